@@ -1,0 +1,37 @@
+# One command each; every target makes what it needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test check bench torture build clean
+
+$(READY): setup.cfg pyproject.toml log/_kernels.pyx
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --compile -e '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python -m examples.flights
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 -m 'not torture' tests
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+torture: $(READY)
+	$(BIN)/python -m pytest -n 2 -m torture tests
+
+bench: $(READY)
+	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name
+
+build: $(READY)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+
+clean:
+	rm -rf $(VENV) build *.egg-info log/_kernels.c log/*.so .demo

@@ -1,0 +1,118 @@
+"""afterlog: a delayed-message log in a plain folder.
+
+Append records with a time before which nobody may see them; get them once they are due, in due order. A topic is an
+ordinary log whose high watermark is driven by the clock: a consumer's position is one integer that only grows.
+
+It is not a broker (one process writes a folder), not a cron (nothing repeats by itself), and never early.
+
+>>> import tempfile, afterlog
+>>> folder, clock = tempfile.TemporaryDirectory(), afterlog.ManualClock(1_000)
+>>> with afterlog.open(folder.name, clock=clock) as store:
+...     _ = store.create_topic("mail")
+...     _ = store.send("mail", b"second", delay=60)
+...     _ = store.send("mail", b"first", delay=30)
+...     clock.advance(60_000)
+...     with store.consumer("mail", group="sender") as consumer:
+...         [message.value for message in consumer.poll()]
+[b'first', b'second']
+
+Importing the package costs nothing: numpy and the engine are loaded with the first name that needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from afterlog._version import __version__
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from afterlog.clock import Clock, ManualClock, ScaledClock, SystemClock
+    from afterlog.config import ALWAYS, OS, Config, Durability
+    from afterlog.errors import (
+        AfterlogError,
+        ClockBehind,
+        CorruptFile,
+        GroupBusy,
+        InvalidBatch,
+        InvalidDeliverAfter,
+        InvalidRecord,
+        InvalidTopic,
+        OffsetOutOfRange,
+        PartitionPoisoned,
+        RecordTooLarge,
+        StorageFull,
+        StoreClosed,
+        StoreForked,
+        StoreLocked,
+        TopicExists,
+        UnknownPartition,
+        UnknownTopic,
+        UnsupportedCodec,
+    )
+    from afterlog.fetch.columns import Columns
+    from afterlog.fetch.consumer import Consumer
+    from afterlog.fetch.message import Message, RecordId
+    from afterlog.fetch.partition import FetchResult, Partition
+    from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
+    from afterlog.fetch.topic import Topic
+    from afterlog.log.batch import Record, decode_batch, encode_batch
+    from afterlog.log.producer import Producer
+    from afterlog.store import Store
+
+_HOME = {
+    "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
+    "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
+    "afterlog.errors": (
+        "AfterlogError", "ClockBehind", "CorruptFile", "GroupBusy", "InvalidBatch", "InvalidDeliverAfter",
+        "InvalidRecord", "InvalidTopic", "OffsetOutOfRange", "PartitionPoisoned", "RecordTooLarge", "StorageFull",
+        "StoreClosed", "StoreForked", "StoreLocked", "TopicExists", "UnknownPartition", "UnknownTopic",
+        "UnsupportedCodec",
+    ),
+    "afterlog.fetch.columns": ("Columns",),
+    "afterlog.fetch.consumer": ("Consumer",),
+    "afterlog.fetch.message": ("Message", "RecordId"),
+    "afterlog.fetch.partition": ("FetchResult", "Partition"),
+    "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtTime"),
+    "afterlog.fetch.topic": ("Topic",),
+    "afterlog.log.batch": ("Record", "decode_batch", "encode_batch"),
+    "afterlog.log.producer": ("Producer",),
+    "afterlog.store": ("Store",),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtTime", "Clock", "ClockBehind", "Columns",
+    "Config", "Consumer", "CorruptFile", "Durability", "FetchResult", "GroupBusy", "InvalidBatch",
+    "InvalidDeliverAfter", "InvalidRecord", "InvalidTopic", "ManualClock", "Message", "OffsetOutOfRange", "Partition",
+    "PartitionPoisoned", "Producer", "Record", "RecordId", "RecordTooLarge", "ScaledClock", "StorageFull", "Store",
+    "StoreClosed", "StoreForked", "StoreLocked", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
+    "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
+]  # fmt: skip
+
+
+def open(path: str | PathLike[str], *, config: Config | None = None, clock: Clock | None = None) -> Store:
+    """Open the store in the folder `path`, made if it is not there, and recover what a crash left.
+
+    Raises StoreLocked if another process (or another handle in this one) has it open, CorruptFile where bytes that were
+    durable fail their checks.
+    """
+    from pathlib import Path
+
+    from afterlog.store import open_store
+
+    return open_store(Path(path).absolute(), config, clock, None)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'afterlog' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,197 @@
+"""Time as an argument: what a log asks of a clock, and the three clocks that answer.
+
+All times are int64 milliseconds since the epoch, UTC. `now_ms` decides what is due; `wait` and `monotonic_s` measure
+how long to wait. The two never mix: a wall clock may step, a wait may not.
+
+    SystemClock()                  the wall clock
+    ManualClock(ms)                stands still until `set` or `advance`; wakes whoever waits
+    ScaledClock(start_ms, speed)   starts at start_ms and runs `speed` times as fast as real time
+
+`JumpGuard` watches a clock against the boot-time clock, which counts sleep too and cannot be set.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from typing import Protocol
+
+from afterlog.errors import InvalidDeliverAfter
+
+logger = logging.getLogger("afterlog.clock")
+
+INT64_MAX = 2**63 - 1
+_WAIT_S_MAX = 0.5
+"""A wait looks at the wall clock again after this long, so that a step of the wall clock is seen."""
+
+
+class Clock(Protocol):
+    """What a store needs of time. Implementations are thread-safe."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since the epoch. May step backwards."""
+
+    def monotonic_s(self) -> float:
+        """Seconds of patience: never runs backwards, unrelated to the epoch."""
+
+    def boot_ms(self) -> int:
+        """Ms since some fixed instant, counting sleep, which nobody can set; `now_ms` is held against it."""
+
+    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        """Wait on `condition` (held by the caller) until notified, or `now_ms` may be `until_ms`, or after `timeout_s`.
+
+        May return early for no reason: callers loop.
+        """
+
+
+class SystemClock:
+    """The machine's wall clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def boot_ms(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        wait_s = _WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX)
+        if until_ms is not None:
+            wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000)
+        condition.wait(wait_s)
+
+
+class ManualClock:
+    """A clock that tests turn by hand.
+
+    >>> clock = ManualClock(1_000)
+    >>> clock.advance(500)
+    >>> clock.now_ms()
+    1500
+    """
+
+    def __init__(self, ms: int = 0) -> None:
+        self._now_ms = ms
+        self._waiting: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def set(self, ms: int) -> None:
+        """Make it `ms`, also backwards."""
+        with self._lock:
+            self._now_ms = ms
+        self._wake()
+
+    def advance(self, ms: int) -> None:
+        """Move on by `ms`."""
+        with self._lock:
+            self._now_ms += ms
+        self._wake()
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def boot_ms(self) -> int:
+        return self._now_ms
+
+    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        with self._lock:
+            self._waiting.add(condition)
+            if until_ms is not None and self._now_ms >= until_ms:
+                return
+        condition.wait(_WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX))
+
+    def _wake(self) -> None:
+        with self._lock:
+            waiting = list(self._waiting)
+        for condition in waiting:
+            with condition:
+                condition.notify_all()
+
+
+class ScaledClock:
+    """A clock for replays: starts at `start_ms` and runs `speed` times as fast as real time."""
+
+    def __init__(self, start_ms: int, speed: float) -> None:
+        if not 0 < speed < float("inf"):
+            raise ValueError("speed must be positive and finite: 1.0 is real time, 60.0 a minute in a second")
+        self.start_ms = start_ms
+        self.speed = speed
+        self._started_ns = time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        return self.start_ms + int((time.monotonic_ns() - self._started_ns) * self.speed / 1_000_000)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def boot_ms(self) -> int:
+        return self.now_ms()
+
+    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        wait_s = _WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX)
+        if until_ms is not None:
+            wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000 / self.speed)
+        condition.wait(wait_s)
+
+
+class JumpGuard:
+    """Reports a wall clock that jumped forward, and holds it back where a limit is set.
+
+    The wall clock minus the boot-time clock is constant but for slewing; where it grows by more than a second between
+    two readings somebody set the clock. With `limit_ms`, readings beyond a larger jump are held at where the clock
+    would be without it, until `confirm`.
+    """
+
+    REPORT_MS = 1_000
+
+    def __init__(self, clock: Clock, limit_ms: int | None) -> None:
+        self.clock = clock
+        self.limit_ms = limit_ms
+        self.jumps = 0
+        self._lead_ms = clock.now_ms() - clock.boot_ms()
+        self._held_ms = 0
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        """The wall clock, less what is held back."""
+        with self._lock:
+            before_ms = self.clock.boot_ms()
+            now_ms = self.clock.now_ms()
+            boot_ms = self.clock.boot_ms()
+            if boot_ms - before_ms > self.REPORT_MS // 2:  # paused between the readings: leave it to the next one
+                return now_ms - self._held_ms
+            lead_ms = now_ms - boot_ms
+            jump_ms = lead_ms - self._lead_ms
+            self._lead_ms = lead_ms
+            if jump_ms > self.REPORT_MS:
+                self.jumps += 1
+                logger.warning("the wall clock jumped forward by %d ms", jump_ms)
+                if self.limit_ms is not None and jump_ms > self.limit_ms:
+                    self._held_ms += jump_ms
+            elif jump_ms < 0 and self._held_ms:
+                self._held_ms = max(self._held_ms + jump_ms, 0)
+            return now_ms - self._held_ms
+
+    @property
+    def held_ms(self) -> int:
+        """How far readings are held behind the wall clock."""
+        return self._held_ms
+
+    def confirm(self) -> None:
+        """The clock is right as it is: stop holding it back."""
+        with self._lock:
+            self._held_ms = 0
+
+
+def check_deliver_after(deliver_after: int) -> int:
+    """`deliver_after` itself, or `InvalidDeliverAfter` where it is no instant: negative or beyond int64."""
+    if not 0 <= deliver_after <= INT64_MAX:
+        raise InvalidDeliverAfter(f"deliver_after must be epoch milliseconds, 0 to 2^63-1, not {deliver_after}")
+    return deliver_after

@@ -1,0 +1,102 @@
+"""One frozen Config for a store, in two groups: what it promises, and what that costs.
+
+>>> Config(durability=Durability.interval(20)).durability
+Durability(kind='interval', interval_ms=20)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """When an acknowledged append is safe, and from what (promise D7).
+
+    Made as `ALWAYS`, `OS` or `Durability.interval(ms)`.
+    """
+
+    kind: Literal["always", "interval", "os"]
+    interval_ms: int = 0
+
+    @staticmethod
+    def interval(ms: int) -> Durability:
+        """Survives a kill; a power cut may take a suffix no older than `ms`, between two fdatasyncs.
+
+        Larger: fewer syncs, a longer suffix at risk, later visibility of records due at once.
+        """
+        return Durability("interval", ms)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("always", "interval", "os"):
+            raise ValueError(f"durability is always, interval or os, not {self.kind!r}")
+        if self.kind == "interval" and self.interval_ms < 1:
+            raise ValueError("interval needs at least 1 ms; for every append take ALWAYS")
+
+
+ALWAYS = Durability("always")
+"""Survives process kill and power cut: acknowledged after an fdatasync, which all who wait share."""
+OS = Durability("os")
+"""Survives a kill; a power cut may take whatever the kernel had not yet written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of a store. Topics carry their own (delayed, max_delay_ms, retention) in `create_topic`."""
+
+    # Behaviour
+    durability: Durability = ALWAYS
+    """What an acknowledgement means."""
+    clock_jump_limit_ms: int | None = None
+    """Hold deliveries back when the wall clock jumps forward by more than this, until confirmed. None: report only."""
+    batch_bytes_max: int = 1_048_588
+    """Largest record batch, Kafka's message.max.bytes. Larger: larger records, more memory per fetch."""
+    decompressed_bytes_max: int = 64 << 20
+    """Largest decompressed batch. Larger: larger batches can be read, a hostile one costs more memory."""
+    broker_entry_metadata_interceptors: tuple[object, ...] = ()
+    """What a user adds to the metadata of each entry (PIP-70); see `afterlog.log.entry`."""
+
+    # Performance
+    segment_bytes: int = 1 << 30
+    """Roll at this size, below 2 GiB. Larger: fewer files and runs, retention in larger steps, longer rebuilds."""
+    batch_bytes: int = 65_536
+    """The producer closes a batch at this size. Larger: better compression, more read per record wanted."""
+    linger_ms: int = 5
+    """How long a producer waits for company. Larger: fewer, larger batches, later acknowledgement."""
+    deliver_after_spread_ms: int = 0
+    """Records whose times lie no further apart share a batch, due with its last. Larger: fewer entries, later."""
+    compression: Codec = "none"
+    """Codec of the batches that the store's own producer makes."""
+    index_interval_bytes: int = 4_096
+    """One offset index entry per this many bytes. Larger: smaller index, longer scans."""
+    min_index_count_per_bucket: int = 50_000
+    """Entries at which the mutable bucket is sealed into a run. Larger: fewer runs, more memory, longer recovery."""
+    max_indexes_per_bucket_snapshot_segment: int = 5_000
+    """Entries in a chunk of a run. Larger: smaller directory, more memory per run that is read."""
+    max_time_step_per_bucket_snapshot_segment_s: int = 300
+    """Span of deliver_after in a chunk that is at least a tenth full. Larger: fewer chunks."""
+    recovery_bytes: int = 64 << 20
+    """Bytes appended after which the recovery point moves. Larger: fewer checkpoints, longer recovery after a crash."""
+    frontier_lease_ms: int = 1_000
+    """How far ahead the frontier is written. Larger: fewer writes, later stamps right after a crash."""
+
+    def __post_init__(self) -> None:
+        if not 4_096 <= self.segment_bytes < 2**31:
+            raise ValueError("segment_bytes must be at least 4096 and below 2 GiB: positions in an index are int32")
+        if not 61 < self.batch_bytes_max <= self.segment_bytes:
+            raise ValueError("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
+        for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
+                     "max_indexes_per_bucket_snapshot_segment", "max_time_step_per_bucket_snapshot_segment_s",
+                     "decompressed_bytes_max", "frontier_lease_ms"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        for name in ("linger_ms", "deliver_after_spread_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+        if self.clock_jump_limit_ms is not None and self.clock_jump_limit_ms < 0:
+            raise ValueError("clock_jump_limit_ms must not be negative; None reports jumps and holds nothing back")
+        if self.compression not in get_args(Codec):
+            raise ValueError(f"compression is one of {', '.join(get_args(Codec))}, not {self.compression!r}")

@@ -1,0 +1,52 @@
+"""Small durable documents: one checksummed JSON object to a file, readable by eye and replaced as a whole.
+
+    afterlog-position 1 8f3ab01c\\n      format name, version, CRC-32C (hex) of everything behind this line
+    {"position":1024}\\n                 JSON, one object
+
+The checksum covers the body; a change of the first line is a mismatch of name, version or checksum by itself. A file is
+written aside, synced, renamed, and its folder synced, so a crash leaves the old document or the new one.
+
+Procedure for a change of a format: a new optional key keeps the version; anything else raises it, and the reader learns
+to convert the old one; tests/golden keeps a folder of every version.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import crc32c
+
+from afterlog.errors import CorruptFile
+from afterlog.files import Files, publish, read_file
+
+
+def encode(name: str, version: int, body: dict[str, Any]) -> bytes:
+    """The bytes of a document."""
+    text = json.dumps(body, separators=(",", ":")).encode() + b"\n"
+    return b"%s %d %08x\n" % (name.encode(), version, crc32c.crc32c(text)) + text
+
+
+def decode(name: str, version: int, data: bytes, path: Path) -> dict[str, Any]:
+    """The object in `data`. Raises CorruptFile where it is not what `encode` made."""
+    line, newline, text = data.partition(b"\n")
+    if not newline or line != b"%s %d %08x" % (name.encode(), version, crc32c.crc32c(text)):
+        raise CorruptFile(f"not an intact {name} document of version {version}", path=path, position=0)
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise CorruptFile(f"not JSON: {error}", path=path) from error
+    if not isinstance(body, dict):
+        raise CorruptFile("not a JSON object", path=path)
+    return body
+
+
+def write(files: Files, path: Path, name: str, version: int, body: dict[str, Any]) -> None:
+    """Put the document under `path`, durably and atomically."""
+    publish(files, path, [encode(name, version, body)])
+
+
+def read(files: Files, path: Path, name: str, version: int) -> dict[str, Any]:
+    """Raises FileNotFoundError, CorruptFile."""
+    return decode(name, version, read_file(files, path), path)

@@ -1,0 +1,277 @@
+"""The seam to the disk: everything that afterlog asks of a file system, and nothing else.
+
+`Files` and `File` are protocols. `OsFiles` is the real one; the tests bring a simulated disk that drops unsynced bytes,
+tears writes at any byte and fails the k-th call. No other module opens a file or asks `os` anything.
+
+What callers rely on:
+
+- `File.append` writes everything or raises; after a raise the file may be longer by any part of the data.
+- `File.sync` makes the bytes durable, not the name; `Files.sync_folder` makes names durable, not bytes.
+- `Files.rename` is atomic: at any crash the name leads to the old file or to the new one.
+- A mapping stays readable after `unlink`, and as long as the file is not truncated below the mapping's length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from afterlog.errors import StorageFull, StoreLocked
+
+Bytes = npt.NDArray[np.uint8]
+Data = bytes | bytearray | memoryview | Bytes
+
+_IOV_MAX = 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class File(Protocol):
+    """One open file."""
+
+    path: Path
+
+    def size(self) -> int: ...
+
+    def append(self, data: Sequence[Data]) -> None:
+        """Write all of `data` at the end. Raises StorageFull or OSError; then a part may be written."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """fdatasync: the bytes survive a power cut once it returns. If it raises nobody knows: do not call it again."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def map(self, size: int) -> Bytes:
+        """The first `size` bytes as a read-only uint8 array over a mapping; `size` is at most the file's size."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A lock that is held until `release`."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """One file system."""
+
+    def create(self, path: Path) -> File:
+        """A new, empty file, open for appending. FileExistsError if the name is taken."""
+
+    def open(self, path: Path) -> File:
+        """An existing file, open for reading and appending. FileNotFoundError, IsADirectoryError."""
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, sorted. FileNotFoundError if there is no folder."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def make_folder(self, path: Path) -> None:
+        """Make the folder; its parent must exist. FileExistsError if the name is taken."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def sync_folder(self, folder: Path) -> None: ...
+
+    def lock(self, path: Path) -> Lock:
+        """Take the lock file at `path`, or raise StoreLocked with the holder's pid."""
+
+
+class OsFile:
+    """`File` over a descriptor. Unbuffered: what `append` returned from survives a kill."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def append(self, data: Sequence[Data]) -> None:
+        views = [memoryview(part).cast("B") for part in data]  # type: ignore[arg-type]  # numpy: a buffer from 3.12 on
+        left = [view for view in views if view.nbytes]
+        with _full_named(self.path):
+            while left:
+                written = os.writev(self._descriptor, left[:_IOV_MAX])
+                while left and written >= left[0].nbytes:
+                    written -= left.pop(0).nbytes
+                if written:
+                    left[0] = left[0][written:]
+
+    def pread(self, size: int, position: int) -> bytes:
+        parts = []
+        while size:
+            part = os.pread(self._descriptor, size, position)
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def map(self, size: int) -> Bytes:
+        if size > self.size():  # refuses a closed file too: of descriptor -1 mmap would make anonymous zeros
+            raise ValueError("mmap length is greater than file size")
+        if size == 0:
+            return np.empty(0, np.uint8)
+        mapping = mmap.mmap(self._descriptor, size, prot=mmap.PROT_READ)
+        return np.frombuffer(mapping, np.uint8)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class OsLock:
+    """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def take(self) -> None:
+        """Lock without waiting, or raise BlockingIOError."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):  # the pid is for people: a full disk must not keep the store shut
+            os.pwrite(self._descriptor, b"%-19d\n" % os.getpid(), 0)
+
+    def holder(self) -> str:
+        """The pid in the file."""
+        return os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class OsFiles:
+    """The file system of this machine. Symbolic links are not followed for files."""
+
+    _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+    def create(self, path: Path) -> OsFile:
+        with _full_named(path):
+            return OsFile(path, os.open(path, self._FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def open(self, path: Path) -> OsFile:
+        return OsFile(path, os.open(path, self._FLAGS))
+
+    def names(self, folder: Path) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def exists(self, path: Path) -> bool:
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True  # any other error is no answer, and raised
+
+    def make_folder(self, path: Path) -> None:
+        with _full_named(path):
+            os.mkdir(path, 0o700)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with _full_named(target):
+            os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> OsLock:
+        with _full_named(path):
+            lock = OsLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        try:
+            lock.take()
+        except BlockingIOError:
+            holder = lock.holder()
+            lock.release()
+            raise StoreLocked(f"the store is open in process {holder}; close it there first", path=path) from None
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+
+def publish(files: Files, path: Path, data: Sequence[Data]) -> None:
+    """Put a whole file under `path`, durably and atomically: temporary name, sync, rename, sync of the folder."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(temporary)
+    file = files.create(temporary)
+    try:
+        file.append(data)
+        file.sync()
+    except OSError:
+        with contextlib.suppress(OSError):  # what did not fit must not keep the room
+            files.unlink(temporary)
+        raise
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_folder(path.parent)
+
+
+def read_file(files: Files, path: Path) -> bytes:
+    """All bytes of a small file. FileNotFoundError if it is not there."""
+    with opened(files, path) as file:
+        return file.pread(file.size(), 0)
+
+
+def map_file(files: Files, path: Path) -> Bytes:
+    """All bytes of a sealed file, mapped. FileNotFoundError if it is not there."""
+    with opened(files, path) as file:
+        return file.map(file.size())
+
+
+@contextlib.contextmanager
+def opened(files: Files, path: Path) -> Iterator[File]:
+    """The file, closed at the end of the block."""
+    file = files.open(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def process_id() -> int:
+    """The running process; differs from the one that opened a store in a forked child."""
+    return os.getpid()
+
+
+@contextlib.contextmanager
+def _full_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull("no room left to write", path=path) from error
+        raise

@@ -1,0 +1,411 @@
+"""A store: one folder, its lock, its topics. The front door of the embedded engine.
+
+    open ──> lock ──> topics document ──> recover every partition ──> appends, fetches ──> close: checkpoint, unlock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from afterlog import document
+from afterlog.clock import Clock, JumpGuard, SystemClock
+from afterlog.config import Config
+from afterlog.errors import (
+    CorruptFile,
+    GroupBusy,
+    InvalidRecord,
+    InvalidTopic,
+    StoreClosed,
+    StoreForked,
+    TopicExists,
+    UnknownTopic,
+)
+from afterlog.fetch.consumer import Consumer
+from afterlog.fetch.group import GroupPosition
+from afterlog.fetch.message import RecordId
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.fetch.topic import Topic
+from afterlog.files import Files, OsFiles, process_id
+from afterlog.log.batches import RecordColumns, ragged, same_headers
+from afterlog.log.columns import Int64Array
+from afterlog.log.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
+from afterlog.log.interval_sync import IntervalSync
+from afterlog.log.log_state import LogState
+from afterlog.log.partition_log import Place, TopicSettings
+from afterlog.log.producer import Headers, Producer
+from afterlog.log.recovery import create_log, open_log
+from afterlog.names import LOCK, TOPICS, check_name, partition_folder
+
+logger = logging.getLogger("afterlog.store")
+
+FORMAT = "afterlog-topics"
+VERSION = 1
+
+
+class Store:
+    """An open store. `afterlog.open` makes it; use it as a context manager, or `close` it. Thread-safe."""
+
+    def __init__(self, path: Path, config: Config, clock: Clock, files: Files) -> None:
+        self.path = path
+        self.config = config
+        self.clock = clock
+        self._files = files
+        self._guard = JumpGuard(clock, config.clock_jump_limit_ms)
+        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._readers: set[tuple[str, int, str]] = set()
+        self._owner = process_id()
+        self._closed = False
+        _make_folders(files, path)
+        self._folder_lock = files.lock(path / LOCK)
+        self._topics: dict[str, Topic] = {}
+        self._sync: IntervalSync | None = None
+        try:
+            for name, settings in self._read_topics().items():
+                self._topics[name] = self._open_topic(name, settings)
+            if config.durability.kind == "interval":
+                self._sync = IntervalSync(clock, config.durability.interval_ms, lambda: list(self._states()))
+        except BaseException:
+            self._let_go()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        delayed: bool = True,
+        *,
+        max_delay_ms: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic:
+        """Make a topic; the one that is there, where it has the same settings.
+
+        delayed=False makes an ordinary FIFO log. max_delay_ms bounds how far ahead deliver_after may lie; retention_ms
+        counts from the effective deliver_after; retention_bytes bounds each partition. Neither removes a pending record.
+        Raises InvalidTopic, TopicExists.
+        """
+        check_name(name)
+        for setting, value in (("partitions", partitions), ("max_delay_ms", max_delay_ms),
+                               ("retention_ms", retention_ms), ("retention_bytes", retention_bytes)):  # fmt: skip
+            least = 1 if setting == "partitions" else 0
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise InvalidTopic(f"{setting} must be an integer of at least {least}, not {value!r}")
+        if max_delay_ms is not None and not delayed:
+            raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
+        settings = TopicSettings(
+            partitions=partitions,
+            delayed=bool(delayed),
+            max_delay_ms=max_delay_ms,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+        )
+        with self._lock:
+            self._usable()
+            if name in self._topics:
+                if self._topics[name].settings != settings:
+                    raise TopicExists(f"{name} is there with {self._topics[name].settings}, not {settings}")
+                return self._topics[name]
+            for number in range(partitions):
+                create_log(self._place(name, number, settings))
+            known = {topic.name: asdict(topic.settings) for topic in self._topics.values()}
+            document.write(self._files, self.path / TOPICS, FORMAT, VERSION, known | {name: asdict(settings)})
+            self._topics[name] = self._open_topic(name, settings)
+            return self._topics[name]
+
+    def topic(self, name: str) -> Topic:
+        """Raises UnknownTopic."""
+        self._usable()
+        try:
+            return self._topics[name]
+        except (KeyError, TypeError):
+            raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})") from None
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        self._usable()
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    # Sending.
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        delay: Delay | None = None,
+        deliver_after: Instant | None = None,
+        partition: int | None = None,
+    ) -> RecordId:
+        """Append one record; its id. Returns when it is safe under the store's durability.
+
+        delay: seconds or timedelta from now; deliver_after: aware datetime or epoch ms; neither: as soon as possible.
+        Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull.
+        """
+        target = self.topic(topic)
+        now_ms = self._guard.now_ms()
+        number = target.partition_of(_key(key)) if partition is None else partition
+        values, value_valid = ragged([value])
+        keys, key_valid = (None, None) if key is None else ragged([key], "keys")
+        columns = RecordColumns(
+            values=values,
+            value_valid=value_valid,
+            keys=keys,
+            key_valid=key_valid,
+            headers=same_headers(headers, 1),
+            timestamps=np.array([now_ms], np.int64),
+            deliver_after=np.array([asked_ms(now_ms, delay, deliver_after)], np.int64),
+        )
+        return target.record_id(number, int(target.append(number, columns)[0]))
+
+    def send_many(
+        self,
+        topic: str,
+        values: Any,
+        *,
+        keys: Any = None,
+        headers: Headers = (),
+        delay: DelayColumn | None = None,
+        deliver_after: InstantColumn | None = None,
+        timestamps: Int64Array | None = None,
+        partition: int | None = None,
+    ) -> Int64Array:
+        """Append many records as columns; their offsets, int64[n], in the order given.
+
+        values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
+        deliver_after: one for all or a column (see `afterlog.log.deliver_after`). headers: the same for every record.
+        timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
+        without keys, to one partition, another with each call.
+
+        Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call that
+        spans segments or partitions, the parts before that stay.
+        """
+        target = self.topic(topic)
+        now_ms = self._guard.now_ms()
+        value_column, value_valid = ragged(values)
+        count = len(value_column[0]) - 1
+        key_column, key_valid = (None, None) if keys is None else ragged(keys, "keys")
+        if key_column is not None and len(key_column[0]) - 1 != count:
+            raise InvalidRecord(f"{count} values but {len(key_column[0]) - 1} keys")
+        if timestamps is not None and np.shape(timestamps) != (count,):
+            raise InvalidRecord(f"{count} values but timestamps of shape {np.shape(timestamps)}")
+        columns = RecordColumns(
+            values=value_column,
+            value_valid=value_valid,
+            keys=key_column,
+            key_valid=key_valid,
+            headers=same_headers(headers, count),
+            timestamps=np.full(count, now_ms) if timestamps is None else np.ascontiguousarray(timestamps, np.int64),
+            deliver_after=asked_column(count, now_ms, delay, deliver_after),
+        )
+        if count == 0:
+            return np.empty(0, np.int64)
+        if partition is None and keys is not None and target.partition_count > 1:
+            return target.append_by_key(keys, columns)
+        return target.append(target.partition_of(None) if partition is None else partition, columns)
+
+    def producer(self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None) -> Producer[RecordId]:
+        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId."""
+        return Producer(
+            self.topic(topic),
+            clock=self.clock,
+            now_ms=self._guard.now_ms,
+            linger_ms=self.config.linger_ms if linger_ms is None else linger_ms,
+            batch_bytes=self.config.batch_bytes if batch_bytes is None else batch_bytes,
+            batch_bytes_max=self.config.batch_bytes_max,
+        )
+
+    # Reading.
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        partitions: Sequence[int] | None = None,
+        start: Position = EARLIEST,
+        auto_commit: bool = True,
+    ) -> Consumer:
+        """A consumer of the topic's partitions (all by default) for `group`, which begins where the group committed.
+
+        `start` serves a group that never committed. One open consumer of a group reads a partition at a time: GroupBusy.
+        """
+        target = self.topic(topic)
+        check_name(group, "group")
+        numbers = range(target.partition_count) if partitions is None else sorted(set(partitions))
+        chosen = [target.partition(number) for number in numbers]
+        claims = {(topic, partition.number, group) for partition in chosen}
+        with self._lock:
+            taken = claims & self._readers
+            if taken:
+                raise GroupBusy(f"group {group!r} reads partition {min(taken)[1]} of {topic} in another open consumer")
+            self._readers |= claims
+        try:
+            return Consumer(
+                topic,
+                chosen,
+                [GroupPosition(self._files, partition.log.place.folder, group) for partition in chosen],
+                clock=self.clock,
+                changed=self._changed,
+                start=start,
+                auto_commit=auto_commit,
+                on_close=lambda: self._release(claims),
+            )
+        except BaseException:
+            self._release(claims)
+            raise
+
+    # Keeping.
+
+    def sync(self) -> None:
+        """Make everything appended so far durable, whatever the durability."""
+        self._usable()
+        for state in self._states():
+            state.sync_if_behind()
+
+    def enforce_retention(self) -> int:
+        """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
+        self._usable()
+        return sum(partition.log.enforce_retention() for topic in self.topics() for partition in topic.partitions)
+
+    def confirm_clock(self) -> None:
+        """The wall clock is right after a jump that `clock_jump_limit_ms` holds back."""
+        self._guard.confirm()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def clock_jumps(self) -> int:
+        """Forward jumps of the wall clock seen since the store was opened."""
+        return self._guard.jumps
+
+    @property
+    def cut_bytes(self) -> dict[tuple[str, int], int]:
+        """Torn tails that recovery cut when the store was opened: bytes by (topic, partition)."""
+        return {
+            (topic.name, partition.number): partition.log.cut_bytes
+            for topic in self._topics.values()
+            for partition in topic.partitions
+            if partition.log.cut_bytes
+        }
+
+    def check(self) -> None:
+        """Prove the invariants of every partition."""
+        for topic in self.topics():
+            for partition in topic.partitions:
+                partition.check()
+
+    def close(self) -> None:
+        """Make everything durable and let the folder go. In a forked child it only forgets."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if process_id() != self._owner:
+                return
+        self._let_go()
+
+    # Inside.
+
+    def _let_go(self) -> None:
+        if self._sync is not None:
+            self._sync.stop()
+        try:
+            with contextlib.ExitStack() as stack:
+                for topic in self._topics.values():
+                    for partition in topic.partitions:
+                        stack.callback(partition.log.close)
+        finally:
+            self._folder_lock.release()
+
+    def _release(self, claims: set[tuple[str, int, str]]) -> None:
+        with self._lock:
+            self._readers -= claims
+
+    def _states(self) -> Iterator[LogState]:
+        for topic in list(self._topics.values()):
+            for partition in topic.partitions:
+                yield partition.log.state
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
+        if process_id() != self._owner:
+            raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
+
+    def _place(self, name: str, number: int, settings: TopicSettings) -> Place:
+        return Place(
+            files=self._files,
+            folder=self.path / partition_folder(name, number),
+            config=self.config,
+            settings=settings,
+            clock=self.clock,
+            now_ms=self._guard.now_ms,
+            changed=self._changed,
+        )
+
+    def _open_topic(self, name: str, settings: TopicSettings) -> Topic:
+        partitions: list[Partition] = []
+        try:
+            for number in range(settings.partitions):
+                partitions.append(Partition(name, number, open_log(self._place(name, number, settings))))
+        except BaseException:
+            for partition in partitions:
+                partition.log.state.close()
+            raise
+        return Topic(name, settings, partitions)
+
+    def _read_topics(self) -> dict[str, TopicSettings]:
+        path = self.path / TOPICS
+        try:
+            body = document.read(self._files, path, FORMAT, VERSION)
+        except FileNotFoundError:
+            return {}
+        try:
+            return {check_name(name): TopicSettings(**settings) for name, settings in body.items()}
+        except TypeError as error:
+            raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
+
+
+def open_store(path: Path, config: Config | None, clock: Clock | None, files: Files | None) -> Store:
+    """What `afterlog.open` does, with the disk as an argument too."""
+    return Store(path, config or Config(), clock or SystemClock(), files or OsFiles())
+
+
+def _make_folders(files: Files, path: Path) -> None:
+    missing = []
+    while not files.exists(path):
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            files.make_folder(folder)
+        files.sync_folder(folder.parent)
+
+
+def _key(key: bytes | None) -> bytes | None:
+    if key is not None and not isinstance(key, bytes | bytearray | memoryview):
+        raise InvalidRecord(f"a key must be bytes, not {type(key).__name__}")
+    return key

@@ -1,0 +1,1 @@
+"""The fetch: merge, timeline, positions, consumer."""

@@ -1,0 +1,98 @@
+"""Delivery order of a FIFO topic (``delayed=False``): append order itself. Delivery offset = offset, as in Kafka.
+
+The same surface as `Timeline`, so that a fetch need not know which it reads. The high watermark is the visible end; no
+clock decides anything, and nothing is ever pending.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from afterlog.errors import CorruptFile, OffsetOutOfRange
+from afterlog.fetch.merge import Block
+from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
+from afterlog.index.entries import Key
+from afterlog.log import kernels
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.segment import Segment
+
+
+class AppendOrder:
+    """Append order of one FIFO partition. Thread-safe: it has no state."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that can be read."""
+        return self._log.log_start_offset
+
+    def advance(self) -> Reading:
+        """What is visible now. Raises StoreClosed."""
+        visible = self._log.state.visible_or_closed()
+        end = visible.end.offset
+        return Reading(self._log.place.now_ms(), visible, Key(0, end - 1), end)
+
+    def next_due(self) -> int | None:
+        """Nothing is pending."""
+        return None
+
+    def read(self, position: int, reading: Reading) -> Block:
+        """Entries from the one that holds `position` on, up to the end of its segment."""
+        if position >= reading.high_watermark:
+            return empty_block(position)
+        segment = segment_of(reading.visible.segments, position)
+        end = reading.visible.end.position if segment is reading.visible.end.active else segment.size
+        scan = self._scan(segment, segment.sparse.offsets.floor(position), end, position)
+        behind = scan.offset + scan.records
+        first = int(behind.searchsorted(position, side="right"))
+        due = np.maximum(scan.broker_timestamp, scan.max_timestamp)
+        columns = (scan.offset, due, scan.offset, scan.position, scan.records)
+        return Block(*(column[first:] for column in columns), int(behind[-1]) if len(behind) else position)
+
+    def position_at(self, ms: int) -> int:
+        """The offset of the first record whose timestamp is at or after `ms` (Kafka's offsetsForTimes)."""
+        visible = self._log.state.visible()
+        for segment in visible.segments:
+            is_active = segment is visible.end.active
+            end = visible.end.position if is_active else segment.size
+            offset = segment.sparse.times.floor(ms)
+            while offset < (visible.end.offset if is_active else segment.end_offset):
+                scan = self._scan(segment, segment.sparse.offsets.floor(offset), end, offset)
+                rows = np.flatnonzero((scan.max_timestamp >= ms) & (scan.offset + scan.records > offset))
+                if len(rows):
+                    return int(scan.offset[rows[0]])
+                offset = int(scan.offset[-1] + scan.records[-1])
+        return visible.end.offset
+
+    def position_after(self, offset: int) -> int:
+        """The offset behind it."""
+        start, end = self.log_start, self._log.log_end_offset
+        if not start <= offset < end:
+            raise OffsetOutOfRange(
+                f"no record of offset {offset} is in the log", position=offset, log_start=start, log_end=end
+            )
+        return offset + 1
+
+    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> kernels.Scan:
+        """Entries from the byte `start`, which the offset index says begins a batch at or before `offset`."""
+        for piece_start, piece in segment.view(start, end):
+            if start < piece_start + len(piece):
+                stop = min(end - piece_start, len(piece))
+                scan = kernels.scan_entries(piece, start - piece_start, stop, -1, True, BLOCK_ENTRIES)
+                if scan.fault:
+                    reason = kernels.FAULTS[scan.fault]
+                    raise CorruptFile(reason, path=segment.path, position=scan.stop + piece_start)
+                if len(scan.offset) and int(scan.offset[0]) <= offset:
+                    return scan._replace(position=scan.position + piece_start)
+        raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
+
+
+def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
+    """The segment that holds `offset`."""
+    low, high = 0, len(segments)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if segments[middle].base_offset <= offset else (low, middle)
+    return segments[low]

@@ -1,0 +1,199 @@
+"""A consumer: reads partitions in delivery order and commits one position to each.
+
+    committed <= processed <= handed <= high watermark
+
+- handed: behind the last record given to the caller.
+- processed: what the caller is known to be done with: everything handed before it asked for more.
+- committed: durable; where the next consumer of the group begins. `commit` writes `handed`; the automatic commit writes
+  `processed`, so a record whose processing raised comes again (at least once).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+
+from afterlog.clock import Clock
+from afterlog.errors import StoreClosed
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.group import GroupPosition
+from afterlog.fetch.message import Message
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.positions import EARLIEST, Position
+
+POLL_BYTES = 16 << 20
+"""A poll reads no more than this of one partition, but for the first batch."""
+AUTO_COMMIT_INTERVAL_S = 1.0
+
+
+class Consumer:
+    """Reads the given partitions for one group. Not thread-safe, but for `close`.
+
+    >>> with store.consumer("mail", group="g") as consumer:   # doctest: +SKIP
+    ...     for message in consumer:                          # blocks until a record is due
+    ...         send(message.value)
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: Sequence[Partition],
+        positions: Sequence[GroupPosition],
+        *,
+        clock: Clock,
+        changed: threading.Condition,
+        start: Position = EARLIEST,
+        auto_commit: bool = True,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.topic = topic
+        self._partitions = tuple(partitions)
+        self._positions = tuple(positions)
+        self._clock = clock
+        self._changed = changed
+        self._auto_commit = auto_commit
+        self._on_close = on_close
+        self._handed = [
+            partition.position(start) if position.committed is None else position.committed
+            for partition, position in zip(partitions, positions, strict=True)
+        ]
+        self._processed = list(self._handed)
+        self._buffer: list[Message] = []
+        self._turn = 0
+        self._committed_s = clock.monotonic_s()
+        self._closed = False
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(failed=kind is not None)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages in due order, waiting for each until it is due; ends when the consumer is closed."""
+        while not self._closed:
+            if not self._buffer:
+                columns = self._take(500, None)
+                self._buffer = columns.to_messages()[::-1]
+                self._rewind(columns)
+            while self._buffer:
+                self._done()
+                message = self._buffer.pop()
+                self._handed[self._row(message.partition)] = message.delivery_offset + 1
+                yield message
+
+    def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
+        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
+        return self.poll_columns(max_records, timeout).to_messages()
+
+    def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
+        """`poll` as columns, with no Python object per record."""
+        self._buffer.clear()
+        self._done()
+        return self._take(max_records, timeout)
+
+    def seek(self, position: Position, partition: int | None = None) -> None:
+        """Read on from `position` in one partition, or in all. Raises OffsetOutOfRange, and then moves nothing."""
+        rows = range(len(self._partitions)) if partition is None else [self._row(partition)]
+        moved = {row: self._partitions[row].position(position) for row in rows}
+        self._buffer.clear()
+        for row, target in moved.items():
+            self._handed[row] = self._processed[row] = target
+
+    def commit(self) -> None:
+        """Make durable that everything handed out so far is processed."""
+        self._processed = list(self._handed)
+        self._write()
+
+    def positions(self) -> dict[int, int]:
+        """The next delivery offset of each partition."""
+        return {part.number: handed for part, handed in zip(self._partitions, self._handed, strict=True)}
+
+    def committed(self) -> dict[int, int | None]:
+        """The committed delivery offset of each partition; None before the first commit."""
+        return {part.number: row.committed for part, row in zip(self._partitions, self._positions, strict=True)}
+
+    def lag(self) -> int:
+        """How many due records, over all partitions, were not handed out yet."""
+        pairs = zip(self._partitions, self._handed, strict=True)
+        return sum(max(partition.high_watermark() - handed, 0) for partition, handed in pairs)
+
+    def close(self) -> None:
+        """Commit what is processed and let the partitions go. From another thread it ends the iteration."""
+        self._close(failed=False)
+
+    def _close(self, failed: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._auto_commit:
+                if not failed:
+                    self._processed = list(self._handed)
+                self._write()
+        finally:
+            self._on_close()
+            with self._changed:
+                self._changed.notify_all()
+
+    def _take(self, max_records: int, timeout: float | None) -> Columns:
+        """Due records of the partitions in turn, so that a busy one starves nobody."""
+        deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
+        while True:
+            with self._changed:
+                seen = self._ends()
+            columns = self._sweep(max_records)
+            left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+            if len(columns) or self._closed or (left_s is not None and left_s <= 0):
+                return columns
+            self._wait(seen, left_s)
+
+    def _sweep(self, max_records: int) -> Columns:
+        if self._closed:
+            raise StoreClosed("the consumer is closed; make another with store.consumer(topic, group=...)")
+        parts, left = [], max_records
+        count = len(self._partitions)
+        for step in range(count):
+            row = (self._turn + step) % count
+            columns, behind = self._partitions[row].columns(self._handed[row], left, POLL_BYTES)
+            if len(columns):
+                self._handed[row] = behind
+                parts.append(columns)
+                left -= len(columns)
+            if left <= 0:
+                break
+        self._turn = (self._turn + 1) % count
+        return Columns.concatenate(parts) if parts else Columns.empty(self.topic)
+
+    def _ends(self) -> list[int]:
+        return [partition.log_end_offset for partition in self._partitions]
+
+    def _wait(self, seen: list[int], timeout_s: float | None) -> None:
+        due = [ms for partition in self._partitions if (ms := partition.next_due()) is not None]
+        with self._changed:
+            if not self._closed and self._ends() == seen:
+                self._clock.wait(self._changed, min(due, default=None), timeout_s)
+
+    def _rewind(self, columns: Columns) -> None:
+        """Take back what was read ahead: the iterator hands records out one by one."""
+        for row, partition in enumerate(self._partitions):
+            mine = columns.delivery_offset[columns.partition == partition.number]
+            if len(mine):
+                self._handed[row] = int(mine[0])
+
+    def _row(self, number: int) -> int:
+        return next(row for row, partition in enumerate(self._partitions) if partition.number == number)
+
+    def _done(self) -> None:
+        """The caller came back for more: what it has is processed."""
+        self._processed = list(self._handed)
+        if self._auto_commit and self._clock.monotonic_s() - self._committed_s >= AUTO_COMMIT_INTERVAL_S:
+            self._write()
+
+    def _write(self) -> None:
+        for position, processed in zip(self._positions, self._processed, strict=True):
+            position.commit(processed)
+        self._committed_s = self._clock.monotonic_s()

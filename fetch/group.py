@@ -1,0 +1,54 @@
+"""The committed positions of a consumer group: one small file to a partition.
+
+    subscriptions/<group>/position      afterlog-position document: {"position": <delivery offset>}
+
+A position is a delivery offset that only means something together with its log, so it lives in the partition's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from afterlog import document
+from afterlog.errors import CorruptFile
+from afterlog.files import Files
+from afterlog.names import position_file
+
+FORMAT = "afterlog-position"
+VERSION = 1
+
+
+class GroupPosition:
+    """Where one group stands in one partition."""
+
+    def __init__(self, files: Files, partition_folder: Path, group: str) -> None:
+        self._files = files
+        self.path = position_file(partition_folder, group)
+        self._committed = self._read()
+
+    @property
+    def committed(self) -> int | None:
+        """The position as last committed; None before the first commit."""
+        return self._committed
+
+    def commit(self, position: int) -> None:
+        """Make `position` durable. Does nothing where it is already."""
+        if position == self._committed:
+            return
+        if self._committed is None:
+            with contextlib.suppress(FileExistsError):
+                self._files.make_folder(self.path.parent)
+            self._files.sync_folder(self.path.parent.parent)
+        document.write(self._files, self.path, FORMAT, VERSION, {"position": position})
+        self._committed = position
+
+    def _read(self) -> int | None:
+        try:
+            body = document.read(self._files, self.path, FORMAT, VERSION)
+        except FileNotFoundError:
+            return None
+        position = body.get("position")
+        if not isinstance(position, int):
+            raise CorruptFile("holds no position", path=self.path)
+        return position

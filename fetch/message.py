@@ -1,0 +1,39 @@
+"""One record as a consumer sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RecordId:
+    """The identity of a record: what `send` returned."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A delivered record.
+
+    offset: place in append order, the record's identity; delivery_offset: rank in delivery order; timestamp: the
+    producer's, ms; deliver_after: as asked, ms (the time of the append where none was asked); due: the effective
+    deliver_after, ms.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    delivery_offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+    deliver_after: int
+    due: int
+
+    @property
+    def id(self) -> RecordId:
+        return RecordId(self.topic, self.partition, self.offset)

@@ -1,0 +1,311 @@
+"""One partition as its users see it: an ordinary log in delivery order, whose high watermark is driven by the clock.
+
+    append ──> PartitionLog ──> runs, bucket ──> Timeline (or AppendOrder) ──> fetch: whole batches, no copy
+                                                                          └──> columns: decoded by kernels
+
+A fetch is three steps: take a reading, take a stretch of delivery order, verify its entries where they lie. Every check
+on the way to a reader is here: what is returned equals what was appended, or CorruptFile names file and position (D12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from afterlog.errors import CorruptFile, InvalidDeliverAfter, OffsetOutOfRange
+from afterlog.fetch.append_order import AppendOrder
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.merge import Block
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
+from afterlog.fetch.timeline import Reading, Timeline
+from afterlog.files import Bytes
+from afterlog.log import kernels
+from afterlog.log.batch import decompressed
+from afterlog.log.batches import parse
+from afterlog.log.columns import Int64Array
+from afterlog.log.deliver_after import Instant, instant_ms
+from afterlog.log.log_state import Visible
+from afterlog.log.partition_log import PartitionLog
+
+FIRST_ENTRIES = 64
+"""Entries verified in the first step of a fetch; each step doubles, so that few large batches are not read for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResult:
+    """What one fetch found.
+
+    batches: record batches (Kafka v2) in delivery order, memoryviews of the log, no copy; next_position: where to fetch
+    next; high_watermark, log_end_offset: as of this fetch; clock_ms: the reading that decided what is due. The first
+    batch may hold records before the position that was asked for, as in Kafka; delivery_offsets says where each begins.
+    """
+
+    batches: list[memoryview]
+    delivery_offsets: Int64Array
+    next_position: int
+    high_watermark: int
+    log_end_offset: int
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Verified entries in delivery order: rows of a block and where their batches lie."""
+
+    block: Block
+    buffers: list[Bytes]
+    which: Int64Array
+    batch_positions: Int64Array
+    batch_sizes: Int64Array
+    attributes: Int64Array
+    asked: Int64Array
+
+
+class Partition:
+    """A partition, open for appends and fetches. Thread-safe."""
+
+    def __init__(self, topic: str, number: int, log: PartitionLog) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self._order = Timeline(log) if log.delayed else AppendOrder(log)
+
+    # The log.
+
+    def append(self, batch: bytes | bytearray | memoryview, *, deliver_after: Instant | None = None) -> int:
+        """Append record batches (Kafka v2, base offset 0) byte for byte; the offset of the first record.
+
+        `deliver_after` speaks for all of them; None takes the `deliver-after` record headers. Returns when they are
+        safe under the durability. Raises InvalidBatch, InvalidDeliverAfter, RecordTooLarge, StorageFull.
+        """
+        asked_ms = None if deliver_after is None else instant_ms(deliver_after)
+        return self.log.append(parse(batch, asked_ms, self.log.place.config))
+
+    @property
+    def log_start_offset(self) -> int:
+        """Offset of the first record still in the log, in append order."""
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset of the next record, in append order; also the number of records ever appended."""
+        return self.log.log_end_offset
+
+    @property
+    def log_start(self) -> int:
+        """The first delivery offset that can be fetched."""
+        return self._order.log_start
+
+    # The schedule. None of these reads a record.
+
+    def high_watermark(self) -> int:
+        """The number of records that are due: the delivery offset behind the last of them."""
+        return self._order.advance().high_watermark
+
+    def pending(self) -> int:
+        """The number of records that are not due yet."""
+        reading = self._order.advance()
+        return reading.visible.end.offset - reading.high_watermark
+
+    def next_due(self) -> int | None:
+        """When the next pending record is due, ms since the epoch; None where nothing is pending."""
+        self._order.advance()
+        return self._order.next_due()
+
+    def due_histogram(self, edges: Int64Array) -> Int64Array:
+        """Records with edges[i] <= effective deliver_after < edges[i+1], due or not: int64[len(edges) - 1].
+
+        `edges`: epoch ms, not decreasing. Without reading a record, by the indexes alone.
+        """
+        edges = np.ascontiguousarray(edges, np.int64)
+        if edges.ndim != 1 or len(edges) < 2 or bool((np.diff(edges) < 0).any()):
+            raise InvalidDeliverAfter("edges must be at least two instants in ms, not decreasing")
+        return np.diff(self.log.index.due_counts(edges))
+
+    def is_pending(self, offset: int) -> bool:
+        """Whether the record of this append offset is still to come."""
+        found = self.log.index.find(offset)
+        return found is not None and found.deliver_after > self._order.advance().clock_ms
+
+    def position(self, position: Position) -> int:
+        """The delivery offset that `position` names. Raises OffsetOutOfRange outside [log start, log end]."""
+        if position is EARLIEST:
+            return self._order.log_start
+        if position is LATEST:
+            return self.high_watermark()
+        if isinstance(position, AtTime):
+            return self._order.position_at(instant_ms(position.instant))
+        if isinstance(position, AfterOffset):
+            return self._order.position_after(position.offset)
+        if not isinstance(position, int):
+            raise TypeError(f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}")
+        return self._checked(position, self.log_end_offset)
+
+    # Fetching.
+
+    def fetch(
+        self,
+        position: Position,
+        *,
+        max_bytes: int = 1 << 20,
+        max_records: int | None = None,
+        max_wait_ms: int = 0,
+    ) -> FetchResult:
+        """Whole batches from `position` on, in delivery order, as far as they are due.
+
+        The first batch comes whatever its size; further ones within `max_bytes` and `max_records`. Where nothing is due
+        it waits up to `max_wait_ms`, woken by the next due time or an append. Raises OffsetOutOfRange, CorruptFile,
+        ClockBehind, StoreClosed.
+        """
+        place = self.log.place
+        deadline_s = place.clock.monotonic_s() + max_wait_ms / 1000
+        wanted = self.position(position)
+        while True:
+            reading = self._order.advance()
+            fetched = self._fetch(wanted, reading, max_bytes, max_records)
+            left_s = deadline_s - place.clock.monotonic_s()
+            if len(fetched.block) or left_s <= 0:
+                return self._result(fetched, reading)
+            self.wait(reading, left_s)
+
+    def columns(self, position: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
+        """Up to `max_records` decoded records from `position` on, and the position behind them."""
+        fetched = self._fetch(position, self._order.advance(), max_bytes, max_records)
+        block = fetched.block
+        if not len(block):
+            return Columns.empty(self.topic), position
+        columns = self._decode(fetched)
+        first = max(position - int(block.delivery_offset[0]), 0)
+        columns = columns[first : first + max_records]
+        return columns, int(columns.delivery_offset[-1]) + 1
+
+    def wait(self, reading: Reading, timeout_s: float) -> None:
+        """Wait until something may have become due or visible since `reading`, at most `timeout_s`."""
+        place = self.log.place
+        next_due_ms = self._order.next_due()
+        with place.changed:
+            if self.log.state.visible().end.offset == reading.visible.end.offset:
+                place.clock.wait(place.changed, next_due_ms, timeout_s)
+
+    def check(self) -> None:
+        """Prove the invariants of the log and its indexes."""
+        self.log.check()
+
+    def _checked(self, position: int, log_end: int) -> int:
+        log_start = self._order.log_start
+        if not log_start <= position <= log_end:
+            where = "below the log start (retention removed it)" if position < log_start else "beyond the log end"
+            raise OffsetOutOfRange(
+                f"position {position} of {self.topic}-{self.number} is {where}: [{log_start}, {log_end}] can be fetched",
+                position=position, log_start=log_start, log_end=log_end,
+            )  # fmt: skip
+        return position
+
+    def _result(self, fetched: Fetched, reading: Reading) -> FetchResult:
+        views = [memoryview(buffer) for buffer in fetched.buffers]
+        places = zip(fetched.which.tolist(), fetched.batch_positions.tolist(), fetched.batch_sizes.tolist(), strict=True)
+        return FetchResult(
+            batches=[views[which][start : start + size] for which, start, size in places],
+            delivery_offsets=fetched.block.delivery_offset,
+            next_position=fetched.block.end_delivery_offset,
+            high_watermark=reading.high_watermark,
+            log_end_offset=reading.visible.end.offset,
+            clock_ms=reading.clock_ms,
+        )
+
+    def _fetch(self, position: int, reading: Reading, max_bytes: int, max_records: int | None) -> Fetched:
+        """Verified entries from `position` on, cut at the limits but for the first."""
+        block = self._order.read(self._checked(position, reading.visible.end.offset), reading)
+        if max_records is not None:
+            behind = block.delivery_offset + block.records - position
+            block = block[: max(int(behind.searchsorted(max_records)) + 1, 1)]
+        buffers, which, positions = self._places(block, reading.visible)
+        steps: list[tuple[Int64Array, ...]] = []
+        row, size, step = 0, 0, FIRST_ENTRIES
+        while row < len(block) and (row == 0 or size < max_bytes):
+            rows = slice(row, row + step)
+            steps.append(self._verify(block[rows], buffers, which[rows], positions[rows], reading.visible))
+            size += int(steps[-1][1].sum())
+            row, step = row + step, step * 2
+        if not steps:
+            return Fetched(block, [], which, which, which, which, which)
+        batch_positions, sizes, attributes, asked = (np.concatenate(column) for column in zip(*steps, strict=True))
+        fit = max(int(np.cumsum(sizes).searchsorted(max_bytes, side="right")), 1)
+        return Fetched(
+            block[:fit], buffers, which[:fit], batch_positions[:fit], sizes[:fit], attributes[:fit], asked[:fit]
+        )
+
+    def _places(self, block: Block, visible: Visible) -> tuple[list[Bytes], Int64Array, Int64Array]:
+        """Buffers, and for each entry which of them it lies in and where."""
+        segments = visible.segments
+        bases = np.array([segment.base_offset for segment in segments], np.int64)
+        which = (bases.searchsorted(block.offset, side="right") - 1).astype(np.int32)
+        positions = block.position
+        touched = np.flatnonzero(np.bincount(which, minlength=len(segments)))
+        buffers = [_NOTHING] * len(segments)
+        for number in touched.tolist():
+            segment = segments[number]
+            if segment is not visible.end.active:
+                buffers[number] = segment.view(0, segment.size)[0][1]
+                continue
+            rows = which == number
+            pieces = segment.view(int(positions[rows].min()), visible.end.position)
+            buffers[number] = pieces[0][1]
+            if len(pieces) == 1:
+                positions = np.where(rows, positions - pieces[0][0], positions)
+            else:
+                in_tail = rows & (positions >= pieces[1][0])
+                positions = np.where(in_tail, positions - pieces[1][0], positions)
+                which = np.where(in_tail, np.int32(len(segments)), which)
+                buffers.append(pieces[1][1])
+        return buffers, which, positions
+
+    def _verify(
+        self, block: Block, buffers: list[Bytes], which: Int64Array, positions: Int64Array, visible: Visible
+    ) -> tuple[Int64Array, ...]:
+        """(batch positions, batch sizes, attributes, deliver_after as asked) of entries that pass every check."""
+        due = block.deliver_after if self.log.delayed else None
+        checked = kernels.check_entries(buffers, which, positions, block.offset, block.records, due)
+        if checked.fault:
+            bases = [segment.base_offset for segment in visible.segments]
+            number = int(np.searchsorted(bases, block.offset[checked.row], side="right")) - 1
+            raise CorruptFile(
+                f"{kernels.FAULTS[checked.fault]}, in the entry of offset {int(block.offset[checked.row])}",
+                path=visible.segments[number].path,
+                position=int(block.position[checked.row]),
+            )
+        return checked.batch_positions, checked.batch_sizes, checked.attributes, checked.asked
+
+    def _decode(self, fetched: Fetched) -> Columns:
+        block = fetched.block
+        limit_bytes = self.log.place.config.decompressed_bytes_max
+        buffers, which, positions, sizes = decompressed(
+            fetched.buffers, fetched.which, fetched.batch_positions, fetched.batch_sizes, fetched.attributes, limit_bytes
+        )
+        decoded = kernels.decode_records(buffers, which, positions, sizes, block.records)
+        if bool((block.records == 1).all()):
+            offset, delivery_offset, due, asked = block.offset, block.delivery_offset, block.deliver_after, fetched.asked
+        else:
+            first = np.cumsum(block.records) - block.records
+            within = np.arange(int(block.records.sum())) - np.repeat(first, block.records)
+            offset = np.repeat(block.offset, block.records) + within
+            delivery_offset = np.repeat(block.delivery_offset, block.records) + within
+            due, asked = np.repeat(block.deliver_after, block.records), np.repeat(fetched.asked, block.records)
+        return Columns(
+            topic=self.topic,
+            partition=np.full(len(offset), self.number, np.int64),
+            offset=offset,
+            delivery_offset=delivery_offset,
+            due=due,
+            deliver_after=np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked),
+            timestamp=decoded.timestamp,
+            key=decoded.key,
+            key_valid=decoded.key_valid,
+            value=decoded.value,
+            value_valid=decoded.value_valid,
+            headers=decoded.headers,
+        )
+
+
+_NOTHING = np.empty(0, np.uint8)

@@ -1,0 +1,44 @@
+"""Positions that a reader may ask for. All lead to one integer, a delivery offset.
+
+    1024                  the record of delivery rank 1024
+    EARLIEST              the log start: the oldest record that retention left
+    LATEST                the high watermark: only what becomes due from now on
+    AtTime(instant)       the first record due at or after the instant
+    AfterOffset(offset)   behind the record of that append offset (KIP-1277: the log looks up that record's key)
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from afterlog.log.deliver_after import Instant
+
+
+class Edge(enum.Enum):
+    """The two ends of what can be read."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+EARLIEST: Final = Edge.EARLIEST
+LATEST: Final = Edge.LATEST
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record due at or after `instant`: aware datetime or epoch ms."""
+
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class AfterOffset:
+    """Behind the record with this append offset."""
+
+    offset: int
+
+
+Position: TypeAlias = int | Edge | AtTime | AfterOffset

@@ -1,0 +1,162 @@
+"""The timeline: delivery order around the high watermark, merged once and shared by all readers of a partition.
+
+    … merged blocks, cached …│ next_block ──> due, not yet merged │ pending
+                             └ a merge iterator stands here       └ high watermark: counted, not merged
+
+A block is an immutable stretch of delivery order. Readers that follow each other find the same blocks; a reader that
+lags has an iterator of its own. Only blocks are held in memory, whatever is pending or behind.
+
+Invariants:
+
+1. The high watermark counts the records with key <= (reading, visible end); it only grows.
+2. Everything below the high watermark has its final delivery offset: appends are stamped at or above the reading.
+3. Before the high watermark grows by a reading, the durable frontier covers that reading (`PartitionLog.lease`).
+4. A reader gets nothing at or beyond the high watermark of its own reading.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from typing import NamedTuple
+
+import numpy as np
+from sortedcontainers import SortedDict
+
+from afterlog.clock import INT64_MAX
+from afterlog.errors import OffsetOutOfRange
+from afterlog.fetch.merge import Block, MergeIterator
+from afterlog.index.delayed_index import DueCounter
+from afterlog.index.entries import Key
+from afterlog.log.log_state import Visible
+from afterlog.log.partition_log import PartitionLog
+
+CACHED_ENTRIES_MAX = 262_144
+"""Entries in cached blocks, at 40 bytes each."""
+ITERATORS_MAX = 16
+"""Readers far apart that keep a merge iterator; one more begins with a search."""
+BLOCK_ENTRIES = 8_192
+"""Entries that a merge is asked for."""
+
+
+class Reading(NamedTuple):
+    """One fetch's view of a partition: the clock reading, what is visible, and how many records are due."""
+
+    clock_ms: int
+    visible: Visible
+    upto: Key
+    high_watermark: int
+
+
+class Timeline:
+    """Delivery order of one delayed partition. Thread-safe."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._counter = DueCounter(log.index)
+        self._blocks: SortedDict = SortedDict()
+        self._block_starts: deque[int] = deque()
+        self._cached_entries = 0
+        self._iterators: OrderedDict[int, MergeIterator] = OrderedDict()
+        self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
+        self._lock = threading.Lock()
+
+    @property
+    def log_start(self) -> int:
+        """The first delivery offset that can be read."""
+        return self._log.log_start.delivery_offset
+
+    def advance(self) -> Reading:
+        """Take a reading of the clock and move the high watermark. Raises ClockBehind, StoreClosed, StorageFull."""
+        with self._lock:
+            clock_ms, visible = self._log.state.due_reading()
+            upto = Key(clock_ms, visible.end.offset - 1)
+            high_watermark = self._counter.advance(upto)
+            if high_watermark > self._high_watermark:
+                self._log.lease(clock_ms)
+                self._high_watermark = high_watermark
+            return Reading(clock_ms, visible, upto, self._high_watermark)
+
+    def next_due(self) -> int | None:
+        """When the next pending record is due, ms; None where nothing is pending."""
+        with self._lock:
+            return self._counter.next_due()
+
+    def read(self, position: int, reading: Reading) -> Block:
+        """Entries from the one that holds `position` on, below the reading's high watermark; empty where there are none."""
+        with self._lock:
+            block = self._cached(position)
+            if block is None:
+                block = self._merged(position, reading.upto)
+        first = int(block.delivery_offset.searchsorted(position, side="right")) - 1
+        last = int(block.delivery_offset.searchsorted(reading.high_watermark))
+        return block[max(first, 0) : last]
+
+    def position_at(self, ms: int) -> int:
+        """The delivery offset of the first record due at or after `ms`."""
+        return max(self._log.index.rank(Key(ms - 1, INT64_MAX)), self.log_start)
+
+    def position_after(self, offset: int) -> int:
+        """The delivery offset behind the record of append offset `offset`."""
+        found = self._log.index.find(offset)
+        if found is None:
+            end = self._log.log_end_offset
+            raise OffsetOutOfRange(
+                f"no record of offset {offset} is in the log: {'retention removed it' if offset < end else 'not yet appended'}",
+                position=offset, log_start=self._log.log_start_offset, log_end=end,
+            )  # fmt: skip
+        behind = self._log.index.rank(Key(found.deliver_after, found.offset))
+        return behind - (found.records - 1 - (offset - found.offset))
+
+    def _cached(self, position: int) -> Block | None:
+        row = self._blocks.bisect_right(position) - 1
+        if row < 0:
+            return None
+        block: Block = self._blocks.peekitem(row)[1]
+        return block if position < block.end_delivery_offset else None
+
+    def _merged(self, position: int, upto: Key) -> Block:
+        """The block that holds `position`, merged anew; empty where `position` is not due."""
+        iterator = self._iterators.pop(position, None) or self._iterator_before(position, upto)
+        while True:
+            block = iterator.next_block(upto, BLOCK_ENTRIES)
+            if len(block) == 0 or block.end_delivery_offset > position:
+                break
+        self._iterators[block.end_delivery_offset] = iterator
+        while len(self._iterators) > ITERATORS_MAX:
+            self._iterators.popitem(last=False)
+        if len(block):
+            self._cache(block)
+        return block
+
+    def _cache(self, block: Block) -> None:
+        start = int(block.delivery_offset[0])
+        if start in self._blocks:
+            self._cached_entries -= len(self._blocks[start])
+            self._block_starts.remove(start)
+        self._blocks[start] = block
+        self._block_starts.append(start)
+        self._cached_entries += len(block)
+        while self._cached_entries > CACHED_ENTRIES_MAX and len(self._block_starts) > 1:
+            self._cached_entries -= len(self._blocks.pop(self._block_starts.popleft()))
+
+    def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
+        """An iterator at or shortly before `position`, found by ranks: a binary search over deliver_after."""
+        index, start = self._log.index, self._log.log_start
+        low, high = start.deliver_after, upto.deliver_after + 1
+        after, rank = start.key, start.delivery_offset
+        while high - low > 1 and position - rank > BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            key = Key(middle, INT64_MAX)
+            middle_rank = index.rank(key)
+            if middle_rank <= position:
+                low, after, rank = middle, key, middle_rank
+            else:
+                high = middle
+        return MergeIterator(index, after, rank)
+
+
+def empty_block(position: int) -> Block:
+    """A block of no entries at `position`."""
+    nothing = np.empty(0, np.int64)
+    return Block(nothing, nothing, nothing, nothing, nothing, position)

@@ -1,0 +1,90 @@
+"""A topic: its partitions, and which of them a record goes to."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from afterlog.errors import InvalidRecord, UnknownPartition
+from afterlog.fetch.message import RecordId
+from afterlog.fetch.partition import Partition
+from afterlog.log.batches import RecordColumns, encode
+from afterlog.log.columns import Int64Array
+from afterlog.log.partition_log import TopicSettings
+
+
+class Topic:
+    """An open topic. `store.topic(name)` makes it."""
+
+    def __init__(self, name: str, settings: TopicSettings, partitions: Sequence[Partition]) -> None:
+        self.name = name
+        self.settings = settings
+        self.partitions = tuple(partitions)
+        self._next = 0
+        self._lock = threading.Lock()
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
+    def checked_partition(self, number: int) -> int:
+        """`number` itself. Raises UnknownPartition."""
+        self.partition(number)
+        return number
+
+    def check_asked(self, deliver_after: int) -> None:
+        """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
+        self.partitions[0].log.check_asked(deliver_after)
+
+    def record_id(self, number: int, offset: int) -> RecordId:
+        return RecordId(self.name, number, offset)
+
+    def partition(self, number: int) -> Partition:
+        """Raises UnknownPartition."""
+        if not isinstance(number, int) or not 0 <= number < len(self.partitions):
+            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self.partitions) - 1}, not {number!r}")
+        return self.partitions[number]
+
+    def partition_of(self, key: bytes | None) -> int:
+        """Where a record of this key goes: by the CRC-32 of the key, as librdkafka's `consistent` partitioner.
+
+        Records without a key take the partitions in turn.
+        """
+        if len(self.partitions) == 1:
+            return 0
+        if key is not None:
+            return zlib.crc32(key) % len(self.partitions)
+        with self._lock:
+            self._next = (self._next + 1) % len(self.partitions)
+            return self._next
+
+    def partitions_of(self, keys: Sequence[bytes | None]) -> Int64Array:
+        """`partition_of` for a column of keys, int64[n]. None among several partitions is refused: which one is unclear."""
+        try:
+            hashes = np.fromiter(map(zlib.crc32, keys), np.int64, len(keys))  # type: ignore[arg-type]
+        except TypeError as error:
+            raise InvalidRecord(f"a key is not a byte string: name the partition, or give every key ({error})") from error
+        return hashes % len(self.partitions)
+
+    def append(self, number: int, columns: RecordColumns) -> Int64Array:
+        """Append records to one partition; their offsets, int64[n], in the order given."""
+        partition = self.partition(number)
+        batches, order = encode(columns, partition.log.place.config)
+        offsets = partition.log.append(batches) + np.arange(len(columns))
+        if order is None:
+            return offsets
+        placed = np.empty_like(offsets)
+        placed[order] = offsets
+        return placed
+
+    def append_by_key(self, keys: Sequence[bytes | None], columns: RecordColumns) -> Int64Array:
+        """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
+        numbers = self.partitions_of(keys)
+        offsets = np.empty(len(columns), np.int64)
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            offsets[rows] = self.append(number, columns.take(rows))
+        return offsets

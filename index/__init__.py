@@ -1,0 +1,1 @@
+"""The indexes: offsets, positions and times, numbers only. Nothing here knows what a record is."""

@@ -1,0 +1,41 @@
+"""Columns that grow: several int64 columns of one length, appended to by one thread and read by any.
+
+Readers take no lock. A row is written before `count` includes it, and a full buffer is replaced, never resized, so what
+a reader holds keeps its values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+UInt32Array = npt.NDArray[np.uint32]
+
+_CAPACITY = 64
+
+
+class GrowableColumns:
+    """`width` columns; appending is amortised constant, reading a column copies nothing."""
+
+    __slots__ = ("_buffer", "count")
+
+    def __init__(self, width: int) -> None:
+        self._buffer: Int64Array = np.empty((width, _CAPACITY), np.int64)
+        self.count = 0
+
+    def append(self, *columns: Int64Array) -> None:
+        """Append rows: one array per column, all of one length."""
+        count = self.count + len(columns[0])
+        if count > self._buffer.shape[1]:
+            grown = np.empty((len(columns), max(count, 2 * self._buffer.shape[1])), np.int64)
+            grown[:, : self.count] = self._buffer[:, : self.count]
+            self._buffer = grown
+        for number, column in enumerate(columns):
+            self._buffer[number, self.count : count] = column
+        self.count = count
+
+    def column(self, number: int) -> Int64Array:
+        """A contiguous view of the rows that are there now; not to be written to."""
+        count = self.count  # before the buffer: a newer buffer holds these rows too, an older one may not
+        return self._buffer[number, :count]

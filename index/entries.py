@@ -1,0 +1,143 @@
+"""Index entries as columns, and delivery order.
+
+An *entry* stands for one record batch of the log:
+
+    deliver_after   int64   effective deliver_after of the batch, ms since the epoch, not negative
+    offset          int64   offset of its first record
+    position        int64   byte position of the batch's entry in its segment's .log
+    records         int64   records in it, at least 1
+
+*Delivery order* is the order of `Key` (deliver_after, offset). Entries that arrive in offset order need only be sorted
+by deliver_after, and stably; packed into one int64 as
+
+    (deliver_after - earliest) << bits of a row number | row number
+
+they are sorted by `ndarray.sort`, which is vectorised: 22 ns an entry, against 150 for a stable argsort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from afterlog.index.columns import Int64Array
+
+_PACKED_BITS = 63
+
+
+class Key(NamedTuple):
+    """A place in delivery order. Keys compare as tuples do."""
+
+    deliver_after: int
+    offset: int
+
+
+class Entry(NamedTuple):
+    """One entry, the columns' names."""
+
+    deliver_after: int
+    offset: int
+    position: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """Columns of one length, int64 and C-contiguous. In which order, the holder says."""
+
+    deliver_after: Int64Array
+    offset: Int64Array
+    position: Int64Array
+    records: Int64Array
+
+    @staticmethod
+    def empty() -> Entries:
+        return _EMPTY
+
+    @staticmethod
+    def concatenate(parts: Sequence[Entries]) -> Entries:
+        """The parts one behind another; a single part that is not empty is returned as it is."""
+        parts = [part for part in parts if len(part)]
+        if len(parts) < 2:
+            return parts[0] if parts else _EMPTY
+        return Entries(
+            np.concatenate([part.deliver_after for part in parts]),
+            np.concatenate([part.offset for part in parts]),
+            np.concatenate([part.position for part in parts]),
+            np.concatenate([part.records for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.deliver_after)
+
+    def __getitem__(self, rows: slice) -> Entries:
+        """A view of the rows; steps are not for columns that must be contiguous."""
+        return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
+
+    def entry(self, row: int) -> Entry:
+        return Entry(
+            int(self.deliver_after[row]), int(self.offset[row]), int(self.position[row]), int(self.records[row])
+        )
+
+    def key(self, row: int) -> Key:
+        return Key(int(self.deliver_after[row]), int(self.offset[row]))
+
+    def sorted(self) -> Entries:
+        """In delivery order. Rows of equal deliver_after must come in offset order, as an append leaves them."""
+        if is_sorted(self.deliver_after):
+            return self
+        rows = argsort_by_due(self.deliver_after)
+        return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
+
+    def rank(self, key: Key) -> int:
+        """Rows with a key <= `key`; the entries must be in delivery order. Two or three binary searches."""
+        return rank(self.deliver_after, self.offset, key)
+
+    def find(self, offset: int) -> Entry | None:
+        """The entry whose batch holds `offset`, in any order of rows. One pass over two columns."""
+        rows = np.flatnonzero((self.offset <= offset) & (offset < self.offset + self.records))
+        return self.entry(int(rows[0])) if len(rows) else None
+
+
+def rank(deliver_after: Int64Array, offset: Int64Array, key: Key) -> int:
+    """Rows with a key <= `key`, of two columns in delivery order."""
+    low = int(deliver_after.searchsorted(key.deliver_after, "left"))
+    high = int(deliver_after.searchsorted(key.deliver_after, "right"))
+    return low + int(offset[low:high].searchsorted(key.offset, "right"))
+
+
+def argsort_by_due(deliver_after: Int64Array) -> Int64Array:
+    """The rows in the order of (deliver_after, row). Packed where that fits 63 bits, else a stable argsort."""
+    count = len(deliver_after)
+    if not count:
+        return np.empty(0, np.int64)
+    earliest, latest = int(deliver_after.min()), int(deliver_after.max())
+    row_bits = (count - 1).bit_length()
+    if (latest - earliest).bit_length() + row_bits > _PACKED_BITS:
+        return np.argsort(deliver_after, kind="stable").astype(np.int64, copy=False)
+    packed = deliver_after - earliest
+    packed <<= row_bits
+    packed |= np.arange(count, dtype=np.int64)
+    packed.sort()
+    packed &= (1 << row_bits) - 1
+    return packed
+
+
+def is_sorted(column: Int64Array) -> bool:
+    """Never falling."""
+    return bool((column[1:] >= column[:-1]).all())
+
+
+def is_delivery_order(deliver_after: Int64Array, offset: Int64Array) -> bool:
+    """Strictly increasing keys."""
+    later = deliver_after[1:] > deliver_after[:-1]
+    same = deliver_after[1:] == deliver_after[:-1]
+    return bool((later | (same & (offset[1:] > offset[:-1]))).all())
+
+
+_NONE = np.empty(0, np.int64)
+_NONE.flags.writeable = False
+_EMPTY = Entries(_NONE, _NONE, _NONE, _NONE)

@@ -1,0 +1,99 @@
+"""The offset index of a segment: from an offset to the byte position where a scan for it begins. Kafka's own format.
+
+    +--------------------+----------------+
+    | relative offset i32 | position i32  |   8 bytes an entry, big-endian, entries one behind another
+    +--------------------+----------------+
+
+An entry says: the batch that starts at `position` ends with the offset base_offset + relative offset. Example, segment
+00000000000000001000: a batch of offsets 1037 to 1041 that starts at byte 4103 is the entry `00000029 00001007`.
+
+Sparse: the segment is cut into pages of `interval_bytes`, and the first batch that starts in a page has an entry, but
+for page 0, whose scan begins at 0 anyway. Which batches are indexed is thus a function of their positions alone,
+however the appends were cut, and an index that was read back goes on where it stopped.
+
+There is no checksum, as in Kafka: the index is rebuilt from the log wherever it cannot be trusted. `from_bytes` sees
+a torn tail and preallocated zeros.
+
+Invariants, proved by `check`: relative offsets and positions fit int32 and strictly increase.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from afterlog.index.columns import GrowableColumns, Int64Array
+
+INT32_MAX = 2**31 - 1
+_STORED = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+assert _STORED.itemsize == 8
+
+
+class OffsetIndex:
+    """In memory; the caller writes `since(n)` to the file. One thread adds, any thread searches."""
+
+    def __init__(self, base_offset: int, interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self._columns = GrowableColumns(2)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, base_offset: int, interval_bytes: int) -> OffsetIndex:
+        """What `to_bytes` gave. ValueError with the reason where it cannot be that."""
+        if len(data) % _STORED.itemsize:
+            raise ValueError(f"{len(data)} bytes are no whole number of {_STORED.itemsize}-byte entries")
+        stored = np.frombuffer(data, _STORED)
+        index = cls(base_offset, interval_bytes)
+        index._columns.append(
+            stored["relative_offset"].astype(np.int64) + base_offset, stored["position"].astype(np.int64)
+        )
+        index.check()
+        return index
+
+    @property
+    def count(self) -> int:
+        """Entries."""
+        return self._columns.count
+
+    def add(self, positions: Int64Array, last_offsets: Int64Array) -> Int64Array:
+        """Note batches that were appended: where each starts, and its last offset. The rows that got an entry.
+
+        ValueError, and nothing noted, where one of them does not fit int32: the segment should have been rolled.
+        """
+        if not len(positions):
+            return np.empty(0, np.int64)
+        if int(positions[-1]) > INT32_MAX or int(last_offsets[-1]) - self.base_offset > INT32_MAX:
+            raise ValueError("a position or relative offset beyond int32: roll the segment first")
+        indexed = self._columns.column(1)
+        page = int(indexed[-1]) // self.interval_bytes if len(indexed) else 0
+        pages = positions // self.interval_bytes
+        rows = np.flatnonzero(pages != np.concatenate(([page], pages[:-1])))
+        self._columns.append(last_offsets[rows], positions[rows])
+        return rows
+
+    def floor(self, offset: int) -> int:
+        """The position to scan from for `offset`: where the last indexed batch ending at or before it starts, or 0."""
+        row = int(self._columns.column(0).searchsorted(offset, "right"))
+        return int(self._columns.column(1)[row - 1]) if row else 0
+
+    def to_bytes(self) -> bytes:
+        return self.since(0)
+
+    def since(self, count: int) -> bytes:
+        """The entries behind the first `count`, to be appended to the file."""
+        last_offsets = self._columns.column(0)[count:]
+        stored = np.empty(len(last_offsets), _STORED)
+        stored["relative_offset"] = last_offsets - self.base_offset
+        stored["position"] = self._columns.column(1)[count:][: len(stored)]
+        return stored.tobytes()
+
+    def check(self) -> None:
+        """ValueError where an invariant does not hold."""
+        relative, positions = self._columns.column(0) - self.base_offset, self._columns.column(1)
+        for name, column in (("relative offset", relative), ("position", positions)):
+            if len(column) and int(column[0]) < 0:
+                raise ValueError(f"the first {name} is negative")
+            if len(column) and int(column[-1]) > INT32_MAX:
+                raise ValueError(f"a {name} is beyond int32")
+            falls = np.flatnonzero(column[1:] <= column[:-1])
+            if len(falls):
+                raise ValueError(f"the {name} of entry {int(falls[0]) + 1} is not above the one before it")

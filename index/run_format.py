@@ -1,0 +1,305 @@
+"""The file format of a run: index entries in delivery order. The `.deliverafterindex` of a segment, or a bucket.
+
+    file      header | chunk | chunk | … | bitmap | bitmap | … | directory | footer
+              little-endian; every part starts at a multiple of 64 and zeros fill the gaps, so that the int64 columns
+              of a mapped file are aligned
+
+    header    magic 8s "AFTERRUN" | version u8 = 1 | 55 zeros                                              64 bytes
+
+    chunk     deliver_after i64[n] | relative offset u32[n] | position u32[n] | records u32[n]           20 n bytes
+              the columns of n entries; an offset is relative to the run's first_offset
+
+    bitmap    the relative offsets of one chunk's entries, a 32-bit Roaring bitmap in the portable format
+
+    directory 13 columns of one i64 per chunk, one behind another                              104 bytes a chunk
+              first_deliver_after, first_offset        key of the first entry (offsets here are absolute)
+              last_deliver_after, last_offset          key of the last entry
+              entries_before, records_before           what the run holds in front of the chunk
+              position, size, codec, crc32c            the chunk in the file; codec 0 = as drawn, others are not known
+              bitmap_position, bitmap_size, bitmap_crc32c
+
+    footer    first_offset i64 | end_offset i64                     the log that the run covers: offsets [first, end),
+              start_segment i64 | start_position i64                from a byte of the segment with that base offset
+              end_segment i64 | end_position i64                    to a byte of that one (exclusive)
+              entries i64 | records i64 | chunks i64 | directory_position i64 | file size i64
+              28 zeros | crc32c u32 | magic 8s "AFTERRUN"                                                 128 bytes
+
+A chunk ends at `max_entries`, or where deliver_after lies more than `max_step_ms` above its first once it is a tenth
+full, so that a sparse schedule does not end in chunks of one entry. It is loaded and checked as one piece.
+
+Checksums. The footer's CRC-32C covers header, directory and footer up to the CRC itself; these are read when the run
+is opened. Chunks and bitmaps have theirs in the directory and are checked when first touched, so that opening a large
+run does not read it. The magic at the end is compared, the zeros between the parts are never read. A run is published
+by rename: after a crash it is there whole or not at all, and whatever else is found is corrupt and to be rebuilt.
+
+Example. Segment 1000 holds three batches: offsets 1000-1001 at byte 0, due at 9000; offset 1002 at byte 180, due at
+5000; offsets 1003-1005 at byte 290, due at 9000; it ends at byte 520. The file has 448 bytes:
+
+       0  41 46 54 45 52 52 55 4e 01, zeros
+      64  5000, 9000, 9000 as i64; 2, 0, 3; 180, 0, 290; 1, 2, 3 as u32: 60 bytes, 4 zeros
+     128  the bitmap {0, 2, 3}: 22 bytes, 42 zeros
+     192  directory, one chunk: 5000 1002 9000 1003 0 0 64 60 0 crc 128 22 crc: 104 bytes, 24 zeros
+     320  footer: 1000 1006 1000 0 1000 520 3 6 1 192 448, zeros, crc, magic
+
+To change the format: give the new one the next version; `parse` goes on reading every version it has read, or
+refuses it as corrupt, which means that it is rebuilt from the log; add a file of the new version to the test data and
+leave the old ones there; describe both versions above until the old one is no longer read. A new codec for chunks is
+no new version: a reader that does not know it refuses the run, and rebuilds it.
+"""
+
+from __future__ import annotations
+
+import array
+import struct
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+from pyroaring import BitMap
+
+from afterlog.errors import CorruptFile
+from afterlog.files import Bytes, Data, Files, publish
+from afterlog.index.columns import Int64Array, UInt32Array
+from afterlog.index.entries import Entries, is_delivery_order
+
+VERSION = 1
+_MAGIC = b"AFTERRUN"
+_CODEC_PLAIN = 0
+ENTRY_SIZE = 20
+_ALIGNMENT = 64
+_UINT32_MAX = 2**32 - 1
+_INT64_MAX = 2**63 - 1
+
+_HEADER = struct.Struct(
+    "<"
+    "8s"  # magic
+    "B"  # version
+    "55x"
+)
+_FOOTER = struct.Struct(
+    "<"
+    "q"  # first_offset
+    "q"  # end_offset
+    "q"  # start_segment
+    "q"  # start_position
+    "q"  # end_segment
+    "q"  # end_position
+    "q"  # entries
+    "q"  # records
+    "q"  # chunks
+    "q"  # directory_position
+    "q"  # file size
+    "28x"
+)
+_SEAL = struct.Struct(
+    "<"
+    "I"  # crc32c of header, directory and footer up to here
+    "8s"  # magic
+)
+_FOOTER_SIZE = _FOOTER.size + _SEAL.size
+assert (_HEADER.size, _FOOTER_SIZE) == (64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The log that a run covers: offsets [first_offset, end_offset), and where their bytes begin and end."""
+
+    first_offset: int
+    end_offset: int
+    start_segment: int
+    start_position: int
+    end_segment: int
+    end_position: int
+
+
+class Identity(NamedTuple):
+    """What tells one run file from another of its name: to be kept in a manifest."""
+
+    size: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Directory:
+    """The columns, as drawn. `entries_before` and `records_before` have the run's totals behind their last row."""
+
+    first_deliver_after: Int64Array
+    first_offset: Int64Array
+    last_deliver_after: Int64Array
+    last_offset: Int64Array
+    entries_before: Int64Array
+    records_before: Int64Array
+    position: Int64Array
+    size: Int64Array
+    codec: Int64Array
+    crc32c: Int64Array
+    bitmap_position: Int64Array
+    bitmap_size: Int64Array
+    bitmap_crc32c: Int64Array
+
+    WIDTH = 13
+
+
+def write_run(
+    files: Files, path: Path, entries: Entries, coverage: Coverage, *, max_entries: int, max_step_ms: int
+) -> None:
+    """Publish a run of `entries`, which are in delivery order and not empty, under `path`.
+
+    ValueError where they are not what a run may hold: that is a fault of the caller.
+    """
+    if not len(entries):
+        raise ValueError("a run holds at least one entry")
+    if not is_delivery_order(entries.deliver_after, entries.offset):
+        raise ValueError("the entries are not in delivery order")
+    if int(entries.records.min()) < 1 or int((entries.offset + entries.records).max()) > coverage.end_offset:
+        raise ValueError("an entry has no records, or some that the run does not cover")
+    relative = _uint32(entries.offset - coverage.first_offset)
+    position, records = _uint32(entries.position), _uint32(entries.records)
+    bounds = chunk_bounds(entries.deliver_after, max_entries, max_step_ms)
+    starts, lasts = np.array(bounds[:-1]), np.array(bounds[1:]) - 1
+
+    out = _Output()
+    header = _HEADER.pack(_MAGIC, VERSION)
+    out.add([header])
+    columns = (entries.deliver_after.astype("<i8", copy=False), relative, position, records)
+    chunks = [out.add([column[start:end].view(np.uint8).data for column in columns]) for start, end in pairwise(bounds)]
+    bitmaps = [out.add([bitmap_of(relative[start:end]).serialize()]) for start, end in pairwise(bounds)]
+    chunk_places, bitmap_places = np.array(chunks, np.int64).T, np.array(bitmaps, np.int64).T
+    directory = np.stack(
+        [
+            entries.deliver_after[starts],
+            entries.offset[starts],
+            entries.deliver_after[lasts],
+            entries.offset[lasts],
+            starts,
+            (np.cumsum(entries.records) - entries.records)[starts],
+            chunk_places[0],
+            chunk_places[1],
+            np.full(len(starts), _CODEC_PLAIN),
+            chunk_places[2],
+            *bitmap_places,
+        ]
+    ).astype("<i8")
+    directory_position, _, _ = out.add([directory.tobytes()])
+    footer = _FOOTER.pack(
+        *astuple(coverage),
+        len(entries),
+        int(entries.records.sum()),
+        len(starts),
+        directory_position,
+        out.position + _FOOTER_SIZE,
+    )
+    crc = crc32c(footer, crc32c(directory.tobytes(), crc32c(header)))
+    out.add([footer, _SEAL.pack(crc, _MAGIC)])
+    publish(files, path, out.parts)
+
+
+def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:
+    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in."""
+    bounds = [0]
+    while bounds[-1] < len(deliver_after):
+        start = bounds[-1]
+        step = min(int(deliver_after[start]) + max_step_ms, _INT64_MAX)
+        within_step = int(deliver_after.searchsorted(step, "right"))
+        smallest = start + max(max_entries // 10, 1)
+        bounds.append(min(max(within_step, smallest), start + max_entries, len(deliver_after)))
+    return bounds
+
+
+class _Output:
+    """The parts of a file one behind another, each filled up to the alignment."""
+
+    def __init__(self) -> None:
+        self.parts: list[Data] = []
+        self.position = 0
+
+    def add(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, int, int]:
+        """Position, size and CRC-32C of the part that `buffers` make together."""
+        position, size, crc = self.position, 0, 0
+        for buffer in buffers:
+            crc = crc32c(buffer, crc)
+            size += len(buffer)
+        padding = bytes(-size % _ALIGNMENT)
+        self.parts += [*buffers, padding]
+        self.position += size + len(padding)
+        return position, size, crc
+
+
+class _Malformed(Exception):
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.position = position
+
+
+def parse(path: Path, data: Bytes) -> tuple[Coverage, Directory, Identity]:
+    """Header, directory and footer of a run file. CorruptFile unless they are as they were written."""
+    try:
+        return _parse(data)
+    except _Malformed as error:
+        raise CorruptFile(error.reason, path=path, position=error.position) from None
+
+
+def _parse(data: Bytes) -> tuple[Coverage, Directory, Identity]:
+    footer_position = len(data) - _FOOTER_SIZE
+    seal_position = len(data) - _SEAL.size
+    if footer_position < _HEADER.size:
+        raise _Malformed(f"{len(data)} bytes are too few for a run", 0)
+    magic, version = _HEADER.unpack_from(data.data)
+    crc, end_magic = _SEAL.unpack_from(data.data, seal_position)
+    if magic != _MAGIC or end_magic != _MAGIC:
+        raise _Malformed("no run: the magic is missing", 0 if magic != _MAGIC else seal_position)
+    if version != VERSION:
+        raise _Malformed(f"version {version} of runs is not known here", 8)
+    *covered, entries, records, chunks, position, size = _FOOTER.unpack_from(data.data, footer_position)
+    if size != len(data):
+        raise _Malformed(f"{len(data)} bytes of a run of {size}", footer_position)
+    if (
+        chunks < 1
+        or position < _HEADER.size
+        or position % 8
+        or position + 8 * Directory.WIDTH * chunks > footer_position
+    ):
+        raise _Malformed("the directory does not fit into the file", footer_position)
+    stored = data[position : position + 8 * Directory.WIDTH * chunks]
+    if crc32c(data.data[footer_position:seal_position], crc32c(stored.data, crc32c(data.data[: _HEADER.size]))) != crc:
+        raise _Malformed("header, directory and footer fail their checksum", footer_position)
+    columns = list(stored.view("<i8").reshape(Directory.WIDTH, chunks))
+    columns[4] = np.append(columns[4], entries)
+    columns[5] = np.append(columns[5], records)
+    directory = Directory(*columns)
+    _check_places(directory, position)
+    return Coverage(*covered), directory, Identity(size, crc)
+
+
+def _check_places(directory: Directory, end: int) -> None:
+    """Every chunk and bitmap lies in front of the directory and has the size that its entries need."""
+    if directory.codec.any():
+        raise _Malformed("a chunk has a codec that is not known here", end)
+    counts = np.diff(directory.entries_before)
+    if directory.entries_before[0] or (counts < 1).any() or (counts > end).any():
+        raise _Malformed("the directory counts its entries wrongly", end)
+    if (directory.size != counts * ENTRY_SIZE).any():
+        raise _Malformed("a chunk has another size than its entries need", end)
+    for position, size in ((directory.position, directory.size), (directory.bitmap_position, directory.bitmap_size)):
+        if (position < 0).any() or (position % 8).any() or (size < 0).any() or (position > end - size).any():
+            raise _Malformed("a chunk or bitmap does not fit into the file", end)
+
+
+def bitmap_of(relative: Int64Array | UInt32Array) -> BitMap:
+    """By way of a sorted array.array: six times as fast as from a numpy array."""
+    values = array.array("I")
+    values.frombytes(np.sort(relative.astype(np.uint32, copy=False)).tobytes())
+    bitmap = BitMap(values)
+    bitmap.run_optimize()
+    return bitmap
+
+
+def _uint32(column: Int64Array) -> UInt32Array:
+    if int(column.min()) < 0 or int(column.max()) > _UINT32_MAX:
+        raise ValueError("an offset, position or count does not fit 32 bits from the start of the run")
+    return column.astype("<u4")

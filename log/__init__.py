@@ -1,0 +1,1 @@
+"""The log: record batches, entries, segments, append, recovery, retention, producer."""

@@ -1,0 +1,928 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, embedsignature=True
+"""The kernels, compiled. See `afterlog.log.kernels` for what each does and `afterlog.log.plain` for the same in plain Python.
+
+Functions are named after the parts of the formats, which `afterlog.log.header`, `afterlog.log.batch` and
+`afterlog.log.entry` draw. Conventions: `at` is where something is read or written, and the function returns the byte
+behind it, or NULL where it does not fit before `end`. Loops run without the GIL and touch no Python object. Arguments
+are checked before the loops, by the same functions as in the plain kernels; everything that is read out of the bytes
+is checked in the loops.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+import numpy as np
+
+from afterlog.errors import InvalidRecord, RecordTooLarge
+from afterlog.log import columns
+from afterlog.log.columns import Checked, Decoded, Scan
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+
+    /* CRC-32C: the Castagnoli polynomial, reflected. By table, eight bytes at a time, or by the CPU's instruction. */
+    static uint32_t crc32c_tables[8][256];
+
+    static void crc32c_make_tables(void) {
+        for (uint32_t byte = 0; byte < 256; byte++) {
+            uint32_t crc = byte;
+            for (int bit = 0; bit < 8; bit++)
+                crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+            crc32c_tables[0][byte] = crc;
+        }
+        for (int table = 1; table < 8; table++)
+            for (uint32_t byte = 0; byte < 256; byte++) {
+                uint32_t crc = crc32c_tables[table - 1][byte];
+                crc32c_tables[table][byte] = crc >> 8 ^ crc32c_tables[0][crc & 255];
+            }
+    }
+
+    static uint32_t crc32c_by_table(uint32_t crc, const uint8_t *at, int64_t size) {
+        crc = ~crc;
+        for (; size >= 8; at += 8, size -= 8) {
+            crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+            crc = crc32c_tables[7][crc & 255] ^ crc32c_tables[6][crc >> 8 & 255]
+                ^ crc32c_tables[5][crc >> 16 & 255] ^ crc32c_tables[4][crc >> 24]
+                ^ crc32c_tables[3][at[4]] ^ crc32c_tables[2][at[5]] ^ crc32c_tables[1][at[6]] ^ crc32c_tables[0][at[7]];
+        }
+        for (; size > 0; at++, size--)
+            crc = crc >> 8 ^ crc32c_tables[0][(crc ^ *at) & 255];
+        return ~crc;
+    }
+
+    #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    __attribute__((target("sse4.2")))
+    static uint32_t crc32c_by_instruction(uint32_t start, const uint8_t *at, int64_t size) {
+        uint64_t crc = (uint32_t)~start;
+        for (; size >= 8; at += 8, size -= 8) {
+            uint64_t word;
+            memcpy(&word, at, 8);
+            crc = __builtin_ia32_crc32di(crc, word);
+        }
+        uint32_t low = (uint32_t)crc;
+        if (size & 4) {
+            uint32_t word;
+            memcpy(&word, at, 4);
+            low = __builtin_ia32_crc32si(low, word);
+            at += 4;
+        }
+        for (size &= 3; size > 0; at++, size--)
+            low = __builtin_ia32_crc32qi(low, *at);
+        return ~low;
+    }
+    static int crc32c_has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
+    #else
+    #define crc32c_by_instruction crc32c_by_table
+    static int crc32c_has_instruction(void) { return 0; }
+    #endif
+
+    static uint32_t (*crc32c_of)(uint32_t, const uint8_t *, int64_t) = crc32c_by_table;
+
+    static void crc32c_choose(void) {
+        crc32c_make_tables();
+        if (crc32c_has_instruction())
+            crc32c_of = crc32c_by_instruction;
+    }
+
+    /* Asks for the first cache lines of what is read soon: most entries are no larger. */
+    static void prefetch(const uint8_t *at) {
+    #if defined(__GNUC__) || defined(__clang__)
+        for (int line = 0; line < 4; line++)
+            __builtin_prefetch(at + 64 * line);
+    #else
+        (void)at;
+    #endif
+    }
+    """
+    void crc32c_choose()
+    uint32_t crc32c_by_table(uint32_t crc, const uint8_t *at, int64_t size) noexcept nogil
+    uint32_t crc32c_of(uint32_t crc, const uint8_t *at, int64_t size) noexcept nogil
+    void prefetch(const uint8_t *at) noexcept nogil
+
+crc32c_choose()
+
+cdef int64_t INT64_MAX = 0x7FFFFFFFFFFFFFFF
+cdef int64_t INT32_MAX = 0x7FFFFFFF
+
+# Why an entry is not taken; afterlog.log.columns has the same.
+cdef enum:
+    OK, SHORT, MAGIC, LENGTH, HEADER_CRC, BODY_CRC, OFFSET, EPOCH, PREFIX, INDEX
+
+# Why the records of a batch cannot be decoded; afterlog.log.columns has the same.
+cdef enum:
+    DECODED, VARINT, BOUNDS, OFFSET_DELTA, LEFT_OVER, COMPRESSED, PLACE, COUNT, DELIVER_AFTER
+
+# The header of a record batch: where its fields start.
+cdef enum:
+    LENGTH_AT = 8
+    LENGTH_END = 12
+    LEADER_EPOCH_AT = 12
+    MAGIC_AT = 16
+    CRC_AT = 17
+    ATTRIBUTES_AT = 21
+    LAST_OFFSET_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
+    COUNT_AT = 57
+    HEADER_BYTES = 61
+
+cdef enum:
+    CODEC_BITS = 0x07
+    LOG_APPEND_TIME = 0x08
+    RECORD_BYTES_MIN = 7
+    RECORD_OVERHEAD_MAX = 64            # six varints, the attributes and our own header come to 57
+    PREFIX_MAGIC = 0x0E02
+    PREFIX_HEAD_BYTES = 6
+    CRC_FIELD_BYTES = 6
+    METADATA_OVERHEAD_MAX = 64          # the fields that the log writes itself come to 58 with the prefix's head
+    METADATA_BYTES_MAX = 65536
+    SCAN_COLUMNS = 9
+    PREFETCH_DISTANCE = 8
+
+cdef const uint8_t *DELIVER_AFTER_KEY = b"deliver-after"
+cdef enum:
+    DELIVER_AFTER_KEY_BYTES = 13
+    DELIVER_AFTER_HEADER_BYTES = 23     # 1A 'deliver-after' 10 and eight bytes
+
+
+# ---- numbers: big-endian, varint, zig-zag
+
+cdef inline uint32_t load32(const uint8_t *at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+cdef inline uint64_t load64(const uint8_t *at) noexcept nogil:
+    return <uint64_t>load32(at) << 32 | load32(at + 4)
+
+cdef inline uint8_t *put16(uint8_t *at, uint32_t value) noexcept nogil:
+    at[0] = <uint8_t>(value >> 8)
+    at[1] = <uint8_t>value
+    return at + 2
+
+cdef inline uint8_t *put32(uint8_t *at, uint32_t value) noexcept nogil:
+    return put16(put16(at, value >> 16), value)
+
+cdef inline uint8_t *put64(uint8_t *at, uint64_t value) noexcept nogil:
+    return put32(put32(at, <uint32_t>(value >> 32)), <uint32_t>value)
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return <uint64_t>value << 1 ^ <uint64_t>(value >> 63)
+
+cdef inline int varint_bytes(uint64_t value) noexcept nogil:
+    cdef int size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+cdef inline uint8_t *put_varint(uint8_t *at, uint64_t value) noexcept nogil:
+    while value > 0x7F:
+        at[0] = <uint8_t>(value | 0x80)
+        at += 1
+        value >>= 7
+    at[0] = <uint8_t>value
+    return at + 1
+
+cdef inline const uint8_t *read_varint(const uint8_t *at, const uint8_t *end, int bits, uint64_t *value) noexcept nogil:
+    cdef int shift = 0
+    cdef uint8_t byte
+    value[0] = 0
+    while at < end and shift < bits:
+        byte = at[0]
+        at += 1
+        if shift + 7 > bits and (byte & 0x7F) >> (bits - shift):
+            return NULL
+        value[0] |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            return at
+        shift += 7
+    return NULL
+
+cdef inline const uint8_t *read_zigzag(const uint8_t *at, const uint8_t *end, int bits, int64_t *value) noexcept nogil:
+    cdef uint64_t raw = 0
+    at = read_varint(at, end, bits, &raw)
+    value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+    return at
+
+
+# ---- encode: columns to batches
+
+cdef struct Items:
+    # A ragged column. `data` is NULL where there is no such column, `valid` where no item is null.
+    const int64_t *offsets
+    const uint8_t *data
+    const uint8_t *valid
+
+cdef struct Slice:
+    # Bytes of a record. A null has size -1.
+    const uint8_t *data
+    int64_t size
+
+cdef inline Slice item_of(Items *column, int64_t item) noexcept nogil:
+    cdef Slice part
+    part.data = NULL
+    part.size = -1
+    if column.data != NULL and (column.valid == NULL or column.valid[item]):
+        part.data = column.data + column.offsets[item]
+        part.size = column.offsets[item + 1] - column.offsets[item]
+    return part
+
+cdef inline uint8_t *put_slice(uint8_t *at, Slice part) noexcept nogil:
+    at = put_varint(at, zigzag(part.size))
+    if part.size > 0:
+        memcpy(at, part.data, part.size)
+        at += part.size
+    return at
+
+cdef inline int64_t slice_bytes(Slice part) noexcept nogil:
+    return varint_bytes(zigzag(part.size)) + (part.size if part.size > 0 else 0)
+
+cdef inline const uint8_t *read_slice(const uint8_t *at, const uint8_t *end, Slice *part, int *reason) noexcept nogil:
+    at = read_zigzag(at, end, 32, &part.size)
+    if at == NULL:
+        reason[0] = VARINT
+        return NULL
+    if part.size < -1 or part.size > end - at:
+        reason[0] = BOUNDS
+        return NULL
+    part.data = at
+    return at + (part.size if part.size > 0 else 0)
+
+cdef struct Headers:
+    int64_t count
+    const uint8_t *first                # behind the count
+    Slice deliver_after                 # of the last header of that name; data is NULL where there is none
+
+cdef int read_headers(const uint8_t *at, const uint8_t *end, Headers *headers) noexcept nogil:
+    # The section must fill [at, end). Returns a reason.
+    cdef int reason = DECODED
+    cdef int64_t header
+    cdef Slice key, value
+    headers.deliver_after.data = NULL
+    at = read_zigzag(at, end, 32, &headers.count)
+    if at == NULL:
+        return VARINT
+    if headers.count < 0:
+        return BOUNDS
+    headers.first = at
+    for header in range(headers.count):
+        at = read_slice(at, end, &key, &reason)
+        if at == NULL:
+            return reason
+        if key.size < 0:
+            return BOUNDS
+        at = read_slice(at, end, &value, &reason)
+        if at == NULL:
+            return reason
+        if key.size == DELIVER_AFTER_KEY_BYTES and memcmp(key.data, DELIVER_AFTER_KEY, DELIVER_AFTER_KEY_BYTES) == 0:
+            headers.deliver_after = value
+    return DECODED if at == end else LEFT_OVER
+
+cdef int64_t header_section_bytes(Slice section, Headers *headers, int64_t deliver_after) noexcept nogil:
+    cdef int64_t size = section.size if section.size > 0 else 1
+    if deliver_after < 0:
+        return size
+    if section.size <= 0:
+        return 1 + DELIVER_AFTER_HEADER_BYTES
+    return section.data + section.size - headers.first + varint_bytes(zigzag(headers.count + 1)) + DELIVER_AFTER_HEADER_BYTES
+
+cdef uint8_t *put_header_section(uint8_t *at, Slice section, Headers *headers, int64_t deliver_after) noexcept nogil:
+    # The section as it is, an empty one as count 0, or with one header more.
+    cdef int64_t rest
+    if deliver_after < 0 and section.size > 0:
+        memcpy(at, section.data, section.size)
+        return at + section.size
+    if deliver_after < 0:
+        return put_varint(at, 0)
+    if section.size <= 0:
+        at = put_varint(at, zigzag(1))
+    else:
+        rest = section.data + section.size - headers.first
+        at = put_varint(at, zigzag(headers.count + 1))
+        memcpy(at, headers.first, rest)
+        at += rest
+    at = put_varint(at, zigzag(DELIVER_AFTER_KEY_BYTES))
+    memcpy(at, DELIVER_AFTER_KEY, DELIVER_AFTER_KEY_BYTES)
+    at = put_varint(at + DELIVER_AFTER_KEY_BYTES, zigzag(8))
+    return put64(at, <uint64_t>deliver_after)
+
+cdef void put_batch_header(
+    uint8_t *at, int64_t size, int64_t records, int64_t base_timestamp, int64_t max_timestamp
+) noexcept nogil:
+    put64(at, 0)
+    put32(at + LENGTH_AT, <uint32_t>(size - LENGTH_END))
+    put32(at + LEADER_EPOCH_AT, 0)
+    at[MAGIC_AT] = 2
+    put16(at + ATTRIBUTES_AT, 0)
+    put32(at + LAST_OFFSET_DELTA_AT, <uint32_t>(records - 1))
+    put64(at + BASE_TIMESTAMP_AT, <uint64_t>base_timestamp)
+    put64(at + MAX_TIMESTAMP_AT, <uint64_t>max_timestamp)
+    put64(at + PRODUCER_ID_AT, <uint64_t>-1)
+    put16(at + PRODUCER_EPOCH_AT, <uint32_t>-1)
+    put32(at + BASE_SEQUENCE_AT, <uint32_t>-1)
+    put32(at + COUNT_AT, <uint32_t>records)
+
+cdef void put_batch_crc(uint8_t *at, int64_t size) noexcept nogil:
+    put32(at + CRC_AT, crc32c_of(0, at + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
+
+cdef struct Records:
+    # The arguments of encode_batches.
+    Items value
+    Items key
+    Items headers
+    const int64_t *timestamp
+    const int64_t *deliver_after        # NULL where no record has its own
+
+cdef struct Encoded:
+    # Where and why encoding stopped; reason is DECODED at the end.
+    int64_t record
+    int64_t batch
+    int reason
+
+cdef uint8_t *put_batch(uint8_t *start, Records *records, int64_t first, int64_t stop, Encoded *encoded) noexcept nogil:
+    cdef int64_t base_timestamp = records.timestamp[first]
+    cdef int64_t max_timestamp = base_timestamp
+    cdef int64_t batch_deliver_after = -1
+    cdef int64_t record, size, own
+    cdef uint64_t timestamp_delta, offset_delta
+    cdef Slice key, value, section
+    cdef Headers headers
+    cdef uint8_t *at = start + HEADER_BYTES
+    if records.deliver_after != NULL:
+        for record in range(first, stop):
+            batch_deliver_after = max(batch_deliver_after, records.deliver_after[record])
+    for record in range(first, stop):
+        max_timestamp = max(max_timestamp, records.timestamp[record])
+        timestamp_delta = zigzag(<int64_t>(<uint64_t>records.timestamp[record] - <uint64_t>base_timestamp))
+        offset_delta = zigzag(record - first)
+        key = item_of(&records.key, record)
+        value = item_of(&records.value, record)
+        section = item_of(&records.headers, record)
+        if section.size > 0:
+            encoded.reason = read_headers(section.data, section.data + section.size, &headers)
+            if encoded.reason != DECODED:
+                encoded.record = record
+                return NULL
+        own = -1
+        if records.deliver_after != NULL and records.deliver_after[record] != batch_deliver_after:
+            own = records.deliver_after[record]
+        size = (
+            1 + varint_bytes(timestamp_delta) + varint_bytes(offset_delta)
+            + slice_bytes(key) + slice_bytes(value) + header_section_bytes(section, &headers, own)
+        )
+        if at - start + varint_bytes(zigzag(size)) + size - LENGTH_END > INT32_MAX:
+            encoded.reason = COUNT
+            return NULL
+        at = put_varint(at, zigzag(size))
+        at[0] = 0
+        at = put_varint(at + 1, timestamp_delta)
+        at = put_varint(at, offset_delta)
+        at = put_slice(at, key)
+        at = put_slice(at, value)
+        at = put_header_section(at, section, &headers, own)
+    put_batch_header(start, at - start, stop - first, base_timestamp, max_timestamp)
+    return at
+
+cdef Items items_of(column, valid):
+    cdef Items items
+    cdef const int64_t[::1] offsets
+    cdef const uint8_t[::1] data, flags
+    items.offsets = NULL
+    items.data = NULL
+    items.valid = NULL
+    if column is not None:
+        offsets, data = column
+        items.offsets = &offsets[0]
+        items.data = &data[0]
+        if valid is not None:
+            flags = valid.view(np.uint8)
+            items.valid = &flags[0]
+    return items
+
+def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds):
+    columns.check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    cdef const int64_t[::1] bound = bounds
+    cdef const int64_t[::1] timestamp = timestamps
+    cdef const int64_t[::1] due
+    cdef Records records
+    records.value = items_of(values, value_valid)
+    records.key = items_of(keys, key_valid)
+    records.headers = items_of(headers, None)
+    records.timestamp = &timestamp[0]
+    records.deliver_after = NULL
+    if deliver_after is not None:
+        due = deliver_after
+        records.deliver_after = &due[0]
+    cdef int64_t first = bound[0], stop = bound[len(bound) - 1]
+    cdef int64_t size = (stop - first) * RECORD_OVERHEAD_MAX + (len(bound) - 1) * HEADER_BYTES
+    for column in (values, keys, headers):
+        if column is not None:
+            size += int(column[0][stop] - column[0][first])
+    out = np.empty(size, np.uint8)
+    positions = np.zeros(len(bound), np.int64)
+    cdef uint8_t[::1] view = out
+    cdef int64_t[::1] position = positions
+    cdef uint8_t *start = &view[0]
+    cdef uint8_t *at = start
+    cdef Encoded encoded
+    cdef int64_t batches = len(bound) - 1, index
+    encoded.reason = DECODED
+    with nogil:
+        # A CRC waits until the next batch is written: its wide loads would stall behind the batch's own narrow stores.
+        for index in range(batches):
+            at = put_batch(at, &records, bound[index], bound[index + 1], &encoded)
+            if at == NULL:
+                encoded.batch = index
+                break
+            position[index + 1] = at - start
+            if index > 0:
+                put_batch_crc(start + position[index - 1], position[index] - position[index - 1])
+        if at != NULL and batches > 0:
+            put_batch_crc(start + position[batches - 1], position[batches] - position[batches - 1])
+    if encoded.reason == COUNT:
+        raise RecordTooLarge(f"batch {encoded.batch} is longer than 2^31-1 bytes")
+    if encoded.reason != DECODED:
+        raise InvalidRecord(f"record {encoded.record}: malformed headers: {columns.REASONS[encoded.reason]}")
+    return out[: position[batches]], positions
+
+
+# ---- stamp: batches to entries
+
+cdef inline uint8_t *put_field(uint8_t *at, uint64_t number, uint64_t value) noexcept nogil:
+    return put_varint(put_varint(at, number << 3), value)
+
+cdef uint8_t *put_entry(
+    uint8_t *start,
+    const uint8_t *batch,
+    int64_t batch_bytes,
+    int64_t base_offset,
+    int64_t broker_timestamp,
+    int64_t effective,
+    int64_t asked,
+    const uint8_t *extra,
+    int64_t extra_bytes,
+) noexcept nogil:
+    # `effective` is -1 where the topic is not delayed, `asked` where the field is not wanted.
+    cdef uint8_t *at = start + PREFIX_HEAD_BYTES
+    cdef uint8_t *header
+    cdef uint32_t crc
+    at = put_field(at, 1, <uint64_t>broker_timestamp)
+    at = put_field(at, 2, <uint64_t>(base_offset + <int32_t>load32(batch + LAST_OFFSET_DELTA_AT)))
+    if effective >= 0:
+        at = put_field(at, 16, <uint64_t>effective)
+    if asked >= 0:
+        at = put_field(at, 18, <uint64_t>asked)
+    memcpy(at, extra, extra_bytes)
+    at += extra_bytes
+    header = at + CRC_FIELD_BYTES
+    put16(start, PREFIX_MAGIC)
+    put32(start + 2, <uint32_t>(header - start - PREFIX_HEAD_BYTES))
+    memcpy(header, batch, batch_bytes)
+    put64(header, <uint64_t>base_offset)
+    put32(header + LEADER_EPOCH_AT, 0)
+    crc = crc32c_of(crc32c_of(0, start, at - start), header, HEADER_BYTES)
+    put16(at, 0x8D01)
+    at[2] = <uint8_t>crc
+    at[3] = <uint8_t>(crc >> 8)
+    at[4] = <uint8_t>(crc >> 16)
+    at[5] = <uint8_t>(crc >> 24)
+    return header + batch_bytes
+
+def stamp_entries(data, positions, base_offset, broker_timestamp, asked, extra):
+    columns.check_stamp(data, positions, base_offset, broker_timestamp, asked, extra)
+    cdef const uint8_t[::1] view = data
+    cdef const int64_t[::1] start = positions
+    cdef const int64_t[::1] asked_for
+    cdef const int64_t *wanted = NULL
+    if asked is not None:
+        asked_for = asked
+        wanted = &asked_for[0]
+    cdef bytes extra_data = bytes(extra)
+    cdef const uint8_t *extra_at = extra_data
+    cdef int64_t extra_bytes = len(extra_data)
+    cdef int64_t batches = len(start) - 1
+    out = np.empty(start[batches] - start[0] + batches * (METADATA_OVERHEAD_MAX + extra_bytes), np.uint8)
+    entry_positions = np.zeros(batches + 1, np.int64)
+    effective = np.full(batches, broker_timestamp, np.int64)
+    cdef uint8_t[::1] out_view = out
+    cdef int64_t[::1] entry_position = entry_positions
+    cdef int64_t[::1] due = effective
+    cdef uint8_t *at = &out_view[0]
+    cdef const uint8_t *batch
+    cdef int64_t offset = base_offset, now = broker_timestamp, index, stamp, original
+    with nogil:
+        for index in range(batches):
+            batch = &view[start[index]]
+            stamp = -1
+            original = -1
+            if wanted != NULL:
+                stamp = max(now, wanted[index])
+                due[index] = stamp
+                if wanted[index] != stamp:
+                    original = wanted[index]
+            at = put_entry(
+                at, batch, start[index + 1] - start[index], offset, now, stamp, original, extra_at, extra_bytes
+            )
+            entry_position[index + 1] = at - &out_view[0]
+            offset += <int64_t><int32_t>load32(batch + LAST_OFFSET_DELTA_AT) + 1
+    return out[: entry_position[batches]], entry_positions, effective
+
+
+# ---- scan and check: entries to rows
+
+cdef struct Entry:
+    int64_t size
+    int64_t batch_position
+    int64_t batch_bytes
+    int64_t offset
+    int64_t records
+    int64_t deliver_after
+    int64_t asked                       # -1 where the stamping rule changed nothing
+    int64_t broker_timestamp
+    int64_t last_offset                 # as the metadata says; -1 where it says nothing
+    int64_t max_timestamp
+    int64_t attributes
+
+cdef int read_metadata(const uint8_t *at, const uint8_t *end, Entry *entry) noexcept nogil:
+    cdef uint64_t tag, number, wire_type, value
+    while at < end:
+        at = read_varint(at, end, 64, &tag)
+        if at == NULL:
+            return PREFIX
+        number = tag >> 3
+        wire_type = tag & 7
+        value = 0
+        if wire_type == 0 or wire_type == 2:
+            at = read_varint(at, end, 64, &value)
+            if at == NULL:
+                return PREFIX
+        if wire_type == 1:
+            value = 8
+        elif wire_type == 5:
+            value = 4
+        elif wire_type != 0 and wire_type != 2:
+            return PREFIX
+        if wire_type != 0:
+            if value > <uint64_t>(end - at):
+                return PREFIX
+            at += value
+        if number == 0 or number >= 1 << 29 or number == 17:
+            return PREFIX
+        if number == 1 or number == 2 or number == 16 or number == 18:
+            if wire_type != 0 or value > <uint64_t>INT64_MAX:
+                return PREFIX
+            if number == 1:
+                entry.broker_timestamp = <int64_t>value
+            elif number == 2:
+                entry.last_offset = <int64_t>value
+            elif number == 16:
+                entry.deliver_after = <int64_t>value
+            else:
+                entry.asked = <int64_t>value
+    return OK
+
+cdef int read_prefix(const uint8_t *start, const uint8_t *end, Entry *entry) noexcept nogil:
+    cdef const uint8_t *header
+    cdef const uint8_t *crc_field
+    cdef int64_t metadata_bytes
+    cdef uint32_t crc
+    if end - start < PREFIX_HEAD_BYTES:
+        return SHORT
+    metadata_bytes = load32(start + 2)
+    if metadata_bytes < CRC_FIELD_BYTES or metadata_bytes > METADATA_BYTES_MAX:
+        return LENGTH
+    if end - start < PREFIX_HEAD_BYTES + metadata_bytes + HEADER_BYTES:
+        return SHORT
+    header = start + PREFIX_HEAD_BYTES + metadata_bytes
+    crc_field = header - CRC_FIELD_BYTES
+    if crc_field[0] != 0x8D or crc_field[1] != 0x01:
+        return PREFIX
+    crc = crc_field[2] | <uint32_t>crc_field[3] << 8 | <uint32_t>crc_field[4] << 16 | <uint32_t>crc_field[5] << 24
+    if crc != crc32c_of(crc32c_of(0, start, crc_field - start), header, HEADER_BYTES):
+        return HEADER_CRC
+    entry.batch_position += PREFIX_HEAD_BYTES + metadata_bytes
+    return read_metadata(start + PREFIX_HEAD_BYTES, crc_field, entry)
+
+cdef int read_entry(const uint8_t *data, int64_t position, int64_t end, bint check_body, Entry *entry) noexcept nogil:
+    # What is at `position`, or the code of its first fault.
+    cdef const uint8_t *header
+    cdef bint has_prefix
+    cdef int fault
+    cdef int64_t last_offset_delta
+    if end - position < 2:
+        return SHORT
+    entry.batch_position = position
+    entry.deliver_after = -1
+    entry.asked = -1
+    entry.broker_timestamp = -1
+    entry.last_offset = -1
+    has_prefix = data[position] == PREFIX_MAGIC >> 8 and data[position + 1] == (PREFIX_MAGIC & 0xFF)
+    if has_prefix:
+        fault = read_prefix(data + position, data + end, entry)
+        if fault != OK:
+            return fault
+    if end - entry.batch_position < HEADER_BYTES:
+        return SHORT
+    header = data + entry.batch_position
+    if header[MAGIC_AT] != 2:
+        return MAGIC
+    entry.batch_bytes = <int64_t><int32_t>load32(header + LENGTH_AT) + LENGTH_END
+    last_offset_delta = <int32_t>load32(header + LAST_OFFSET_DELTA_AT)
+    entry.records = <int32_t>load32(header + COUNT_AT)
+    if entry.batch_bytes < HEADER_BYTES or entry.records <= 0 or entry.records != last_offset_delta + 1:
+        return LENGTH
+    if entry.batch_bytes > end - entry.batch_position:
+        return SHORT
+    entry.offset = <int64_t>load64(header)
+    if entry.offset < 0 or entry.offset > INT64_MAX - last_offset_delta:
+        return OFFSET
+    if not has_prefix and load32(header + LEADER_EPOCH_AT) != 0:
+        return EPOCH
+    if entry.last_offset != -1 and entry.last_offset != entry.offset + last_offset_delta:
+        return PREFIX
+    if check_body and load32(header + CRC_AT) != crc32c_of(0, header + ATTRIBUTES_AT, entry.batch_bytes - ATTRIBUTES_AT):
+        return BODY_CRC
+    entry.size = entry.batch_position - position + entry.batch_bytes
+    entry.max_timestamp = <int64_t>load64(header + MAX_TIMESTAMP_AT)
+    entry.attributes = <int16_t>(load32(header + ATTRIBUTES_AT) >> 16)
+    return OK
+
+def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1):
+    end = columns.scan_end(buffer, start, end)
+    cdef const uint8_t[::1] view = buffer
+    cdef const uint8_t *data = &view[0]
+    cdef int64_t position = start, stop = end, expected = next_offset, most = limit
+    cdef int64_t found = 0, capacity
+    cdef bint check_body = check_bodies
+    cdef int fault = OK
+    cdef Entry entry
+    cdef int64_t[:, ::1] row
+    rows = np.empty((SCAN_COLUMNS, 256), np.int64)
+    while True:
+        row = rows
+        capacity = row.shape[1]
+        with nogil:
+            while position < stop and found != most and found < capacity:
+                fault = read_entry(data, position, stop, check_body, &entry)
+                if fault == OK and expected >= 0:
+                    if entry.offset != expected:
+                        fault = OFFSET
+                    expected += entry.records
+                if fault != OK:
+                    break
+                row[0, found] = position
+                row[1, found] = entry.size
+                row[2, found] = entry.batch_position
+                row[3, found] = entry.offset
+                row[4, found] = entry.records
+                row[5, found] = entry.deliver_after
+                row[6, found] = entry.broker_timestamp
+                row[7, found] = entry.max_timestamp
+                row[8, found] = entry.attributes
+                found += 1
+                position += entry.size
+        if fault != OK or found < capacity:
+            break
+        more = 256 + int(found * ((stop - position) / (position - start)))   # entries are of a size, mostly
+        rows = np.concatenate((rows, np.empty((SCAN_COLUMNS, more), np.int64)), axis=1)
+    return Scan(*rows[:, :found], position, fault)
+
+cdef class Buffers:
+    # The addresses and sizes of some arrays, which it keeps alive.
+    cdef tuple arrays
+    cdef intptr_t[::1] addresses
+    cdef int64_t[::1] sizes
+
+    def __init__(self, buffers):
+        cdef const uint8_t[::1] view
+        self.arrays = tuple(buffers)
+        self.addresses = np.zeros(len(self.arrays), np.intp)
+        self.sizes = np.zeros(len(self.arrays), np.int64)
+        for place, array in enumerate(self.arrays):
+            view = array
+            self.addresses[place] = <intptr_t>&view[0]
+            self.sizes[place] = len(view)
+
+def check_entries(buffers, which, positions, offsets, records, deliver_after):
+    columns.check_places(
+        buffers, which, (positions, offsets, records, *(() if deliver_after is None else (deliver_after,)))
+    )
+    cdef Buffers held = Buffers(buffers)
+    cdef const intptr_t *addresses = &held.addresses[0]
+    cdef const int64_t *sizes = &held.sizes[0]
+    cdef const int32_t[::1] buffer = which
+    cdef const int64_t[::1] position = positions
+    cdef const int64_t[::1] offset = offsets
+    cdef const int64_t[::1] count = records
+    cdef const int64_t[::1] due
+    cdef const int64_t *wanted = NULL
+    if deliver_after is not None:
+        due = deliver_after
+        wanted = &due[0]
+    cdef int64_t entries = len(position), place = 0, ahead
+    found = np.empty((4, entries), np.int64)
+    cdef int64_t[:, ::1] row = found
+    cdef int fault = OK
+    cdef Entry entry
+    with nogil:
+        while place < entries:
+            ahead = place + PREFETCH_DISTANCE
+            if ahead < entries and 0 <= position[ahead] < sizes[buffer[ahead]]:
+                prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead])
+            fault = INDEX
+            if not 0 <= position[place] < sizes[buffer[place]]:
+                break
+            fault = read_entry(
+                <const uint8_t *>addresses[buffer[place]], position[place], sizes[buffer[place]], True, &entry
+            )
+            if fault != OK:
+                break
+            if (
+                entry.offset != offset[place]
+                or entry.records != count[place]
+                or (wanted != NULL and entry.deliver_after != wanted[place])
+            ):
+                fault = INDEX
+                break
+            row[0, place] = entry.batch_position
+            row[1, place] = entry.batch_bytes
+            row[2, place] = entry.attributes
+            row[3, place] = entry.deliver_after if entry.asked < 0 else entry.asked
+            place += 1
+    return Checked(*found[:, :place], fault, place)
+
+
+# ---- decode: batches to columns
+
+cdef struct Output:
+    # The next free place of a ragged column.
+    int64_t *offset
+    uint8_t *valid                      # NULL where no item is null
+    uint8_t *start
+    uint8_t *at
+
+cdef inline void put_item(Output *column, int64_t item, Slice part) noexcept nogil:
+    if part.size > 0:
+        memcpy(column.at, part.data, part.size)
+        column.at += part.size
+    if column.valid != NULL:
+        column.valid[item] = part.size >= 0
+    column.offset[item + 1] = column.at - column.start
+
+cdef int parse_deliver_after(Slice text, int64_t *deliver_after) noexcept nogil:
+    # Eight bytes are a big-endian int64, anything else decimal digits.
+    cdef uint64_t number = 0
+    cdef int64_t digit
+    if text.size == 8:
+        number = load64(text.data)
+    elif text.size < 1 or text.size > 19:
+        return DELIVER_AFTER
+    else:
+        for digit in range(text.size):
+            if not c"0" <= text.data[digit] <= c"9":
+                return DELIVER_AFTER
+            number = number * 10 + text.data[digit] - c"0"
+    if number > <uint64_t>INT64_MAX:
+        return DELIVER_AFTER
+    deliver_after[0] = <int64_t>number
+    return DECODED
+
+cdef struct Columns:
+    Output key
+    Output value
+    Output headers
+    int64_t *timestamp
+    int64_t *deliver_after
+
+cdef int read_record(
+    const uint8_t *at, const uint8_t *end, int64_t delta, int64_t base_timestamp, int64_t item, Columns *out
+) noexcept nogil:
+    # The record must fill [at, end). Returns a reason.
+    cdef int64_t timestamp_delta, offset_delta
+    cdef int reason = DECODED
+    cdef Slice key, value, section
+    cdef Headers headers
+    at = read_zigzag(at + 1, end, 64, &timestamp_delta)
+    if at == NULL:
+        return VARINT
+    at = read_zigzag(at, end, 32, &offset_delta)
+    if at == NULL:
+        return VARINT
+    if offset_delta != delta:
+        return OFFSET_DELTA
+    at = read_slice(at, end, &key, &reason)
+    if at == NULL:
+        return reason
+    at = read_slice(at, end, &value, &reason)
+    if at == NULL:
+        return reason
+    reason = read_headers(at, end, &headers)
+    if reason != DECODED:
+        return reason
+    section.data = at
+    section.size = end - at if headers.count else 0
+    out.deliver_after[item] = -1
+    if headers.deliver_after.data != NULL:
+        reason = parse_deliver_after(headers.deliver_after, &out.deliver_after[item])
+        if reason != DECODED:
+            return reason
+    put_item(&out.key, item, key)
+    put_item(&out.value, item, value)
+    put_item(&out.headers, item, section)
+    out.timestamp[item] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>timestamp_delta)
+    return DECODED
+
+cdef int read_batch(const uint8_t *batch, int64_t size, int64_t records, int64_t item, Columns *out) noexcept nogil:
+    cdef const uint8_t *at = batch + HEADER_BYTES
+    cdef const uint8_t *end = batch + size
+    cdef int64_t base_timestamp = <int64_t>load64(batch + BASE_TIMESTAMP_AT)
+    cdef int64_t record_bytes, delta
+    cdef int attributes = batch[ATTRIBUTES_AT + 1]
+    cdef int reason
+    if attributes & CODEC_BITS:
+        return COMPRESSED
+    for delta in range(records):
+        at = read_zigzag(at, end, 32, &record_bytes)
+        if at == NULL:
+            return VARINT
+        if record_bytes < 1 or record_bytes > end - at:
+            return BOUNDS
+        reason = read_record(at, at + record_bytes, delta, base_timestamp, item + delta, out)
+        if reason != DECODED:
+            return reason
+        if attributes & LOG_APPEND_TIME:
+            out.timestamp[item + delta] = <int64_t>load64(batch + MAX_TIMESTAMP_AT)
+        at += record_bytes
+    return DECODED if at == end else LEFT_OVER
+
+cdef Output output_of(int64_t[::1] offsets, uint8_t[::1] valid, uint8_t[::1] data):
+    cdef Output column
+    column.offset = &offsets[0]
+    column.valid = &valid[0] if valid is not None else NULL
+    column.start = &data[0]
+    column.at = column.start
+    return column
+
+def decode_records(buffers, which, batch_positions, batch_sizes, records):
+    columns.check_places(buffers, which, (batch_positions, batch_sizes, records))
+    cdef Buffers held = Buffers(buffers)
+    cdef const intptr_t *addresses = &held.addresses[0]
+    cdef const int32_t[::1] buffer = which
+    cdef const int64_t[::1] position = batch_positions
+    cdef const int64_t[::1] size = batch_sizes
+    cdef const int64_t[::1] count = records
+    cdef int64_t batches = len(buffer), batch, ahead, items = 0, data_bytes = 0
+    for batch in range(batches):
+        if position[batch] < 0 or size[batch] < HEADER_BYTES or size[batch] > held.sizes[buffer[batch]] - position[batch]:
+            raise columns.undecodable(PLACE, batch)
+        if count[batch] < 0 or count[batch] > (size[batch] - HEADER_BYTES) // RECORD_BYTES_MIN:
+            raise columns.undecodable(COUNT, batch)
+        items += count[batch]
+        data_bytes += size[batch] - HEADER_BYTES
+
+    key_offsets, value_offsets, header_offsets = np.zeros((3, items + 1), np.int64)
+    key_data, value_data, header_data = np.empty((3, data_bytes), np.uint8)
+    key_valid, value_valid = np.empty((2, items), np.uint8)
+    timestamps, deliver_after = np.empty((2, items), np.int64)
+    cdef Columns out
+    cdef int64_t[::1] timestamp = timestamps, due = deliver_after
+    out.key = output_of(key_offsets, key_valid, key_data)
+    out.value = output_of(value_offsets, value_valid, value_data)
+    out.headers = output_of(header_offsets, None, header_data)
+    out.timestamp = &timestamp[0]
+    out.deliver_after = &due[0]
+
+    cdef int reason = DECODED
+    cdef int64_t item = 0
+    with nogil:
+        for batch in range(batches):
+            ahead = batch + PREFETCH_DISTANCE
+            if ahead < batches:
+                prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead])
+            reason = read_batch(
+                <const uint8_t *>addresses[buffer[batch]] + position[batch], size[batch], count[batch], item, &out
+            )
+            if reason != DECODED:
+                break
+            item += count[batch]
+    if reason != DECODED:
+        raise columns.undecodable(reason, batch)
+    return Decoded(
+        (key_offsets, key_data[: key_offsets[items]]),
+        key_valid.view(np.bool_),
+        (value_offsets, value_data[: value_offsets[items]]),
+        value_valid.view(np.bool_),
+        (header_offsets, header_data[: header_offsets[items]]),
+        timestamps,
+        deliver_after,
+    )
+
+
+def crc32c(data, by_table):
+    """CRC-32C of some bytes, so that tests reach both implementations."""
+    cdef const uint8_t[::1] view = data
+    return crc32c_by_table(0, &view[0], len(view)) if by_table else crc32c_of(0, &view[0], len(view))

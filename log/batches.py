@@ -1,0 +1,245 @@
+"""Record batches on their way into the log: many records as columns, cut into batches and encoded.
+
+A batch is due with its last record, so records share a batch only where their times lie no further apart than
+`deliver_after_spread_ms` (KIP-1277 takes the maximum for the batch; the spread bounds what that costs in lateness).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from afterlog.config import Codec, Config
+from afterlog.errors import InvalidRecord, RecordTooLarge
+from afterlog.files import Bytes
+from afterlog.log import kernels
+from afterlog.log.batch import compress_batches, encode_headers, validate_batches
+from afterlog.log.columns import Bools, Int64Array, Ragged
+from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.log.header import HEADER_BYTES, LENGTH_END
+
+RECORD_OVERHEAD_BYTES = 40
+"""At most this much of a record is neither key, value nor header: varints, attributes, the deliver-after header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Encoded record batches, one behind another, with base offset 0, and what the log must know of each.
+
+    data: uint8; positions: int64[n+1] into data; records, deliver_after (as asked, the largest of the batch, or
+    AS_SOON_AS_POSSIBLE), max_timestamp: int64[n].
+    """
+
+    data: Bytes
+    positions: Int64Array
+    records: Int64Array
+    deliver_after: Int64Array
+    max_timestamp: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """Records as columns: what `send_many` takes and the kernels encode. Ragged = (int64 offsets[n+1], uint8 data)."""
+
+    values: Ragged
+    value_valid: Bools | None = None
+    keys: Ragged | None = None
+    key_valid: Bools | None = None
+    headers: Ragged | None = None
+    timestamps: Int64Array
+    deliver_after: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def take(self, rows: Int64Array) -> RecordColumns:
+        """The records at `rows`, in that order."""
+        return RecordColumns(
+            values=take_ragged(self.values, rows),
+            value_valid=None if self.value_valid is None else self.value_valid[rows],
+            keys=None if self.keys is None else take_ragged(self.keys, rows),
+            key_valid=None if self.key_valid is None else self.key_valid[rows],
+            headers=None if self.headers is None else take_ragged(self.headers, rows),
+            timestamps=self.timestamps[rows],
+            deliver_after=self.deliver_after[rows],
+        )
+
+    def record_bytes(self) -> Int64Array:
+        """An upper bound of each record's encoded size, int64[n]."""
+        size = np.diff(self.values[0]) + RECORD_OVERHEAD_BYTES
+        for column in (self.keys, self.headers):
+            if column is not None:
+                size += np.diff(column[0])
+        return size
+
+
+def encode(columns: RecordColumns, config: Config) -> tuple[Batches, Int64Array | None]:
+    """Cut the records into batches and encode them. Second: the rows in the order written, or None for the order given.
+
+    With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
+    first (stable), so that neighbours are close.
+    """
+    size = columns.record_bytes()
+    if len(size) and int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
+        raise RecordTooLarge(
+            f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
+        )
+    spread = config.deliver_after_spread_ms
+    order: Int64Array | None = None
+    if spread:
+        order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
+        columns, size = columns.take(order), size[order]
+    bounds = cut(columns.deliver_after, size, config.batch_bytes, spread)
+    data, positions = kernels.encode_batches(
+        columns.values, columns.value_valid, columns.keys, columns.key_valid, columns.headers,
+        columns.timestamps, columns.deliver_after, bounds,
+    )  # fmt: skip
+    data, positions = _compressed(data, positions, config.compression)
+    return Batches(
+        data,
+        positions,
+        np.diff(bounds),
+        np.maximum.reduceat(columns.deliver_after, bounds[:-1]),
+        np.maximum.reduceat(columns.timestamps, bounds[:-1]),
+    ), order
+
+
+def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms: int) -> Int64Array:
+    """Where batches begin, int64[batches + 1], for records in the order given.
+
+    A batch ends where the time leaves its step of `spread_ms` (or changes, for a spread of 0), or where `batch_bytes`
+    are full. Steps are counted from the first record: a pure function of the columns, with no loop.
+    """
+    step = deliver_after if spread_ms == 0 else np.maximum(deliver_after, 0) // (spread_ms + 1)
+    if spread_ms:
+        step = np.where(deliver_after == AS_SOON_AS_POSSIBLE, -1, step)
+    new = np.empty(len(step), np.bool_)
+    new[:1] = True
+    np.not_equal(step[1:], step[:-1], out=new[1:])
+    if not bool(new.all()):
+        end = np.cumsum(size)
+        starts = np.flatnonzero(new)
+        before = (end - size)[starts]
+        full = (end - size - np.repeat(before, np.diff(starts, append=len(step)))) // batch_bytes
+        new[1:] |= full[1:] != full[:-1]
+    return np.append(np.flatnonzero(new), len(step)).astype(np.int64)
+
+
+def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, config: Config) -> Batches:
+    """A producer's own RecordBatches (Kafka v2), checked as Kafka's broker checks them on produce.
+
+    `deliver_after` speaks for every batch; None takes the largest `deliver-after` record header of each.
+    Raises InvalidBatch, UnsupportedCodec, InvalidDeliverAfter; RecordTooLarge beyond `batch_bytes_max`.
+    """
+    columns = validate_batches(data, limit_bytes=config.decompressed_bytes_max)
+    asked = columns.deliver_after if deliver_after is None else np.full(len(columns.records), deliver_after)
+    return Batches(np.frombuffer(data, np.uint8), columns.positions, columns.records, asked, columns.max_timestamp)
+
+
+def stamp_batches(batches: Batches, row: int, last: int, base_offset: int) -> tuple[Bytes, Int64Array]:
+    """Bare batches with their base offsets, as Kafka's broker leaves them: (bytes, positions int64[n+1])."""
+    start = int(batches.positions[row])
+    data = batches.data[start : int(batches.positions[last])].copy()
+    positions = batches.positions[row : last + 1] - start
+    records = batches.records[row:last]
+    fields = np.zeros((last - row, 16), np.uint8)
+    at = positions[:-1, None] + np.arange(16)
+    fields[:] = data[at]
+    fields[:, 0:8] = (base_offset + np.cumsum(records) - records).astype(">i8").view(np.uint8).reshape(-1, 8)
+    fields[:, LENGTH_END:16] = 0  # partitionLeaderEpoch
+    data[at] = fields
+    return data, positions
+
+
+def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
+    """A column of byte strings as (offsets, data) and its validity (None: all valid).
+
+    Takes a sequence of bytes-like objects or None, an (offsets, data) pair, or a pyarrow binary or string array.
+    Raises InvalidRecord for anything else.
+    """
+    if isinstance(values, tuple) and len(values) == 2 and isinstance(values[0], np.ndarray):
+        return _checked_pair(values[0], values[1], name), None
+    if hasattr(values, "buffers") and hasattr(values, "type"):
+        return _from_arrow(values, name)
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        raise InvalidRecord(f"{name} must be a sequence of byte strings, not one {type(values).__name__}")
+    values = values if isinstance(values, list | tuple) else list(values)
+    valid: Bools | None = None
+    lengths = np.zeros(len(values) + 1, np.int64)
+    try:
+        if None in values:
+            valid = np.fromiter(map(partial(operator.is_not, None), values), np.bool_, len(values))
+            present = list(compress(values, valid))
+            lengths[1:][valid] = np.fromiter(map(len, present), np.int64, len(present))
+            data = b"".join(present)
+        else:
+            lengths[1:] = np.fromiter(map(len, values), np.int64, len(values))
+            data = b"".join(values)
+    except TypeError as error:
+        raise InvalidRecord(f"{name} must be byte strings: {error}") from error
+    offsets = np.cumsum(lengths)
+    if int(offsets[-1]) != len(data):
+        raise InvalidRecord(f"{name} must be byte strings, one byte an item")
+    return (offsets, np.frombuffer(data, np.uint8)), valid
+
+
+def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Ragged | None:
+    """The encoded header section of `headers`, once for each of `count` records. None where there are none."""
+    section = encode_headers(list(headers))
+    if not section:
+        return None
+    data = np.tile(np.frombuffer(section, np.uint8), count)
+    return np.arange(count + 1, dtype=np.int64) * len(section), data
+
+
+def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:
+    """The byte strings at `rows`, in that order."""
+    offsets, data = column
+    length = np.diff(offsets)[rows]
+    taken = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(length, out=taken[1:])
+    source = np.repeat(offsets[:-1][rows] - taken[:-1], length) + np.arange(int(taken[-1]))
+    return taken, data[source]
+
+
+def join_ragged(columns: Sequence[Ragged]) -> Ragged:
+    """Columns one behind another."""
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(offsets) for offsets, _ in columns)])
+    data = [part[int(offsets[0]) : int(offsets[-1])] for offsets, part in columns]
+    return np.cumsum(lengths), np.concatenate(data) if data else np.empty(0, np.uint8)
+
+
+def _compressed(data: Bytes, positions: Int64Array, codec: Codec) -> tuple[Bytes, Int64Array]:
+    return (data, positions) if codec == "none" else compress_batches(data, positions, codec)
+
+
+def _checked_pair(offsets: npt.NDArray[Any], data: Any, name: str) -> Ragged:
+    flat = np.frombuffer(data, np.uint8)
+    if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
+        raise InvalidRecord(f"{name}: offsets must be an int64 column of one more than the values")
+    offsets = np.ascontiguousarray(offsets, np.int64)
+    if int(offsets[0]) < 0 or int(offsets[-1]) > len(flat) or bool((np.diff(offsets) < 0).any()):
+        raise InvalidRecord(f"{name}: offsets must not decrease, and stay within the data")
+    return offsets, flat
+
+
+def _from_arrow(array: Any, name: str) -> tuple[Ragged, Bools | None]:
+    array = array.combine_chunks() if hasattr(array, "combine_chunks") else array
+    kind = str(array.type)
+    if kind not in ("binary", "string", "large_binary", "large_string"):
+        raise InvalidRecord(f"{name}: an Arrow column must be binary or string, not {kind}")
+    _, offset_buffer, data = array.buffers()
+    dtype = np.int64 if kind.startswith("large") else np.int32
+    offsets = np.frombuffer(offset_buffer, dtype)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    valid = np.asarray(array.is_valid()) if array.null_count else None
+    return (offsets, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)), valid

@@ -1,0 +1,170 @@
+"""The `checkpoints` file of a partition: what must be known before the log is read, in one small durable file.
+
+A document (see `afterlog.document`) of one object; a body, shortened:
+
+    {"recovery":{"segment":0,"position":8120,"offset":40,"stamp_ms":1699999999990},
+     "frontier":{"used_ms":1700000000000,"lease_ms":1700000001000},
+     "log_start":{"delivery_offset":0,"deliver_after":-1,"offset":-1},
+     "removed_records":0,
+     "sealed":[],
+     "active":{"base_offset":0,"index":[16,305419896],"time_index":[24,2596069104],"latest":[1699999999990,39]}}
+
+Meaning:
+
+- `recovery`: all below is durable, checked and indexed. Above it a failed check is a torn tail, below it corruption.
+- `frontier.used_ms`: a reading of the log clock that was used to decide "due". `frontier.lease_ms`: no fetch used a
+  larger one. In between nobody knows: after a crash appends are stamped above the lease, and deliveries go on at the
+  wall clock, so that nothing is skipped and nothing early. A clean close writes both equal.
+- `log_start`: the last key that retention took away and the rank behind it: ranks are counted from here.
+- `removed_records`: how many records retention removed with their segments, ever.
+- `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
+- `index`, `time_index`: bytes and CRC-32C of the sparse index files, which are in Kafka's format and have no room for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from afterlog import document
+from afterlog.errors import CorruptFile
+from afterlog.files import Files
+from afterlog.index.entries import Key
+
+FORMAT = "afterlog-checkpoints"
+VERSION = 1
+BEFORE_ALL = Key(-1, -1)
+"""Sorts before the key of any record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The recovery point: a place between two entries, and the stamp of the last append before it."""
+
+    segment: int
+    position: int
+    offset: int
+    stamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierLease:
+    """The frontier as far as it is durable, ms since the epoch."""
+
+    used_ms: int = 0
+    lease_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """Where delivery order begins: `delivery_offset` records with keys up to `key` are gone or out of reach."""
+
+    delivery_offset: int = 0
+    deliver_after: int = BEFORE_ALL.deliver_after
+    offset: int = BEFORE_ALL.offset
+
+    @property
+    def key(self) -> Key:
+        return Key(self.deliver_after, self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedMark:
+    """What is known of a sealed segment without opening its files. index, time_index: (bytes, CRC-32C)."""
+
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    max_deliver_after: int
+    max_timestamp: int
+    index: tuple[int, int]
+    time_index: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveMark:
+    """The active segment's sparse indexes as far as they are durable: (bytes, CRC-32C).
+
+    latest: the largest record timestamp so far and the last offset of its batch, which the time index may not hold yet.
+    """
+
+    base_offset: int
+    index: tuple[int, int] = (0, 0)
+    time_index: tuple[int, int] = (0, 0)
+    latest: tuple[int, int] = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """The content of the file."""
+
+    recovery: Recovery
+    active: ActiveMark
+    frontier: FrontierLease = field(default_factory=FrontierLease)
+    log_start: LogStart = field(default_factory=LogStart)
+    removed_records: int = 0
+    sealed: tuple[SealedMark, ...] = ()
+
+    @staticmethod
+    def of_new_log(base_offset: int = 0) -> Checkpoints:
+        return Checkpoints(
+            recovery=Recovery(segment=base_offset, position=0, offset=base_offset),
+            active=ActiveMark(base_offset=base_offset),
+        )
+
+    @staticmethod
+    def of_json(body: dict[str, Any], path: Path) -> Checkpoints:
+        """Raises CorruptFile where the object is not what `asdict` makes."""
+        try:
+            return Checkpoints(
+                recovery=Recovery(**body["recovery"]),
+                active=ActiveMark(**_pairs(body["active"])),
+                frontier=FrontierLease(**body["frontier"]),
+                log_start=LogStart(**body["log_start"]),
+                removed_records=int(body["removed_records"]),
+                sealed=tuple(SealedMark(**_pairs(row)) for row in body["sealed"]),
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
+
+
+class CheckpointFile:
+    """The file, and its content as last made durable. Thread-safe: the append and the fetch side both write it."""
+
+    def __init__(self, files: Files, path: Path, current: Checkpoints) -> None:
+        self._files = files
+        self._path = path
+        self._current = current
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def create(files: Files, path: Path, content: Checkpoints) -> CheckpointFile:
+        document.write(files, path, FORMAT, VERSION, asdict(content))
+        return CheckpointFile(files, path, content)
+
+    @staticmethod
+    def open(files: Files, path: Path) -> CheckpointFile:
+        """Raises CorruptFile where the file is missing or fails its checks."""
+        try:
+            body = document.read(files, path, FORMAT, VERSION)
+        except FileNotFoundError:
+            raise CorruptFile("the partition's checkpoints are gone", path=path) from None
+        return CheckpointFile(files, path, Checkpoints.of_json(body, path))
+
+    @property
+    def current(self) -> Checkpoints:
+        return self._current
+
+    def update(self, **changes: Any) -> None:
+        """Replace fields durably. Where it raises, `current` stays what it was."""
+        with self._lock:
+            changed = replace(self._current, **changes)
+            if changed != self._current:
+                document.write(self._files, self._path, FORMAT, VERSION, asdict(changed))
+                self._current = changed
+
+
+def _pairs(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: (int(value[0]), int(value[1])) if isinstance(value, list) else value for name, value in row.items()}

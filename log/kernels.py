@@ -1,0 +1,62 @@
+"""What Python and numpy cannot do fast record by record: the compiled kernels where they are built, else the plain.
+
+    encode_batches   columns of records    -> uncompressed batches
+    stamp_entries    batches               -> entries of the log
+    scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped
+    check_entries    places in an index    -> are they what the index says, every checksum verified
+    decode_records   uncompressed batches  -> columns of records
+
+Both give the same bytes and raise the same errors; tests hold one against the other. Arrays are C-contiguous and may be
+read-only; none is kept. Arguments that contradict each other are the caller's mistake and raise ValueError; bytes that
+came from a disk or a client are never trusted. The compiled kernels run without the GIL.
+"""
+
+from __future__ import annotations
+
+from afterlog.log.columns import (
+    BODY_CRC,
+    EPOCH,
+    FAULTS,
+    HEADER_CRC,
+    INDEX,
+    LENGTH,
+    MAGIC,
+    OFFSET,
+    OK,
+    PREFIX,
+    SHORT,
+    Checked,
+    Decoded,
+    Ragged,
+    Scan,
+    ragged,
+)
+
+try:
+    from afterlog.log._kernels import check_entries, decode_records, encode_batches, scan_entries, stamp_entries
+except ImportError:
+    from afterlog.log.plain import check_entries, decode_records, encode_batches, scan_entries, stamp_entries
+
+__all__ = [
+    "BODY_CRC",
+    "EPOCH",
+    "FAULTS",
+    "HEADER_CRC",
+    "INDEX",
+    "LENGTH",
+    "MAGIC",
+    "OFFSET",
+    "OK",
+    "PREFIX",
+    "SHORT",
+    "Checked",
+    "Decoded",
+    "Ragged",
+    "Scan",
+    "check_entries",
+    "decode_records",
+    "encode_batches",
+    "ragged",
+    "scan_entries",
+    "stamp_entries",
+]

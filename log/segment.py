@@ -1,0 +1,227 @@
+"""One segment: a `.log` file of entries with its offset index and time index.
+
+Life-cycle:  active --seal--> sealed --unlink--> gone
+
+- The active segment grows at its end. Bytes below the visible end never change and are never cut, so they may be read
+  through a mapping; what lies behind the mapping is read with pread (docs/decisions/0002).
+- A sealed segment is immutable: mapped whole on first use, never truncated, only unlinked.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import crc32c
+import numpy as np
+
+from afterlog.errors import CorruptFile
+from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_file
+from afterlog.index.sparse import SparseIndexes
+from afterlog.log import kernels
+from afterlog.log.checkpoints import ActiveMark, SealedMark
+from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+
+REMAP_BYTES = 1 << 20
+"""Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
+
+
+class SealedSegment:
+    """A sealed segment, opened when first touched."""
+
+    def __init__(self, files: Files, folder: Path, mark: SealedMark, interval_bytes: int) -> None:
+        self.base_offset = mark.base_offset
+        self.end_offset = mark.end_offset
+        self.mark = mark
+        self.path = folder / segment_file(mark.base_offset, LOG)
+        self._files = files
+        self._interval_bytes = interval_bytes
+        self._data: Bytes | None = None
+        self._sparse: SparseIndexes | None = None
+
+    @property
+    def size(self) -> int:
+        return self.mark.log_bytes
+
+    def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
+        """Pieces (position of the first byte, bytes) that hold entries between `start` and `end`: here one mapping."""
+        if self._data is None:
+            data = map_file(self._files, self.path)
+            if len(data) != self.mark.log_bytes:
+                raise CorruptFile(f"sealed at {self.mark.log_bytes} bytes, now {len(data)}", path=self.path)
+            self._data = data
+        return [(0, self._data)]
+
+    @property
+    def sparse(self) -> SparseIndexes:
+        """The two sparse indexes; made anew from the log where their files are missing or fail their checks."""
+        if self._sparse is None:
+            self._sparse = load_sparse(
+                self._files, self.path, self.base_offset, self._interval_bytes, self.mark.index, self.mark.time_index
+            )
+            if self._sparse is None:
+                self._sparse = self._rebuild_sparse()
+        return self._sparse
+
+    def _rebuild_sparse(self) -> SparseIndexes:
+        sparse = SparseIndexes(self.base_offset, self._interval_bytes)
+        [(_, data)] = self.view(0, self.size)
+        scan = kernels.scan_entries(data, 0, self.size, self.base_offset, True)
+        if scan.fault:
+            raise CorruptFile(kernels.FAULTS[scan.fault], path=self.path, position=scan.stop)
+        sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
+        sparse.finish()
+        for suffix, content in zip((OFFSET_INDEX, TIME_INDEX), sparse.to_bytes(), strict=True):
+            publish(self._files, self.path.with_suffix(suffix), [content])
+        return sparse
+
+
+class ActiveSegment:
+    """The segment that grows. The log calls everything but `view` under its append lock."""
+
+    def __init__(self, files: Files, folder: Path, base_offset: int, interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.path = folder / segment_file(base_offset, LOG)
+        self.sparse = SparseIndexes(base_offset, interval_bytes)
+        self._files = files
+        self._file: File = files.open(self.path)
+        self._size = self._file.size()
+        self._mapped: Bytes = np.empty(0, np.uint8)
+        self._map_lock = threading.Lock()
+        self._saved = (0, 0)
+        self._saved_mark = ActiveMark(base_offset=base_offset)
+
+    @staticmethod
+    def create(files: Files, folder: Path, base_offset: int, interval_bytes: int) -> ActiveSegment:
+        """New, empty files with durable names. Leftovers of an unfinished roll, which hold nothing, are removed."""
+        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX):
+            path = folder / segment_file(base_offset, suffix)
+            if files.exists(path):
+                files.unlink(path)
+            file = files.create(path)
+            file.sync()
+            file.close()
+        files.sync_folder(folder)
+        return ActiveSegment(files, folder, base_offset, interval_bytes)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def mark(self) -> ActiveMark:
+        """What was made durable of the sparse indexes so far."""
+        return self._saved_mark
+
+    def append(self, data: Bytes) -> None:
+        """Write entries at the end. Where it raises, part of them may be there: `rollback`."""
+        self._file.append([data])
+        self._size += len(data)
+
+    def rollback(self) -> None:
+        """Cut what a failed append left behind, durably."""
+        self._file.truncate(self._size)
+        self._file.sync()
+
+    def cut(self, size: int) -> None:
+        """Cut a torn tail: recovery only, before anything is read."""
+        self._file.truncate(size)
+        self._size = size
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def tail(self, position: int) -> Bytes:
+        """A copy of everything behind `position`, whatever it is: for recovery."""
+        return np.frombuffer(self._file.pread(self._size - position, position), np.uint8)
+
+    def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
+        """Pieces (position of the first byte, bytes) that hold entries between `start` and the visible `end`."""
+        with self._map_lock:
+            mapped = self._mapped
+            if end - len(mapped) > REMAP_BYTES:
+                mapped = self._mapped = self._file.map(end)
+        if end <= len(mapped):
+            return [(0, mapped)]
+        tail_start = max(start, len(mapped))
+        tail = np.frombuffer(self._file.pread(end - tail_start, tail_start), np.uint8)
+        if len(tail) != end - tail_start:
+            raise CorruptFile(f"{end} bytes were written, fewer can be read", path=self.path, position=tail_start)
+        return [(0, mapped), (tail_start, tail)] if start < len(mapped) else [(tail_start, tail)]
+
+    def load_sparse(self, marks: ActiveMark) -> bool:
+        """Take the sparse indexes as far as they were made durable. False: missing or rotten, scan from the start."""
+        sparse = load_sparse(
+            self._files, self.path, self.base_offset, self.sparse.interval_bytes, marks.index, marks.time_index
+        )
+        if sparse is None:
+            return False
+        sparse.latest = marks.latest
+        self.sparse = sparse
+        self._saved = (sparse.offsets.count, sparse.times.count)
+        self._saved_mark = marks
+        return True
+
+    def save_sparse(self) -> ActiveMark:
+        """Make the sparse indexes durable as they are, and say what may be trusted of them."""
+        fresh = self.sparse.since(*self._saved)
+        marks = []
+        for suffix, data, (size, crc) in zip(
+            (OFFSET_INDEX, TIME_INDEX),
+            fresh,
+            (self._saved_mark.index, self._saved_mark.time_index),
+            strict=True,
+        ):
+            if data:
+                with opened(self._files, self.path.with_suffix(suffix)) as file:
+                    if file.size() != size:
+                        file.truncate(size)
+                    file.append([data])
+                    file.sync()
+            marks.append((size + len(data), crc32c.crc32c(data, crc)))
+        self._saved = (self.sparse.offsets.count, self.sparse.times.count)
+        self._saved_mark = ActiveMark(
+            base_offset=self.base_offset, index=marks[0], time_index=marks[1], latest=self.sparse.latest
+        )
+        return self._saved_mark
+
+    def seal(self, end_offset: int, max_deliver_after: int) -> SealedMark:
+        """Finish the indexes and make everything durable; the row for the checkpoints."""
+        self.sparse.finish()
+        marks = self.save_sparse()
+        return SealedMark(
+            base_offset=self.base_offset,
+            end_offset=end_offset,
+            log_bytes=self._size,
+            max_deliver_after=max_deliver_after,
+            max_timestamp=marks.latest[0],
+            index=marks.index,
+            time_index=marks.time_index,
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def load_sparse(
+    files: Files,
+    log_path: Path,
+    base_offset: int,
+    interval_bytes: int,
+    index: tuple[int, int],
+    time_index: tuple[int, int],
+) -> SparseIndexes | None:
+    """The sparse indexes of a segment where the files hold what the checkpoints say, else None."""
+    content = []
+    for suffix, (size, crc) in ((OFFSET_INDEX, index), (TIME_INDEX, time_index)):
+        try:
+            data = read_file(files, log_path.with_suffix(suffix))[:size]
+        except FileNotFoundError:
+            return None
+        if len(data) != size or crc32c.crc32c(data) != crc:
+            return None
+        content.append(data)
+    return SparseIndexes.from_bytes(content[0], content[1], base_offset, interval_bytes)
+
+
+Segment = SealedSegment | ActiveSegment

@@ -1,0 +1,454 @@
+"""What every Files keeps to, real or simulated, and what only the real one can show."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterlog.errors import StorageFull, StoreLocked
+from afterlog.files import Data, File, Files, OsFiles, map_file, opened, process_id, publish, read_file
+from tests.simulated_disk import FailingFiles, Image, SimulatedFiles, fail_at
+
+ROOT = Path(__file__).parent.parent
+
+
+class FilesTests:
+    """The conformance suite of `Files`: inherit, and give the fixtures `files` and an existing, empty `folder`."""
+
+    @pytest.fixture
+    def files(self) -> Files:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def folder(self) -> Path:
+        raise NotImplementedError
+
+    def test_a_new_file_is_empty_and_has_its_name(self, files: Files, folder: Path) -> None:
+        file = files.create(folder / "a")
+        assert (folder / "a", 0, b"") == (file.path, file.size(), file.pread(10, 0))
+        assert ["a"] == files.names(folder)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            [],
+            [b""],
+            [b"abc"],
+            [b"a", bytearray(b"b"), memoryview(b"xcx")[1:2], np.frombuffer(b"d", np.uint8), np.empty(0, np.uint8)],
+            [b"x"] * 3_000,
+            [np.arange(200_000, dtype=np.uint8), b"", b"end"],
+        ],
+    )
+    def test_append_writes_all_parts_at_the_end(self, files: Files, folder: Path, data: Sequence[Data]) -> None:
+        whole = b"".join(bytes(part) for part in data)
+        file = files.create(folder / "a")
+        for times in (1, 2):
+            file.append(data)
+            assert len(whole) * times == file.size()
+            assert whole * times == file.pread(file.size() + 1, 0)
+
+    def test_pread_gives_fewer_bytes_only_at_the_end(self, files: Files, folder: Path) -> None:
+        file = files.create(folder / "a")
+        file.append([b"0123456789"])
+        assert (b"345", b"89", b"", b"", b"") == tuple(
+            file.pread(size, position) for size, position in ((3, 3), (5, 8), (5, 10), (5, 99), (0, 3))
+        )
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.pread(1, -1)
+
+    def test_an_opened_file_goes_on_where_it_ended(self, files: Files, folder: Path) -> None:
+        with opened_new(files, folder / "a") as file:
+            file.append([b"12"])
+        with opened(files, folder / "a") as file:
+            file.append([b"3"])
+            file.sync()
+        assert b"123" == read_file(files, folder / "a")
+
+    def test_two_handles_see_each_others_writes(self, files: Files, folder: Path) -> None:
+        one, two = files.create(folder / "a"), files.open(folder / "a")
+        one.append([b"1"])
+        two.append([b"2"])
+        one.append([b"3"])
+        assert b"123" == two.pread(9, 0) == one.pread(9, 0)
+
+    @pytest.mark.parametrize(("size", "left"), [(0, b""), (2, b"12"), (4, b"1234"), (6, b"1234\0\0")])
+    def test_truncate_cuts_or_fills_with_zeros(self, files: Files, folder: Path, size: int, left: bytes) -> None:
+        file = files.create(folder / "a")
+        file.append([b"1234"])
+        file.truncate(size)
+        assert left == file.pread(9, 0)
+        file.append([b"x"])
+        assert left + b"x" == file.pread(9, 0)
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.truncate(-1)
+
+    def test_a_mapping_is_read_only_bytes(self, files: Files, folder: Path) -> None:
+        file = files.create(folder / "a")
+        file.append([b"123"])
+        mapped = file.map(2)
+        assert (np.dtype(np.uint8), b"12", True) == (mapped.dtype, mapped.tobytes(), mapped.flags.c_contiguous)
+        with pytest.raises(ValueError, match="read-only"):
+            mapped[0] = 0
+        assert 0 == len(file.map(0))
+        with pytest.raises(ValueError, match="greater than file size"):
+            file.map(4)
+
+    def test_a_mapping_stays_after_close_and_unlink(self, files: Files, folder: Path) -> None:
+        publish(files, folder / "a", [b"123"])
+        mapped = map_file(files, folder / "a")
+        files.unlink(folder / "a")
+        publish(files, folder / "a", [b"456"])
+        assert b"123" == mapped.tobytes()
+
+    def test_an_unlinked_file_stays_readable_through_its_handle(self, files: Files, folder: Path) -> None:
+        file = files.create(folder / "a")
+        file.append([b"1"])
+        files.unlink(folder / "a")
+        file.append([b"2"])
+        assert (b"12", []) == (file.pread(9, 0), files.names(folder))
+
+    def test_rename_replaces_and_keeps_handles(self, files: Files, folder: Path) -> None:
+        for name in ("a", "b"):
+            files.create(folder / name).append([name.encode()])
+        old = files.open(folder / "b")
+        files.rename(folder / "a", folder / "b")
+        assert (["b"], b"a", b"b") == (files.names(folder), read_file(files, folder / "b"), old.pread(9, 0))
+        files.rename(folder / "b", folder / "b")
+        assert b"a" == read_file(files, folder / "b")
+
+    def test_folders_hold_names_in_order(self, files: Files, folder: Path) -> None:
+        for name in ("b", "a", "-"):
+            files.make_folder(folder / name)
+        files.create(folder / "a" / "x")
+        assert (["-", "a", "b"], ["x"], []) == tuple(files.names(folder / name) for name in (".", "a", "b"))
+        files.rename(folder / "a", folder / "c")
+        assert ["x"] == files.names(folder / "c")
+        for each in (folder, folder / "b"):
+            files.sync_folder(each)
+
+    def test_exists(self, files: Files, folder: Path) -> None:
+        files.create(folder / "a")
+        files.make_folder(folder / "f")
+        asked = {name: files.exists(folder / name) for name in ("a", "f", "b", "a/x", "b/x", "f/x")}
+        assert {"a": True, "f": True, "b": False, "a/x": False, "b/x": False, "f/x": False} == asked
+
+    @pytest.mark.parametrize(
+        ("call", "name", "error"),
+        [
+            ("create", "file", FileExistsError),
+            ("create", "folder", FileExistsError),
+            ("create", "none/a", FileNotFoundError),
+            ("create", "file/a", NotADirectoryError),
+            ("open", "none", FileNotFoundError),
+            ("open", "folder", IsADirectoryError),
+            ("open", "file/a", NotADirectoryError),
+            ("names", "none", FileNotFoundError),
+            ("names", "file", NotADirectoryError),
+            ("make_folder", "folder", FileExistsError),
+            ("make_folder", "file", FileExistsError),
+            ("make_folder", "none/a", FileNotFoundError),
+            ("unlink", "none", FileNotFoundError),
+            ("unlink", "folder", IsADirectoryError),
+            ("sync_folder", "none", FileNotFoundError),
+            ("sync_folder", "file", NotADirectoryError),
+            ("lock", "folder", IsADirectoryError),
+            ("lock", "none/a", FileNotFoundError),
+        ],
+    )
+    def test_what_cannot_be_done_raises_the_builtin_leaf(
+        self, files: Files, folder: Path, call: str, name: str, error: type[OSError]
+    ) -> None:
+        files.create(folder / "file")
+        files.make_folder(folder / "folder")
+        with pytest.raises(error) as caught:
+            getattr(files, call)(folder / name)
+        assert str(folder / name) == caught.value.filename
+        assert ["file", "folder"] == files.names(folder)
+
+    @pytest.mark.parametrize(
+        ("source", "target", "error"),
+        [
+            ("none", "a", FileNotFoundError),
+            ("file", "none/a", FileNotFoundError),
+            ("file", "folder", IsADirectoryError),
+            ("folder", "file", NotADirectoryError),
+            ("folder", "full", OSError),
+        ],
+    )
+    def test_what_cannot_be_renamed(
+        self, files: Files, folder: Path, source: str, target: str, error: type[OSError]
+    ) -> None:
+        files.create(folder / "file")
+        for name in ("folder", "full", "full/inner"):
+            files.make_folder(folder / name)
+        with pytest.raises(error):
+            files.rename(folder / source, folder / target)
+        assert ["file", "folder", "full"] == files.names(folder)
+        files.rename(folder / "full", folder / "folder")
+        assert ["inner"] == files.names(folder / "folder")
+
+    def test_names_that_no_file_can_have(self, files: Files, folder: Path) -> None:
+        with pytest.raises(ValueError, match="null byte"):
+            files.create(folder / "a\0b")
+        for name in ("x" * 256, "é" * 128):
+            with pytest.raises(OSError, match="name too long") as caught:
+                files.create(folder / name)
+            assert errno.ENAMETOOLONG == caught.value.errno
+        files.create(folder / ("x" * 255))
+
+    def test_a_closed_file_is_of_no_use_and_closes_again(self, files: Files, folder: Path) -> None:
+        file = files.create(folder / "a")
+        file.close()
+        file.close()
+        for use in (file.size, file.sync, lambda: file.pread(1, 0), lambda: file.append([b"1"]), lambda: file.map(1)):
+            with pytest.raises((OSError, ValueError), match="descriptor"):
+                use()
+
+    def test_a_lock_is_refused_to_a_second_handle_until_released(self, files: Files, folder: Path) -> None:
+        lock = files.lock(folder / "lock")
+        with pytest.raises(StoreLocked, match=f"process {os.getpid()};") as caught:
+            files.lock(folder / "lock")
+        assert (folder / "lock", True) == (caught.value.path, caught.value.retriable)
+        lock.release()
+        lock.release()
+        files.lock(folder / "lock").release()
+        assert ["lock"] == files.names(folder)
+
+    def test_publish_puts_all_of_it_or_what_was_before(self, files: Files, folder: Path) -> None:
+        publish(files, folder / "a", [b"1", b"2"])
+        assert b"12" == read_file(files, folder / "a")
+        files.create(folder / "a.tmp").append([b"left by a crash"])
+        publish(files, folder / "a", [])
+        assert (b"", ["a"]) == (read_file(files, folder / "a"), files.names(folder))
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+    def test_publish_that_fails_leaves_the_old_or_the_new_and_keeps_no_room(
+        self, files: Files, folder: Path, number: int
+    ) -> None:
+        publish(files, folder / "a", [b"old"])
+        for call in range(1, 99):
+            failing = FailingFiles(files, fail_at(call, number))
+            try:
+                publish(failing, folder / "a", [b"new"])
+            except OSError:
+                assert read_file(files, folder / "a") in (b"old", b"new")
+            else:
+                break
+        assert 7 == call  # unlink, create, append, sync, rename, sync_folder, and then it worked
+        assert (b"new", ["a"]) == (read_file(files, folder / "a"), files.names(folder))
+
+    def test_read_file_and_map_file_name_what_is_not_there(self, files: Files, folder: Path) -> None:
+        for read in (read_file, map_file):
+            with pytest.raises(FileNotFoundError):
+                read(files, folder / "none")
+
+
+class TestOsFiles(FilesTests):
+    @pytest.fixture
+    def files(self) -> Files:
+        return OsFiles()
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        return tmp_path
+
+
+class TestSimulatedFiles(FilesTests):
+    @pytest.fixture
+    def files(self) -> Files:
+        return SimulatedFiles(Image(["/store"]))
+
+    @pytest.fixture
+    def folder(self) -> Path:
+        return Path("/store")
+
+
+class TestFailingFilesThatDoNotFail(FilesTests):
+    @pytest.fixture
+    def files(self) -> Files:
+        return FailingFiles(SimulatedFiles(Image(["/store"])), lambda operation, path, call: None)
+
+    @pytest.fixture
+    def folder(self) -> Path:
+        return Path("/store")
+
+
+NAMES = st.sampled_from(["a", "b", "f", "f/a", "f/b", "g", "a/x", "f/g/a"])
+CALLS = st.one_of(
+    st.tuples(st.sampled_from(["create", "open", "names", "exists", "make_folder", "unlink", "sync_folder"]), NAMES),
+    st.tuples(st.just("rename"), NAMES, NAMES).filter(lambda call: Path(call[1]).parent == Path(call[2]).parent),
+    st.tuples(st.sampled_from(["append", "pread", "truncate", "map"]), NAMES, st.integers(0, 20)),
+)
+
+
+class TestTheSimulationIsTrue:
+    @given(st.lists(CALLS, max_size=30))
+    def test_the_same_calls_give_the_same_answers(self, calls: list[tuple[Any, ...]]) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            real, simulated = OsFiles(), SimulatedFiles(Image(["/store"]))
+            for call in calls:
+                answers = [answer(real, Path(name), *call), answer(simulated, Path("/store"), *call)]
+                assert answers[0] == answers[1]
+
+
+def answer(files: Files, folder: Path, call: str, name: str, *more: Any) -> object:
+    """What a call gives or raises, without the place where it happened."""
+    try:
+        if call in ("append", "pread", "truncate", "map"):
+            with opened(files, folder / name) as file:
+                if call == "append":
+                    file.append([bytes(range(more[0]))])
+                elif call == "truncate":
+                    file.truncate(more[0])
+                else:
+                    return bytes(file.pread(9, more[0]) if call == "pread" else file.map(more[0]))
+                return file.pread(999, 0)
+        result = getattr(files, call)(folder / name, *(folder / other for other in more))
+        if call not in ("create", "open"):
+            return result
+        with contextlib.closing(result):
+            return result.size()
+    except (OSError, ValueError) as error:
+        return type(error), getattr(error, "errno", None)
+
+
+class TestOnlyReal:
+    def test_nobody_else_may_read(self, tmp_path: Path) -> None:
+        files = OsFiles()
+        files.make_folder(tmp_path / "f")
+        files.create(tmp_path / "f" / "a").close()
+        files.lock(tmp_path / "lock").release()
+        modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("f", "f/a", "lock")]
+        assert [0o700, 0o600, 0o600] == modes
+
+    def test_a_symbolic_link_is_refused(self, tmp_path: Path) -> None:
+        files = OsFiles()
+        (tmp_path / "target").write_bytes(b"precious")
+        for name, target in (("link", "target"), ("dangling", "none")):
+            (tmp_path / name).symlink_to(tmp_path / target)
+        for call in (files.open, files.lock):
+            with pytest.raises(OSError, match="symbolic links") as caught:
+                call(tmp_path / "link")
+            assert errno.ELOOP == caught.value.errno
+        for name in ("link", "dangling"):
+            assert files.exists(tmp_path / name)
+            with pytest.raises(FileExistsError):
+                files.create(tmp_path / name)
+        assert b"precious" == (tmp_path / "target").read_bytes()
+
+    def test_not_knowing_whether_a_file_exists_is_not_no(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(path: object) -> os.stat_result:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("os.lstat", failing)
+            with pytest.raises(OSError, match="Input/output"):
+                OsFiles().exists(tmp_path / "a")
+
+    @pytest.mark.parametrize("most", [1, 2, 5, 7, 1_000])
+    def test_a_short_write_is_gone_on_with(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        def writes(descriptor: int, views: Sequence[memoryview]) -> int:
+            return os.write(descriptor, b"".join(views)[:most])
+
+        parts = [b"01", b"", b"2345678", b"9", bytes(range(100))]
+        file = OsFiles().create(tmp_path / "a")
+        monkeypatch.setattr("os.writev", writes)
+        file.append(parts)
+        assert b"".join(parts) == file.pread(999, 0)
+
+    def test_a_full_disk_is_named_and_a_part_may_be_written(self, tmp_path: Path) -> None:
+        file = OsFiles().create(tmp_path / "a")
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+        try:
+            with pytest.raises(StorageFull) as caught:
+                file.append([bytes(700), bytes(700)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (errno.ENOSPC, tmp_path / "a", True) == (caught.value.errno, caught.value.path, caught.value.retriable)
+        cause = caught.value.__cause__
+        assert isinstance(cause, OSError)
+        assert errno.EFBIG == cause.errno
+        assert 1_000 == file.size()
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+    def test_whatever_needs_room_names_a_full_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        def full(*arguments: object) -> int:
+            raise OSError(number, os.strerror(number))
+
+        files = OsFiles()
+        files.create(tmp_path / "a").close()
+        for name in ("open", "mkdir", "rename"):
+            monkeypatch.setattr(f"os.{name}", full)
+        for call in (
+            lambda: files.create(tmp_path / "b"),
+            lambda: files.lock(tmp_path / "lock"),
+            lambda: files.make_folder(tmp_path / "f"),
+            lambda: files.rename(tmp_path / "a", tmp_path / "b"),
+        ):
+            with pytest.raises(StorageFull, match="no room"):
+                call()
+
+    def test_another_error_passes_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(*arguments: object) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        file = OsFiles().create(tmp_path / "a")
+        monkeypatch.setattr("os.writev", broken)
+        with pytest.raises(OSError, match="Input/output") as caught:
+            file.append([b"1"])
+        assert (OSError, None) == (type(caught.value), caught.value.__cause__)
+
+    def test_a_full_disk_does_not_keep_the_store_shut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*arguments: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.pwrite", full)
+        lock = OsFiles().lock(tmp_path / "lock")
+        with pytest.raises(StoreLocked, match="process unknown"):
+            OsFiles().lock(tmp_path / "lock")
+        lock.release()
+
+    def test_a_lock_is_refused_to_another_process_and_names_the_holder(self, tmp_path: Path) -> None:
+        program = (
+            "import sys; from pathlib import Path; from afterlog.errors import StoreLocked\n"
+            "from afterlog.files import OsFiles\n"
+            "try: OsFiles().lock(Path(sys.argv[1]))\n"
+            "except StoreLocked as error: print(error)\n"
+            "else: print('taken')\n"
+        )
+
+        def other() -> str:
+            command = [sys.executable, "-c", program, str(tmp_path / "lock")]
+            return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+
+        (tmp_path / "lock").write_bytes(b"4294967296\nleft by a longer pid")
+        lock = OsFiles().lock(tmp_path / "lock")
+        expected = f"the store is open in process {os.getpid()}; close it there first ({tmp_path / 'lock'})"
+        assert expected == other()
+        lock.release()
+        assert "taken" == other()
+
+    def test_process_id(self) -> None:
+        assert os.getpid() == process_id()
+
+
+def opened_new(files: Files, path: Path) -> contextlib.AbstractContextManager[File]:
+    """A new file, closed at the end of the block."""
+    return contextlib.closing(files.create(path))
