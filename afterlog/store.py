@@ -1,6 +1,6 @@
 """A store: one folder, its lock, its topics. The front door of the embedded engine.
 
-    open ──> lock ──> topics document ──> recover every partition ──> appends, fetches ──> close: checkpoint, unlock
+open ──> lock ──> topics document ──> recover every partition ──> appends, fetches ──> close: checkpoint, unlock
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Store:
         """Make a topic; the one that is there, where it has the same settings.
 
         delayed=False makes an ordinary FIFO log. max_delay_ms bounds how far ahead deliver_after may lie; retention_ms
-        counts from the effective deliver_after; retention_bytes bounds each partition. Neither removes a pending record.
+        counts from the effective deliver_after; retention_bytes bounds each partition. Neither removes what is pending.
         Raises InvalidTopic, TopicExists.
         """
         check_name(name)
@@ -199,8 +199,8 @@ class Store:
         timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
         without keys, to one partition, another with each call.
 
-        Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call that
-        spans segments or partitions, the parts before that stay.
+        Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call
+        that spans segments or partitions, the parts before that stay.
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
@@ -226,7 +226,9 @@ class Store:
             return target.append_by_key(keys, columns)
         return target.append(target.partition_of(None) if partition is None else partition, columns)
 
-    def producer(self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None) -> Producer[RecordId]:
+    def producer(
+        self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
+    ) -> Producer[RecordId]:
         """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId."""
         return Producer(
             self.topic(topic),
@@ -250,7 +252,7 @@ class Store:
     ) -> Consumer:
         """A consumer of the topic's partitions (all by default) for `group`, which begins where the group committed.
 
-        `start` serves a group that never committed. One open consumer of a group reads a partition at a time: GroupBusy.
+        `start` is for a group that never committed. A partition has one open consumer of a group at a time: GroupBusy.
         """
         target = self.topic(topic)
         check_name(group, "group")

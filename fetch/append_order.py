@@ -14,7 +14,7 @@ from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
 from afterlog.log import kernels
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.segment import Segment
+from afterlog.log.segment import SealedSegment, Segment
 
 
 class AppendOrder:
@@ -48,17 +48,18 @@ class AppendOrder:
         behind = scan.offset + scan.records
         first = int(behind.searchsorted(position, side="right"))
         due = np.maximum(scan.broker_timestamp, scan.max_timestamp)
-        columns = (scan.offset, due, scan.offset, scan.position, scan.records)
-        return Block(*(column[first:] for column in columns), int(behind[-1]) if len(behind) else position)
+        block = Block(scan.offset, due, scan.offset, scan.position, scan.records, int(behind[-1]))
+        return block[first:]
 
     def position_at(self, ms: int) -> int:
         """The offset of the first record whose timestamp is at or after `ms` (Kafka's offsetsForTimes)."""
         visible = self._log.state.visible()
         for segment in visible.segments:
-            is_active = segment is visible.end.active
-            end = visible.end.position if is_active else segment.size
+            end, end_offset = visible.end.position, visible.end.offset
+            if isinstance(segment, SealedSegment):
+                end, end_offset = segment.size, segment.end_offset
             offset = segment.sparse.times.floor(ms)
-            while offset < (visible.end.offset if is_active else segment.end_offset):
+            while offset < end_offset:
                 scan = self._scan(segment, segment.sparse.offsets.floor(offset), end, offset)
                 rows = np.flatnonzero((scan.max_timestamp >= ms) & (scan.offset + scan.records > offset))
                 if len(rows):

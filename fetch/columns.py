@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Columns:
     """n records of one topic.
 
     offset, delivery_offset, due (effective deliver_after, ms), deliver_after (as asked, ms), timestamp (the producer's,
-    ms), partition: int64[n]. key, value: (int64 offsets[n+1], uint8 data), record i is ``data[offsets[i]:offsets[i+1]]``;
+    ms), partition: int64[n]. key, value: (int64 offsets[n+1], uint8 data), record i is data[offsets[i]:offsets[i+1]];
     key_valid, value_valid: bool[n], False where the record has none. headers: encoded as in the record, empty for none.
     """
 
@@ -48,11 +49,11 @@ class Columns:
         if step != 1:
             raise ValueError("a slice of Columns takes no step")
         part, stop = slice(start, max(stop, start)), max(stop, start)
-        return Columns(
-            topic=self.topic,
-            **{name: getattr(self, name)[part] for name in _FLAT},
-            **{name: (getattr(self, name)[0][start : stop + 1], getattr(self, name)[1]) for name in _RAGGED},
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[part] for name in _FLAT}
+        for name in _RAGGED:
+            offsets, data = getattr(self, name)
+            columns[name] = (offsets[start : stop + 1], data)
+        return Columns(topic=self.topic, **columns)
 
     @staticmethod
     def empty(topic: str) -> Columns:
@@ -68,14 +69,12 @@ class Columns:
         """The parts, of one topic, one behind another."""
         if len(parts) == 1:
             return parts[0]
-        return Columns(
-            topic=parts[0].topic,
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _FLAT},
-            **{name: join_ragged([getattr(part, name) for part in parts]) for name in _RAGGED},
-        )
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FLAT}
+        columns |= {name: join_ragged([getattr(part, name) for part in parts]) for name in _RAGGED}
+        return Columns(topic=parts[0].topic, **columns)
 
     def to_arrow(self) -> pa.RecordBatch:
-        """A pyarrow RecordBatch over the same memory where Arrow's layout allows. Needs the extra ``afterlog[arrow]``."""
+        """A pyarrow RecordBatch over the same memory where Arrow's layout allows. Needs ``afterlog[arrow]``."""
         import pyarrow as pa
 
         def binary(column: Ragged, valid: Bools) -> pa.Array:
@@ -124,4 +123,4 @@ def _strings(column: Ragged) -> Iterator[bytes]:
     start = int(offsets[0])
     text = data[start : int(offsets[-1])].tobytes()
     places = (offsets - start).tolist()
-    return (text[begin:end] for begin, end in zip(places, places[1:], strict=False))
+    return (text[begin:end] for begin, end in pairwise(places))

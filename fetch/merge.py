@@ -144,17 +144,16 @@ class MergeIterator:
         """From what is ahead and from the bucket, up to `want` of each: all up to some key, in delivery order."""
         ahead, row = self._ahead, self._row
         stop = max(min(ahead.rank(upto), row + want), row)
-        fresh = bucket.between(after, min(upto, self._before_row(stop)), want)
+        fresh = bucket.between(after, min(upto, self._not_before(stop)), want)
         if len(fresh) == want:
             stop = min(stop, ahead.rank(fresh.key(-1)))
         self._row = stop
         return Entries.concatenate([ahead[row:stop], fresh]).sorted()
 
-    def _before_row(self, row: int) -> Key:
-        """The largest key that lies before this row ahead, or before all that is left in the runs."""
+    def _not_before(self, row: int) -> Key:
+        """Nothing from this row ahead on, or left in the runs, lies before this key, which the bucket never has."""
         if row < len(self._ahead):
-            deliver_after, offset = self._ahead.key(row)
-            return Key(deliver_after, offset - 1)
+            return self._ahead.key(row)
         earliest = self._cursors.earliest()
         return Key(_INT64_MAX, _INT64_MAX) if earliest is None else Key(earliest, -1)
 

@@ -23,13 +23,13 @@ from afterlog.files import Bytes
 from afterlog.log import kernels
 from afterlog.log.batch import decompressed
 from afterlog.log.batches import parse
-from afterlog.log.columns import Int64Array
+from afterlog.log.columns import Int32Array, Int64Array
 from afterlog.log.deliver_after import Instant, instant_ms
 from afterlog.log.log_state import Visible
 from afterlog.log.partition_log import PartitionLog
 
 FIRST_ENTRIES = 64
-"""Entries verified in the first step of a fetch; each step doubles, so that few large batches are not read for nothing."""
+"""Entries verified in the first step of a fetch; each step doubles, so that large batches are not read for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Fetched:
 
     block: Block
     buffers: list[Bytes]
-    which: Int64Array
+    which: Int32Array
     batch_positions: Int64Array
     batch_sizes: Int64Array
     attributes: Int64Array
@@ -139,7 +139,9 @@ class Partition:
         if isinstance(position, AfterOffset):
             return self._order.position_after(position.offset)
         if not isinstance(position, int):
-            raise TypeError(f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}")
+            raise TypeError(
+                f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
+            )
         return self._checked(position, self.log_end_offset)
 
     # Fetching.
@@ -197,14 +199,16 @@ class Partition:
         if not log_start <= position <= log_end:
             where = "below the log start (retention removed it)" if position < log_start else "beyond the log end"
             raise OffsetOutOfRange(
-                f"position {position} of {self.topic}-{self.number} is {where}: [{log_start}, {log_end}] can be fetched",
+                f"position {position} of {self.topic}-{self.number} is {where}; seek within [{log_start}, {log_end}]",
                 position=position, log_start=log_start, log_end=log_end,
             )  # fmt: skip
         return position
 
     def _result(self, fetched: Fetched, reading: Reading) -> FetchResult:
         views = [memoryview(buffer) for buffer in fetched.buffers]
-        places = zip(fetched.which.tolist(), fetched.batch_positions.tolist(), fetched.batch_sizes.tolist(), strict=True)
+        places = zip(
+            fetched.which.tolist(), fetched.batch_positions.tolist(), fetched.batch_sizes.tolist(), strict=True
+        )
         return FetchResult(
             batches=[views[which][start : start + size] for which, start, size in places],
             delivery_offsets=fetched.block.delivery_offset,
@@ -229,14 +233,14 @@ class Partition:
             size += int(steps[-1][1].sum())
             row, step = row + step, step * 2
         if not steps:
-            return Fetched(block, [], which, which, which, which, which)
+            return Fetched(block, [], which, positions, positions, positions, positions)
         batch_positions, sizes, attributes, asked = (np.concatenate(column) for column in zip(*steps, strict=True))
         fit = max(int(np.cumsum(sizes).searchsorted(max_bytes, side="right")), 1)
         return Fetched(
             block[:fit], buffers, which[:fit], batch_positions[:fit], sizes[:fit], attributes[:fit], asked[:fit]
         )
 
-    def _places(self, block: Block, visible: Visible) -> tuple[list[Bytes], Int64Array, Int64Array]:
+    def _places(self, block: Block, visible: Visible) -> tuple[list[Bytes], Int32Array, Int64Array]:
         """Buffers, and for each entry which of them it lies in and where."""
         segments = visible.segments
         bases = np.array([segment.base_offset for segment in segments], np.int64)
@@ -262,7 +266,7 @@ class Partition:
         return buffers, which, positions
 
     def _verify(
-        self, block: Block, buffers: list[Bytes], which: Int64Array, positions: Int64Array, visible: Visible
+        self, block: Block, buffers: list[Bytes], which: Int32Array, positions: Int64Array, visible: Visible
     ) -> tuple[Int64Array, ...]:
         """(batch positions, batch sizes, attributes, deliver_after as asked) of entries that pass every check."""
         due = block.deliver_after if self.log.delayed else None
@@ -281,11 +285,21 @@ class Partition:
         block = fetched.block
         limit_bytes = self.log.place.config.decompressed_bytes_max
         buffers, which, positions, sizes = decompressed(
-            fetched.buffers, fetched.which, fetched.batch_positions, fetched.batch_sizes, fetched.attributes, limit_bytes
+            fetched.buffers,
+            fetched.which,
+            fetched.batch_positions,
+            fetched.batch_sizes,
+            fetched.attributes,
+            limit_bytes,
         )
         decoded = kernels.decode_records(buffers, which, positions, sizes, block.records)
         if bool((block.records == 1).all()):
-            offset, delivery_offset, due, asked = block.offset, block.delivery_offset, block.deliver_after, fetched.asked
+            offset, delivery_offset, due, asked = (
+                block.offset,
+                block.delivery_offset,
+                block.deliver_after,
+                fetched.asked,
+            )
         else:
             first = np.cumsum(block.records) - block.records
             within = np.arange(int(block.records.sum())) - np.repeat(first, block.records)

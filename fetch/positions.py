@@ -1,10 +1,10 @@
 """Positions that a reader may ask for. All lead to one integer, a delivery offset.
 
-    1024                  the record of delivery rank 1024
-    EARLIEST              the log start: the oldest record that retention left
-    LATEST                the high watermark: only what becomes due from now on
-    AtTime(instant)       the first record due at or after the instant
-    AfterOffset(offset)   behind the record of that append offset (KIP-1277: the log looks up that record's key)
+1024                  the record of delivery rank 1024
+EARLIEST              the log start: the oldest record that retention left
+LATEST                the high watermark: only what becomes due from now on
+AtTime(instant)       the first record due at or after the instant
+AfterOffset(offset)   behind the record of that append offset (KIP-1277: the log looks up that record's key)
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Timeline:
             return self._counter.next_due()
 
     def read(self, position: int, reading: Reading) -> Block:
-        """Entries from the one that holds `position` on, below the reading's high watermark; empty where there are none."""
+        """Entries from the one that holds `position` on, below the reading's high watermark; none if it is not due."""
         with self._lock:
             block = self._cached(position)
             if block is None:
@@ -101,8 +101,9 @@ class Timeline:
         found = self._log.index.find(offset)
         if found is None:
             end = self._log.log_end_offset
+            why = "retention removed it" if offset < end else "it was not appended yet"
             raise OffsetOutOfRange(
-                f"no record of offset {offset} is in the log: {'retention removed it' if offset < end else 'not yet appended'}",
+                f"no record of offset {offset} is in the log: {why}",
                 position=offset, log_start=self._log.log_start_offset, log_end=end,
             )  # fmt: skip
         behind = self._log.index.rank(Key(found.deliver_after, found.offset))

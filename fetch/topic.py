@@ -62,11 +62,13 @@ class Topic:
             return self._next
 
     def partitions_of(self, keys: Sequence[bytes | None]) -> Int64Array:
-        """`partition_of` for a column of keys, int64[n]. None among several partitions is refused: which one is unclear."""
+        """`partition_of` for a column of keys, int64[n]. Without a key it is unclear which: InvalidRecord."""
         try:
             hashes = np.fromiter(map(zlib.crc32, keys), np.int64, len(keys))  # type: ignore[arg-type]
         except TypeError as error:
-            raise InvalidRecord(f"a key is not a byte string: name the partition, or give every key ({error})") from error
+            raise InvalidRecord(
+                f"a key is not a byte string: name the partition, or give every key ({error})"
+            ) from error
         return hashes % len(self.partitions)
 
     def append(self, number: int, columns: RecordColumns) -> Int64Array:

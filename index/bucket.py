@@ -28,7 +28,7 @@ from afterlog.index.entries import Entries, Entry, Key, is_delivery_order
 
 SINGLES = 512
 """Singles at which they become a block. Larger: cheaper to add, dearer to count, in Python up to so many."""
-_ADDED_SINGLY = 8
+_ADDED_SINGLY = 32
 """Up to here, adding entries one by one costs less than making a block of them."""
 _ORDINAL_BITS = 32
 _ORDINAL_MASK = (1 << _ORDINAL_BITS) - 1
@@ -62,8 +62,8 @@ class MutableBucket:
         with self._lock:
             self._check_offset(int(entries.offset[0]))
             if block is None:
-                for row in range(len(entries)):
-                    self._add(*entries.entry(row))
+                for entry in entries:
+                    self._add(*entry)
                 return
             self._fold_singles()
             self._push(block)

@@ -26,6 +26,7 @@ from afterlog.index.columns import GrowableColumns, Int64Array
 INT32_MAX = 2**31 - 1
 _STORED = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 assert _STORED.itemsize == 8
+_NO_ROWS = np.empty(0, np.int64)
 
 
 class OffsetIndex:
@@ -60,11 +61,13 @@ class OffsetIndex:
         ValueError, and nothing noted, where one of them does not fit int32: the segment should have been rolled.
         """
         if not len(positions):
-            return np.empty(0, np.int64)
+            return _NO_ROWS
         if int(positions[-1]) > INT32_MAX or int(last_offsets[-1]) - self.base_offset > INT32_MAX:
             raise ValueError("a position or relative offset beyond int32: roll the segment first")
         indexed = self._columns.column(1)
         page = int(indexed[-1]) // self.interval_bytes if len(indexed) else 0
+        if int(positions[-1]) // self.interval_bytes == page:  # what a small append nearly always meets
+            return _NO_ROWS
         pages = positions // self.interval_bytes
         rows = np.flatnonzero(pages != np.concatenate(([page], pages[:-1])))
         self._columns.append(last_offsets[rows], positions[rows])

@@ -58,7 +58,8 @@ class TimeIndex:
 
     def add(self, max_timestamps: Int64Array, last_offsets: Int64Array, rows: Int64Array) -> None:
         """Note batches that were appended; `rows` are those that the offset index gave an entry."""
-        if not len(max_timestamps):
+        if not len(rows):
+            self._note_latest(max_timestamps, last_offsets)
             return
         timestamps = np.concatenate(([self.latest[0]], max_timestamps))
         offsets = np.concatenate(([self.latest[1]], last_offsets))
@@ -67,6 +68,12 @@ class TimeIndex:
         holder = np.maximum.accumulate(np.where(rises, np.arange(len(rises)), 0))
         self._append(latest[rows + 1], offsets[holder[rows + 1]])
         self.latest = int(latest[-1]), int(offsets[holder[-1]])
+
+    def _note_latest(self, max_timestamps: Int64Array, last_offsets: Int64Array) -> None:
+        if len(max_timestamps):
+            row = int(max_timestamps.argmax())
+            if max_timestamps[row] > self.latest[0]:
+                self.latest = int(max_timestamps[row]), int(last_offsets[row])
 
     def finish(self) -> None:
         """Make the entry for what came since the last one, if that raised the maximum."""

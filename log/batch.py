@@ -120,7 +120,7 @@ def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
         raise InvalidBatch(f"{len(headers)} batches where one was expected")
     key, key_valid, value, value_valid, section, timestamp, deliver_after = _decode(batch, headers, limit_bytes)
     return [
-        Record(value=value, key=key, headers=decode_headers(section), timestamp=timestamp, deliver_after=due)
+        Record(value=value, key=key, headers=tuple(decode_headers(section)), timestamp=timestamp, deliver_after=due)
         for key, value, section, timestamp, due in zip(
             _nullable(key, key_valid),
             _nullable(value, value_valid),
@@ -230,6 +230,8 @@ def decode_headers(section: Data) -> list[tuple[str, bytes | None]]:
         return []
     headers = []
     count, position = read_zigzag(view, 0, len(view), 32)
+    if count < 0:
+        raise InvalidBatch(f"{count} headers")
     for _ in range(count):
         key, position = _read_nullable(view, position)
         value, position = _read_nullable(view, position)

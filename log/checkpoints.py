@@ -18,7 +18,7 @@ Meaning:
 - `log_start`: the last key that retention took away and the rank behind it: ranks are counted from here.
 - `removed_records`: how many records retention removed with their segments, ever.
 - `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
-- `index`, `time_index`: bytes and CRC-32C of the sparse index files, which are in Kafka's format and have no room for it.
+- `index`, `time_index`: bytes and CRC-32C of the sparse index files, whose format is Kafka's and has no room for it.
 """
 
 from __future__ import annotations

@@ -199,8 +199,8 @@ def check_stamp(
 ) -> None:
     """ValueError where the arguments of `stamp_entries` do not fit together."""
     check_rising(positions, len(data), HEADER_BYTES, "positions")
-    if not (0 <= base_offset <= INT64_MAX and 0 <= broker_timestamp <= INT64_MAX):
-        raise ValueError(f"base offset {base_offset} and broker timestamp {broker_timestamp} must be 0 to 2^63-1")
+    if not (0 <= base_offset < 1 << 62 and 0 <= broker_timestamp <= INT64_MAX):  # room for the offsets behind it
+        raise ValueError(f"base offset {base_offset} or broker timestamp {broker_timestamp} is out of range")
     if asked is not None and len(asked) != len(positions) - 1:
         raise ValueError(f"asked: {len(asked)} items for {len(positions) - 1} batches")
     if len(extra) > EXTRA_BYTES_MAX:

@@ -4,7 +4,7 @@
     deliver_after   aware datetime or epoch ms
     neither         as soon as possible, AS_SOON_AS_POSSIBLE in a column
 
-Fractions of a millisecond round up, so that nothing is early (promise D1). A naive datetime names no instant and is refused.
+Fractions of a millisecond round up, so that nothing is early (promise D1). A naive datetime names no instant: refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def instant_ms(value: Instant) -> int:
 
 
 def delay_ms(value: Delay) -> int:
-    """Milliseconds of a delay in seconds or as timedelta, rounded up. Raises InvalidDeliverAfter if negative or not a number."""
+    """Milliseconds of a delay in seconds or as timedelta, rounded up. InvalidDeliverAfter if negative or no number."""
     ms = -(-value // _MILLISECOND) if isinstance(value, timedelta) else _ceil_seconds(value)
     return _checked(ms, value)
 
@@ -115,7 +115,7 @@ def _column(values: npt.NDArray[np.generic], count: int, name: str) -> Int64Arra
             raise InvalidDeliverAfter(f"{name} has a value beyond int64 milliseconds")
     elif values.dtype.kind != "i":
         raise InvalidDeliverAfter(f"{name} must be numbers or aware datetimes, not {values.dtype}")
-    if count and values.min() < 0:  # type: ignore[operator]
+    if count and values.min() < 0:
         raise InvalidDeliverAfter(f"{name} has a negative value")
     return np.ascontiguousarray(values, np.int64)
 

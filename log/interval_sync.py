@@ -32,15 +32,16 @@ class IntervalSync:
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                if self._stopped:
-                    return
-                self._clock.wait(self._condition, None, self._interval_s)
-                if self._stopped:
-                    return
+        while self._waited():
             for state in self._states():
                 try:
                     state.sync_if_behind()
                 except AfterlogError as error:
                     logger.error("%s: not synced: %s", state.path, error)
+
+    def _waited(self) -> bool:
+        """Wait for the next turn; False when there is none."""
+        with self._condition:
+            if not self._stopped:
+                self._clock.wait(self._condition, None, self._interval_s)
+            return not self._stopped

@@ -66,7 +66,7 @@ class LogClock:
         now_ms = self._now_ms()
         if self._opened_lease_ms - now_ms > BEHIND_MS_MAX:
             raise ClockBehind(
-                f"the log's frontier is {self._opened_lease_ms} ms, the wall clock {now_ms} ms, more than an hour behind: "
+                f"the log's frontier is {self._opened_lease_ms} ms, the wall clock {now_ms} ms, over an hour behind: "
                 "set the clock right, wait, or see `afterlog repair --clock`"
             )
         reading_ms = max(now_ms, self._used_ms)
@@ -76,7 +76,7 @@ class LogClock:
         return self._used_ms
 
     def frontier(self) -> FrontierLease:
-        """What a clean close makes durable: nothing above `used` was used, but by a life that crashed before this one."""
+        """What a clean close makes durable: only a life that crashed may have used anything above `used`."""
         return FrontierLease(used_ms=self._used_ms, lease_ms=max(self._used_ms, self._opened_lease_ms))
 
     def check(self) -> None:

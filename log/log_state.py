@@ -87,7 +87,7 @@ class LogState:
         return self.visible()
 
     def due_reading(self) -> tuple[int, Visible]:
-        """A reading of the log clock for one fetch, and what is visible at it. Raises ClockBehind, StoreClosed, StoreForked."""
+        """A reading of the log clock for one fetch, and what is visible at it. Raises ClockBehind, StoreClosed."""
         self._owned()
         with self._lock:
             return self._clock.due(), Visible(self._segments, self._visible)

@@ -110,7 +110,7 @@ class Producer(Generic[Id]):
         deliver_after: Instant | None = None,
         partition: int | None = None,
     ) -> Future[Id]:
-        """Buffer a record; a future of its RecordId. Raises InvalidRecord, InvalidDeliverAfter, RecordTooLarge, StoreClosed."""
+        """Buffer a record; a future of its RecordId. Raises InvalidRecord or a leaf of it, StoreClosed."""
         now_ms = self._now_ms()
         asked = asked_ms(now_ms, delay, deliver_after)
         self._target.check_asked(asked)

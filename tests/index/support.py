@@ -36,8 +36,7 @@ def entries_of(rows: list[Row]) -> Entries:
 
 
 def rows_of(entries: Entries) -> list[Row]:
-    columns = (entries.deliver_after, entries.offset, entries.position, entries.records)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return [tuple(entry) for entry in entries]
 
 
 def int64(*values: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -26,21 +26,26 @@ from tests.index.support import (
 
 @given(
     rows=rows_in_offset_order(max_size=60),
-    cuts=st.lists(st.integers(0, 60)),
-    singly=st.booleans(),
+    pieces=st.lists(st.tuples(st.integers(0, 60), st.booleans())),
     due=dues,
     offset=st.sampled_from([-1, 0, 5, 100_002, INT64_MAX]),
     limit=st.integers(0, 70),
 )
-def test_answers_like_a_list(rows: list[Row], cuts: list[int], singly: bool, due: int, offset: int, limit: int) -> None:
-    bucket, key = MutableBucket(), Key(due, offset)
-    for start, end in pairwise([0, *sorted(cut for cut in cuts if cut <= len(rows)), len(rows)]):
+@patch("afterlog.index.bucket.SINGLES", 9)
+@patch("afterlog.index.bucket._ADDED_SINGLY", 2)
+def test_answers_like_a_list(
+    rows: list[Row], pieces: list[tuple[int, bool]], due: int, offset: int, limit: int
+) -> None:
+    bucket, key, start = MutableBucket(), Key(due, offset), 0
+    for end, singly in [*sorted(pieces), (len(rows), False)]:
+        piece = rows[start:end]
         if singly:
-            for row in rows[start:end]:
+            for row in piece:
                 bucket.add(*row)
         else:
-            bucket.add_many(entries_of(rows[start:end]))
+            bucket.add_many(entries_of(piece))
         bucket.check()
+        start += len(piece)
     assert (len(rows), sum(row[3] for row in rows)) == (bucket.count, bucket.records)
     assert sorted(rows) == rows_of(bucket.entries())
     assert next_due(rows, Key(-1, -1)) == bucket.next_due()
