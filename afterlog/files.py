@@ -103,7 +103,7 @@ class OsFile:
         return os.fstat(self._descriptor).st_size
 
     def append(self, data: Sequence[Data]) -> None:
-        views = [memoryview(part).cast("B") for part in data]  # type: ignore[arg-type]  # numpy: a buffer from 3.12 on
+        views = [memoryview(part).cast("B") for part in data]
         left = [view for view in views if view.nbytes]
         with _full_named(self.path):
             while left:

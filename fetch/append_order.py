@@ -34,6 +34,10 @@ class AppendOrder:
         end = visible.end.offset
         return Reading(self._log.place.now_ms(), visible, Key(0, end - 1), end)
 
+    def standing(self) -> Reading:
+        """The same: no clock decides anything here."""
+        return self.advance()
+
     def next_due(self) -> int | None:
         """Nothing is pending."""
         return None

@@ -37,6 +37,8 @@ ITERATORS_MAX = 16
 """Readers far apart that keep a merge iterator; one more begins with a search."""
 BLOCK_ENTRIES = 8_192
 """Entries that a merge is asked for."""
+SEARCH_WAYS = 64
+"""Instants that a search for a delivery offset counts at a time: one look at every run for six steps of a bisection."""
 
 
 class Reading(NamedTuple):
@@ -76,6 +78,12 @@ class Timeline:
                 self._log.lease(clock_ms)
                 self._high_watermark = high_watermark
             return Reading(clock_ms, visible, upto, self._high_watermark)
+
+    def standing(self) -> Reading:
+        """The reading that was taken last, for looks while the clock cannot be trusted: nothing becomes due by it."""
+        with self._lock:
+            visible, frontier_ms = self._log.state.visible(), self._log.frontier_ms
+            return Reading(frontier_ms, visible, Key(frontier_ms, visible.end.offset - 1), self._high_watermark)
 
     def next_due(self) -> int | None:
         """When the next pending record is due, ms; None where nothing is pending."""
@@ -142,19 +150,19 @@ class Timeline:
             self._cached_entries -= len(self._blocks.pop(self._block_starts.popleft()))
 
     def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
-        """An iterator at or shortly before `position`, found by ranks: a binary search over deliver_after."""
+        """An iterator at or shortly before `position`, found by counting what is due before some instants."""
         index, start = self._log.index, self._log.log_start
-        low, high = start.deliver_after, upto.deliver_after + 1
-        after, rank = start.key, start.delivery_offset
-        while high - low > 1 and position - rank > BLOCK_ENTRIES:
-            middle = (low + high) // 2
-            key = Key(middle, INT64_MAX)
-            middle_rank = index.rank(key)
-            if middle_rank <= position:
-                low, after, rank = middle, key, middle_rank
-            else:
-                high = middle
-        return MergeIterator(index, after, rank)
+        low, high = start.deliver_after + 1, upto.deliver_after + 1
+        while high - low > 1:
+            step = -((low - high) // SEARCH_WAYS)
+            edges = np.arange(low + step, high, step, dtype=np.int64)
+            ranks = index.due_counts(edges) + index.removed_records
+            row = int(ranks.searchsorted(position, side="right"))
+            low, high = int(edges[row - 1]) if row else low, int(edges[row]) if row < len(edges) else high
+            if row and position - int(ranks[row - 1]) <= BLOCK_ENTRIES:
+                break
+        key = max(start.key, Key(low - 1, INT64_MAX))
+        return MergeIterator(index, key, index.rank(key))
 
 
 def empty_block(position: int) -> Block:

@@ -133,7 +133,7 @@ class Log:
         for _ in range(draw(st.integers(0, 2))):
             if len(data):
                 data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-        return data[: draw(st.integers(0, len(data)) | st.just(len(data)))]
+        return data[: draw(st.integers(0, len(data)) | st.just(len(data)))].copy()
 
 
 @st.composite

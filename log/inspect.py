@@ -1,0 +1,390 @@
+"""Looking at the folder of a partition that nobody has open: what is not as it was written. Nothing here writes.
+
+`verify` reads every byte that counts and gives a `Finding` for each thing that is wrong:
+
+    checkpoints    intact, and in agreement with the logs
+    .log           every checksum of every entry, offsets dense, sizes as sealed
+    .index, .timeindex             as durable (CRC in the checkpoints), and every entry true of the log
+    .deliverafterindex, buckets    `Run.check`, and the very entries of the log
+
+What recovery removes or cuts by itself after a crash (temporary files, an index longer than the checkpoints say, runs
+behind the recovery point) is no finding, but for a torn tail: nobody can tell it from rot in what was just written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+
+from afterlog.errors import CorruptFile, StorageError
+from afterlog.files import Bytes, Files, map_file
+from afterlog.index.entries import Entries
+from afterlog.index.run import Coverage, Run
+from afterlog.log import kernels
+from afterlog.log.checkpoints import ActiveMark, CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.columns import Int64Array, view_of
+from afterlog.log.entry import PREFIX_MAGIC, Entry, read_entry
+from afterlog.log.log_clock import BEHIND_MS_MAX
+from afterlog.names import (
+    BUCKETS,
+    CHECKPOINTS,
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    bucket_file,
+    parse_bucket_file,
+    parse_segment_file,
+    segment_file,
+)
+
+Advance = Callable[[int], None]
+"""Called with the bytes that were read since the last call."""
+
+OPEN = "opening the store mends it"
+REPAIR = "see `afterlog repair`"
+CLOCK = "set the clock right, wait, or see `afterlog repair --clock`"
+
+GONE = "the file is gone"
+_STEP_ENTRIES = 1 << 16
+_WINDOW_BYTES = 1 << 20
+OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+"""As drawn in `afterlog.index.offset_index`."""
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+"""As drawn in `afterlog.index.time_index`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it was written."""
+
+    path: Path
+    position: int | None = None
+    message: str
+    remedy: str
+
+    @staticmethod
+    def of(error: StorageError, remedy: str) -> Finding:
+        return Finding(path=error.path, position=error.position, message=error.message, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """The intact beginning of a segment's log: its entries in offset order, and what ends it."""
+
+    path: Path
+    base_offset: int
+    entries: Entries
+    max_timestamp: Int64Array
+    size: int
+    """Of the file."""
+    stop: int
+    """The byte behind the last intact entry."""
+    end_offset: int
+    stamp_ms: int
+    """The largest broker timestamp; 0 where no entry has one."""
+    fault: str
+    """Why it ends there; empty where it ends as it should."""
+
+
+def _unheard(size: int) -> None:
+    """Nobody watches the progress."""
+
+
+# Logs.
+
+
+def read_log(
+    files: Files, path: Path, base_offset: int, *, start: int = 0, end: int | None = None, advance: Advance = _unheard
+) -> Stretch:
+    """The entries of a log from byte `start`, which begins offset `base_offset`, to `end` (None: all of the file)."""
+    try:
+        data, fault = map_file(files, path), ""
+    except FileNotFoundError:
+        data, fault = np.empty(0, np.uint8), GONE
+    stop = len(data) if end is None else min(end, len(data))
+    if end is not None and len(data) < end:
+        fault = fault or f"{end} bytes were durable, {len(data)} are left"
+    scans: list[kernels.Scan] = []
+    position, offset = min(start, stop), base_offset
+    while position < stop:
+        scan = kernels.scan_entries(data, position, stop, offset, True, _STEP_ENTRIES)
+        scans.append(scan)
+        advance(scan.stop - position)
+        position = scan.stop
+        offset += int(scan.records.sum())
+        if scan.fault:
+            advance(stop - position)
+            fault = kernels.FAULTS[scan.fault]
+            break
+    columns = {
+        name: np.concatenate([getattr(scan, name) for scan in scans]) if scans else np.empty(0, np.int64)
+        for name in ("deliver_after", "offset", "position", "records", "max_timestamp", "broker_timestamp")
+    }
+    return Stretch(
+        path=path,
+        base_offset=base_offset,
+        # One without a prefix was asked for as soon as possible.
+        entries=Entries(
+            np.maximum(columns["deliver_after"], 0), columns["offset"], columns["position"], columns["records"]
+        ),
+        max_timestamp=columns["max_timestamp"],
+        size=len(data),
+        stop=position,
+        end_offset=offset,
+        stamp_ms=int(columns["broker_timestamp"].max(initial=0)),
+        fault=fault,
+    )
+
+
+def next_entry(view: memoryview, position: int) -> int:
+    """Where the next entry with an intact header begins behind the broken one at `position`; the end where none does.
+
+    Found by the prefix's magic: behind a broken header of a log of bare batches nothing is found.
+    """
+    entry = read_entry(view, position, len(view), check_body=False)
+    if isinstance(entry, Entry):
+        return position + entry.size
+    magic = PREFIX_MAGIC.to_bytes(2, "big")
+    for start in range(position + 1, len(view), _WINDOW_BYTES):
+        window = view[start : start + _WINDOW_BYTES + 1].tobytes()
+        found = window.find(magic)
+        while found >= 0:
+            if isinstance(read_entry(view, start + found, len(view), check_body=False), Entry):
+                return start + found
+            found = window.find(magic, found + 1)
+    return len(view)
+
+
+def log_bases(files: Files, folder: Path) -> list[int]:
+    """Base offsets of the segments that have a log in the folder, ascending."""
+    parsed = (parse_segment_file(name) for name in files.names(folder))
+    return sorted(one[0] for one in parsed if one is not None and one[1] == LOG)
+
+
+def first_checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
+    """Why the checkpoints do not belong to the logs beside them; empty where they do."""
+    bases = [*(mark.base_offset for mark in known.sealed), known.active.base_offset]
+    ends = [*(mark.end_offset for mark in known.sealed), known.recovery.offset]
+    if known.recovery.segment != known.active.base_offset:
+        return "the recovery point is not in the active segment"
+    if any(behind <= base for base, behind in zip(bases[:-1], ends[:-1], strict=True)) or ends[-1] < bases[-1]:
+        return "a segment ends before it begins"
+    if any(behind > base for behind, base in zip(ends, bases[1:], strict=False)):
+        return "segments overlap"
+    if known.frontier.used_ms > known.frontier.lease_ms:
+        return "the frontier lies above its lease"
+    for base in log_bases(files, folder):
+        if base > bases[-1] and map_file(files, folder / segment_file(base, LOG)).size:
+            return f"they were put back to an older copy: the log of {base} is newer"
+    return ""
+
+
+# Verify.
+
+
+def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Advance = _unheard) -> Iterator[Finding]:
+    """Everything that is wrong in a partition's folder, which nobody has open."""
+    path = folder / CHECKPOINTS
+    try:
+        known = CheckpointFile.open(files, path).current
+    except CorruptFile as error:
+        yield Finding.of(error, REPAIR)
+        for base in log_bases(files, folder):
+            stretch = read_log(files, folder / segment_file(base, LOG), base, advance=advance)
+            yield from _log_faults(files, stretch)
+        return
+    fault = first_checkpoint_fault(files, folder, known)
+    if fault:
+        yield Finding(path=path, message=fault, remedy=REPAIR)
+        return
+    if known.frontier.lease_ms - now_ms > BEHIND_MS_MAX:
+        message = f"the frontier, {known.frontier.lease_ms} ms, lies over an hour ahead of the wall clock, {now_ms} ms"
+        yield Finding(path=path, message=message, remedy=CLOCK)
+    held = 0
+    for mark in known.sealed:
+        stretch = read_log(
+            files, folder / segment_file(mark.base_offset, LOG), mark.base_offset, end=mark.log_bytes, advance=advance
+        )
+        held += mark.end_offset - mark.base_offset
+        yield from _verify_sealed(files, stretch, mark, delayed)
+    base_offset = known.active.base_offset
+    active = read_log(files, folder / segment_file(base_offset, LOG), base_offset, advance=advance)
+    yield from _verify_active(files, active, known, delayed)
+    held += known.recovery.offset - base_offset
+    if delayed and known.removed_records + held != known.recovery.offset:
+        message = (
+            f"{known.removed_records} records removed and {held} held do not make the {known.recovery.offset} appended"
+        )
+        yield Finding(path=path, message=message, remedy=REPAIR)
+
+
+def active_fault(active: Stretch, known: Checkpoints) -> str:
+    """Why the active segment is not what was durable at the recovery point; empty where it is."""
+    position, offset = known.recovery.position, known.recovery.offset
+    if active.stop < position or active.fault == GONE:
+        return active.fault or f"{position} bytes were durable, {active.size} are left"
+    row = int(active.entries.position.searchsorted(position))
+    at = int(active.entries.offset[row]) if row < len(active.entries) else active.end_offset
+    byte = int(active.entries.position[row]) if row < len(active.entries) else active.stop
+    return "" if (byte, at) == (position, offset) else "the recovery point lies inside an entry"
+
+
+def sparse_faults(
+    files: Files, stretch: Stretch, index: tuple[int, int], time_index: tuple[int, int]
+) -> Iterator[tuple[Path, str]]:
+    """What is wrong with the two sparse indexes of a segment, as far as they were durable: (file, why)."""
+    for suffix, (size, crc), entry, fault_of in (
+        (OFFSET_INDEX, index, OFFSET_ENTRY, _offset_index_fault),
+        (TIME_INDEX, time_index, TIME_ENTRY, _time_index_fault),
+    ):
+        path = stretch.path.with_suffix(suffix)
+        try:
+            data = map_file(files, path)[:size]
+        except FileNotFoundError:
+            yield path, GONE
+            continue
+        if len(data) != size or size % entry.itemsize or crc32c(data.tobytes()) != crc:
+            yield path, f"fails its checksum over {size} bytes"
+        elif fault := fault_of(data.view(entry), stretch):
+            yield path, fault
+
+
+def run_fault(files: Files, path: Path, stretch: Stretch, coverage: Coverage) -> CorruptFile | None:
+    """What is wrong with a run that should hold the entries of that part of the log."""
+    try:
+        run = Run.open(files, path)
+        if run.coverage != coverage:
+            return CorruptFile("covers another part of the log than it should", path=path)
+        run.check()
+        stored = run.entries()
+    except FileNotFoundError:
+        return CorruptFile(GONE, path=path)
+    except CorruptFile as error:
+        return error
+    order = np.argsort(stored.offset)
+    first, last = stretch.entries.position.searchsorted([coverage.start_position, coverage.end_position])
+    for name in ("offset", "deliver_after", "position", "records"):
+        if not np.array_equal(getattr(stored, name)[order], getattr(stretch.entries, name)[first:last]):
+            return CorruptFile(f"an entry's {name} is not what the log says", path=path)
+    return None
+
+
+def active_runs(files: Files, folder: Path, known: Checkpoints) -> list[Coverage]:
+    """What the runs in the folder of buckets must cover, by their names: the active segment up to the recovery point.
+
+    Empty where no chain of names leads there.
+    """
+    base_offset, recovery = known.active.base_offset, known.recovery
+    names = files.names(folder / BUCKETS) if files.exists(folder / BUCKETS) else []
+    spans = sorted((span for name in names if (span := parse_bucket_file(name))), key=lambda span: (span[0], -span[1]))
+    chain: list[Coverage] = []
+    offset, position = base_offset, 0
+    for first, end in spans:
+        if first != offset or end > recovery.offset:
+            continue
+        try:
+            end_position = Run.open(files, folder / BUCKETS / bucket_file(first, end)).coverage.end_position
+        except CorruptFile:
+            continue
+        chain.append(Coverage(first, end, base_offset, position, base_offset, end_position))
+        offset, position = end, end_position
+    return chain if offset == recovery.offset else []
+
+
+def _verify_sealed(files: Files, stretch: Stretch, mark: SealedMark, delayed: bool) -> Iterator[Finding]:
+    if stretch.fault:
+        yield from _log_faults(files, stretch)
+        return
+    if (stretch.size, stretch.end_offset) != (mark.log_bytes, mark.end_offset):
+        message = f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, now {stretch.size} and {stretch.end_offset}"
+        yield Finding(path=stretch.path, position=stretch.stop, message=message, remedy=REPAIR)
+        return
+    for path, fault in sparse_faults(files, stretch, mark.index, mark.time_index):
+        yield Finding(path=path, message=fault, remedy=REPAIR)
+    if not delayed:
+        return
+    if int(stretch.entries.deliver_after.max()) != mark.max_deliver_after:
+        message = f"the checkpoints say due by {mark.max_deliver_after}, its entries say another time"
+        yield Finding(path=stretch.path, message=message, remedy=REPAIR)
+    base = mark.base_offset
+    path = stretch.path.with_suffix(DELIVER_AFTER_INDEX)
+    error = run_fault(files, path, stretch, Coverage(base, mark.end_offset, base, 0, base, mark.log_bytes))
+    if error is not None:
+        yield Finding.of(error, REPAIR)
+
+
+def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: bool) -> Iterator[Finding]:
+    fault = active_fault(active, known)
+    if fault:
+        if active.fault and active.size:
+            yield from _log_faults(files, active)
+        else:
+            yield Finding(path=active.path, position=active.stop, message=fault, remedy=REPAIR)
+        return
+    if active.stop < active.size:
+        message = f"a torn tail of {active.size - active.stop} bytes behind the recovery point: {active.fault}"
+        yield Finding(path=active.path, position=active.stop, message=message, remedy="opening the store cuts it")
+    marks: ActiveMark = known.active
+    for path, wrong in sparse_faults(files, active, marks.index, marks.time_index):
+        yield Finding(path=path, message=wrong, remedy=REPAIR)
+    if not delayed or not known.recovery.position:
+        return
+    folder = active.path.parent
+    chain = active_runs(files, folder, known)
+    if not chain:
+        message = f"no intact runs for the offsets {marks.base_offset} to {known.recovery.offset - 1}"
+        yield Finding(path=folder / BUCKETS, message=message, remedy=OPEN)
+    for coverage in chain:
+        path = folder / BUCKETS / bucket_file(coverage.first_offset, coverage.end_offset)
+        error = run_fault(files, path, active, coverage)
+        if error is not None:
+            yield Finding.of(error, REPAIR)
+
+
+def _log_faults(files: Files, stretch: Stretch) -> Iterator[Finding]:
+    """The first fault of a log and those behind it."""
+    if not stretch.fault:
+        return
+    yield Finding(path=stretch.path, position=stretch.stop, message=stretch.fault, remedy=REPAIR)
+    if stretch.stop >= stretch.size:
+        return
+    view, position = view_of(map_file(files, stretch.path)), stretch.stop
+    while (position := next_entry(view, position)) < len(view):
+        scan = kernels.scan_entries(np.frombuffer(view, np.uint8), position, -1, -1, True)
+        position = scan.stop
+        if scan.fault:
+            message = kernels.FAULTS[scan.fault]
+            yield Finding(path=stretch.path, position=position, message=message, remedy=REPAIR)
+
+
+def _offset_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], stretch: Stretch) -> str:
+    last_offset = stored["relative_offset"].astype(np.int64) + stretch.base_offset
+    position = stored["position"].astype(np.int64)
+    row = _row_of(stretch.entries.position, position)
+    entries = stretch.entries
+    if bool((row < 0).any()) or not np.array_equal(entries.offset[row] + entries.records[row] - 1, last_offset):
+        return "an entry names a batch that is not there"
+    return ""
+
+
+def _time_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], stretch: Stretch) -> str:
+    last_offset = stored["relative_offset"].astype(np.int64) + stretch.base_offset
+    row = _row_of(stretch.entries.offset + stretch.entries.records - 1, last_offset)
+    if bool((row < 0).any()):
+        return "an entry names a batch that is not there"
+    latest = np.maximum.accumulate(stretch.max_timestamp)
+    return "" if np.array_equal(latest[row], stored["timestamp"].astype(np.int64)) else "an entry tells another time"
+
+
+def _row_of(column: Int64Array, wanted: Int64Array) -> Int64Array:
+    """The row of each wanted value in an ascending column; -1 where it is not there."""
+    row = column.searchsorted(wanted)
+    found = row < len(column)
+    found[found] = column[row[found]] == wanted[found]
+    return np.where(found, row, -1)

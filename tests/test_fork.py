@@ -1,0 +1,58 @@
+"""A forked child has its parent's objects and none of its rights: it gets StoreForked, and the parent goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import afterlog
+
+
+def in_child(call: Callable[[], object]) -> str:
+    """The name of the exception that `call` raises in a forked child, empty for none."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+            answer = b""
+        except BaseException as error:
+            answer = type(error).__name__.encode()
+        os.write(write, answer)
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as answers:
+        answer = answers.read()
+    assert (child, 0) == os.waitpid(child, 0)
+    return answer.decode()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_child_is_refused_and_parent_goes_on(tmp_path: Path) -> None:
+    with afterlog.open(tmp_path) as store:
+        partition = store.create_topic("mail").partition(0)
+        store.send("mail", b"before")
+        with store.consumer("mail", group="g") as consumer:
+            batch = afterlog.encode_batch([afterlog.Record(value=b"", timestamp=0)])
+            for call in (
+                lambda: store.send("mail", b"child"),
+                lambda: store.send_many("mail", [b"child"]),
+                lambda: store.create_topic("child"),
+                lambda: store.consumer("mail", group="child"),
+                lambda: partition.append(batch),
+                lambda: partition.fetch(0),
+                consumer.poll,
+                partition.high_watermark,
+                store.sync,
+                store.enforce_retention,
+            ):
+                assert "StoreForked" == in_child(call)
+            assert "" == in_child(store.close), "a child may clean up behind itself"
+            assert 1 == store.send("mail", b"after").offset
+            assert [b"before", b"after"] == [message.value for message in consumer.poll()]
+    with afterlog.open(tmp_path) as store, store.consumer("mail", group="g") as consumer:
+        assert {0: 2} == consumer.positions()
+        store.check()
