@@ -7,7 +7,7 @@ A batch is due with its last record, so records share a batch only where their t
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.config import Codec, Config
+from afterlog.config import Config
 from afterlog.errors import InvalidRecord, RecordTooLarge
 from afterlog.files import Bytes
 from afterlog.log import kernels
@@ -25,26 +25,37 @@ from afterlog.log.columns import Bools, Int64Array, Ragged
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.header import HEADER_BYTES, LENGTH_END
 
-RECORD_OVERHEAD_BYTES = 40
+RECORD_OVERHEAD_BYTES = 57
 """At most this much of a record is neither key, value nor header: varints, attributes, the deliver-after header."""
+PIECE_BYTES = 1 << 20
+"""Batches are encoded, stamped and written so many bytes at a time, which stay in the processor's cache meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Encoded record batches, one behind another, with base offset 0, and what the log must know of each.
+    """Record batches with base offset 0, to be written one behind another, and what the log must know of each.
 
-    data: uint8; positions: int64[n+1] into data; records, deliver_after (as asked, the largest of the batch, or
-    AS_SOON_AS_POSSIBLE), max_timestamp: int64[n].
+    positions: int64[n+1], where each begins and the last one ends, at most; records, deliver_after (as asked, the
+    largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n]. encoded(row, last): the bytes of the batches
+    from row to last and their positions in these, int64[last-row+1].
     """
 
-    data: Bytes
     positions: Int64Array
     records: Int64Array
     deliver_after: Int64Array
     max_timestamp: Int64Array
+    encoded: Callable[[int, int], tuple[Bytes, Int64Array]]
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def pieces(self, row: int, last: int) -> Iterator[tuple[int, int]]:
+        """The batches from `row` to `last` in ranges of about PIECE_BYTES, each of at least one."""
+        while row < last:
+            full = int(self.positions.searchsorted(self.positions[row] + PIECE_BYTES, side="right")) - 1
+            stop = min(max(full, row + 1), last)
+            yield row, stop
+            row = stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +72,19 @@ class RecordColumns:
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    def __getitem__(self, rows: slice) -> RecordColumns:
+        """The records of a slice without a step, as views."""
+        offsets = slice(rows.start, rows.stop + 1)
+        return RecordColumns(
+            values=(self.values[0][offsets], self.values[1]),
+            value_valid=None if self.value_valid is None else self.value_valid[rows],
+            keys=None if self.keys is None else (self.keys[0][offsets], self.keys[1]),
+            key_valid=None if self.key_valid is None else self.key_valid[rows],
+            headers=None if self.headers is None else (self.headers[0][offsets], self.headers[1]),
+            timestamps=self.timestamps[rows],
+            deliver_after=self.deliver_after[rows],
+        )
 
     def take(self, rows: Int64Array) -> RecordColumns:
         """The records at `rows`, in that order."""
@@ -84,33 +108,46 @@ class RecordColumns:
 
 
 def encode(columns: RecordColumns, config: Config) -> tuple[Batches, Int64Array | None]:
-    """Cut the records into batches and encode them. Second: the rows in the order written, or None for the order given.
+    """Cut the records into batches. Second: the rows in the order written, or None for the order given.
 
     With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
-    first (stable), so that neighbours are close.
+    first (stable), so that neighbours are close. Compression is done here; plain batches are encoded when they are
+    asked for, a piece at a time.
     """
+    spread = config.deliver_after_spread_ms
     size = columns.record_bytes()
     if len(size) and int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
         raise RecordTooLarge(
             f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
         )
-    spread = config.deliver_after_spread_ms
     order: Int64Array | None = None
     if spread:
         order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
         columns, size = columns.take(order), size[order]
-    bounds = cut(columns.deliver_after, size, config.batch_bytes, spread)
-    data, positions = kernels.encode_batches(
-        columns.values, columns.value_valid, columns.keys, columns.key_valid, columns.headers,
-        columns.timestamps, columns.deliver_after, bounds,
-    )  # fmt: skip
-    data, positions = _compressed(data, positions, config.compression)
+    batch_bytes = min(config.batch_bytes, (config.batch_bytes_max - HEADER_BYTES) // 2)
+    bounds = cut(columns.deliver_after, size, batch_bytes, spread)
+
+    def plain(row: int, last: int) -> tuple[Bytes, Int64Array]:
+        first, stop = int(bounds[row]), int(bounds[last])
+        part = columns[first:stop]
+        return kernels.encode_batches(
+            part.values, part.value_valid, part.keys, part.key_valid, part.headers,
+            part.timestamps, part.deliver_after, bounds[row : last + 1] - first,
+        )  # fmt: skip
+
+    count = len(bounds) - 1
+    positions = np.zeros(count + 1, np.int64)
+    np.cumsum(_by_batch(np.add, size, bounds) + HEADER_BYTES, out=positions[1:])
+    encoded = plain
+    if config.compression != "none":
+        data, positions = compress_batches(*plain(0, count), config.compression)
+        encoded = partial(_cut_out, data, positions)
     return Batches(
-        data,
         positions,
         np.diff(bounds),
-        np.maximum.reduceat(columns.deliver_after, bounds[:-1]),
-        np.maximum.reduceat(columns.timestamps, bounds[:-1]),
+        _by_batch(np.maximum, columns.deliver_after, bounds),
+        _by_batch(np.maximum, columns.timestamps, bounds),
+        encoded,
     ), order
 
 
@@ -118,7 +155,8 @@ def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms
     """Where batches begin, int64[batches + 1], for records in the order given.
 
     A batch ends where the time leaves its step of `spread_ms` (or changes, for a spread of 0), or where `batch_bytes`
-    are full. Steps are counted from the first record: a pure function of the columns, with no loop.
+    are full, which is before the last record begins: it is smaller than twice that, or one record. Steps are counted
+    from the first record: a pure function of the columns, with no loop.
     """
     step = deliver_after if spread_ms == 0 else np.maximum(deliver_after, 0) // (spread_ms + 1)
     if spread_ms:
@@ -131,7 +169,7 @@ def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms
         starts = np.flatnonzero(new)
         before = (end - size)[starts]
         full = (end - size - np.repeat(before, np.diff(starts, append=len(step)))) // batch_bytes
-        new[1:] |= full[1:] != full[:-1]
+        new[1:] |= (full[1:] != full[:-1]) | (size[1:] > batch_bytes)
     return np.append(np.flatnonzero(new), len(step)).astype(np.int64)
 
 
@@ -143,22 +181,19 @@ def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, confi
     """
     columns = validate_batches(data, limit_bytes=config.decompressed_bytes_max)
     asked = columns.deliver_after if deliver_after is None else np.full(len(columns.records), deliver_after)
-    return Batches(np.frombuffer(data, np.uint8), columns.positions, columns.records, asked, columns.max_timestamp)
+    encoded = partial(_cut_out, np.frombuffer(data, np.uint8), columns.positions)
+    return Batches(columns.positions, columns.records, asked, columns.max_timestamp, encoded)
 
 
-def stamp_batches(batches: Batches, row: int, last: int, base_offset: int) -> tuple[Bytes, Int64Array]:
-    """Bare batches with their base offsets, as Kafka's broker leaves them: (bytes, positions int64[n+1])."""
-    start = int(batches.positions[row])
-    data = batches.data[start : int(batches.positions[last])].copy()
-    positions = batches.positions[row : last + 1] - start
-    records = batches.records[row:last]
-    fields = np.zeros((last - row, 16), np.uint8)
+def stamp_batches(data: Bytes, positions: Int64Array, records: Int64Array, base_offset: int) -> Bytes:
+    """Bare batches with their base offsets, as Kafka's broker leaves them."""
+    data = data.copy()
     at = positions[:-1, None] + np.arange(16)
-    fields[:] = data[at]
-    fields[:, 0:8] = (base_offset + np.cumsum(records) - records).astype(">i8").view(np.uint8).reshape(-1, 8)
-    fields[:, LENGTH_END:16] = 0  # partitionLeaderEpoch
+    fields = data[at]
+    fields[:, :8] = (base_offset + np.cumsum(records) - records).astype(">i8").view(np.uint8).reshape(-1, 8)
+    fields[:, LENGTH_END:] = 0  # partitionLeaderEpoch
     data[at] = fields
-    return data, positions
+    return data
 
 
 def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
@@ -219,8 +254,17 @@ def join_ragged(columns: Sequence[Ragged]) -> Ragged:
     return np.cumsum(lengths), np.concatenate(data) if data else np.empty(0, np.uint8)
 
 
-def _compressed(data: Bytes, positions: Int64Array, codec: Codec) -> tuple[Bytes, Int64Array]:
-    return (data, positions) if codec == "none" else compress_batches(data, positions, codec)
+def _by_batch(ufunc: np.ufunc, column: Int64Array, bounds: Int64Array) -> Int64Array:
+    """The column reduced over each batch; as it is where every batch has one record."""
+    if len(bounds) == len(column) + 1:
+        return column
+    reduced: Int64Array = ufunc.reduceat(column, bounds[:-1])
+    return reduced
+
+
+def _cut_out(data: Bytes, positions: Int64Array, row: int, last: int) -> tuple[Bytes, Int64Array]:
+    start, end = int(positions[row]), int(positions[last])
+    return data[start:end], positions[row : last + 1] - start
 
 
 def _checked_pair(offsets: npt.NDArray[Any], data: Any, name: str) -> Ragged:

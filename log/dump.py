@@ -27,7 +27,8 @@ from afterlog.log.columns import BODY_CRC, view_of
 from afterlog.log.compression import CODECS
 from afterlog.log.entry import Entry, read_entry
 from afterlog.log.header import CODEC_BITS
-from afterlog.log.inspect import OFFSET_ENTRY, TIME_ENTRY, next_entry
+from afterlog.log.inspect import OFFSET_ENTRY, TIME_ENTRY
+from afterlog.log.stretch import next_entry
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
 
 Row = dict[str, Any]
@@ -84,7 +85,9 @@ def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
 
 def _dump_records(view: memoryview, entry: Entry) -> Iterator[Row]:
     try:
-        decoded = decode_batch(view[entry.batch_position : entry.position + entry.size], limit_bytes=_DUMP_BYTES_MAX)
+        decoded = decode_batch(
+            view[entry.batch_position : entry.position + entry.size], limit_bytes=_DECOMPRESSED_BYTES_MAX
+        )
     except InvalidBatch as error:
         yield {"position": entry.position, "records": f"cannot be decoded: {error}"}
         return

@@ -13,7 +13,7 @@ behind the recovery point) is no finding, but for a torn tail: nobody can tell i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ import numpy as np
 from crc32c import crc32c
 
 from afterlog.errors import CorruptFile, StorageError
-from afterlog.files import Bytes, Files, map_file
-from afterlog.index.entries import Entries
+from afterlog.files import Files, map_file
 from afterlog.index.run import Coverage, Run
 from afterlog.log import kernels
-from afterlog.log.checkpoints import ActiveMark, CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.checkpoints import CheckpointFile, Checkpoints, SealedMark
 from afterlog.log.columns import Int64Array, view_of
-from afterlog.log.entry import PREFIX_MAGIC, Entry, read_entry
 from afterlog.log.log_clock import BEHIND_MS_MAX
+from afterlog.log.stretch import GONE, Advance, Stretch, log_bases, next_entry, read_log, unheard
 from afterlog.names import (
     BUCKETS,
     CHECKPOINTS,
@@ -39,20 +38,13 @@ from afterlog.names import (
     TIME_INDEX,
     bucket_file,
     parse_bucket_file,
-    parse_segment_file,
     segment_file,
 )
-
-Advance = Callable[[int], None]
-"""Called with the bytes that were read since the last call."""
 
 OPEN = "opening the store mends it"
 REPAIR = "see `afterlog repair`"
 CLOCK = "set the clock right, wait, or see `afterlog repair --clock`"
 
-GONE = "the file is gone"
-_STEP_ENTRIES = 1 << 16
-_WINDOW_BYTES = 1 << 20
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 """As drawn in `afterlog.index.offset_index`."""
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -71,100 +63,6 @@ class Finding:
     @staticmethod
     def of(error: StorageError, remedy: str) -> Finding:
         return Finding(path=error.path, position=error.position, message=error.message, remedy=remedy)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """The intact beginning of a segment's log: its entries in offset order, and what ends it."""
-
-    path: Path
-    base_offset: int
-    entries: Entries
-    max_timestamp: Int64Array
-    size: int
-    """Of the file."""
-    stop: int
-    """The byte behind the last intact entry."""
-    end_offset: int
-    stamp_ms: int
-    """The largest broker timestamp; 0 where no entry has one."""
-    fault: str
-    """Why it ends there; empty where it ends as it should."""
-
-
-def _unheard(size: int) -> None:
-    """Nobody watches the progress."""
-
-
-# Logs.
-
-
-def read_log(
-    files: Files, path: Path, base_offset: int, *, start: int = 0, end: int | None = None, advance: Advance = _unheard
-) -> Stretch:
-    """The entries of a log from byte `start`, which begins offset `base_offset`, to `end` (None: all of the file)."""
-    try:
-        data, fault = map_file(files, path), ""
-    except FileNotFoundError:
-        data, fault = np.empty(0, np.uint8), GONE
-    stop = len(data) if end is None else min(end, len(data))
-    if end is not None and len(data) < end:
-        fault = fault or f"{end} bytes were durable, {len(data)} are left"
-    scans: list[kernels.Scan] = []
-    position, offset = min(start, stop), base_offset
-    while position < stop:
-        scan = kernels.scan_entries(data, position, stop, offset, True, _STEP_ENTRIES)
-        scans.append(scan)
-        advance(scan.stop - position)
-        position = scan.stop
-        offset += int(scan.records.sum())
-        if scan.fault:
-            advance(stop - position)
-            fault = kernels.FAULTS[scan.fault]
-            break
-    columns = {
-        name: np.concatenate([getattr(scan, name) for scan in scans]) if scans else np.empty(0, np.int64)
-        for name in ("deliver_after", "offset", "position", "records", "max_timestamp", "broker_timestamp")
-    }
-    return Stretch(
-        path=path,
-        base_offset=base_offset,
-        # One without a prefix was asked for as soon as possible.
-        entries=Entries(
-            np.maximum(columns["deliver_after"], 0), columns["offset"], columns["position"], columns["records"]
-        ),
-        max_timestamp=columns["max_timestamp"],
-        size=len(data),
-        stop=position,
-        end_offset=offset,
-        stamp_ms=int(columns["broker_timestamp"].max(initial=0)),
-        fault=fault,
-    )
-
-
-def next_entry(view: memoryview, position: int) -> int:
-    """Where the next entry with an intact header begins behind the broken one at `position`; the end where none does.
-
-    Found by the prefix's magic: behind a broken header of a log of bare batches nothing is found.
-    """
-    entry = read_entry(view, position, len(view), check_body=False)
-    if isinstance(entry, Entry):
-        return position + entry.size
-    magic = PREFIX_MAGIC.to_bytes(2, "big")
-    for start in range(position + 1, len(view), _WINDOW_BYTES):
-        window = view[start : start + _WINDOW_BYTES + 1].tobytes()
-        found = window.find(magic)
-        while found >= 0:
-            if isinstance(read_entry(view, start + found, len(view), check_body=False), Entry):
-                return start + found
-            found = window.find(magic, found + 1)
-    return len(view)
-
-
-def log_bases(files: Files, folder: Path) -> list[int]:
-    """Base offsets of the segments that have a log in the folder, ascending."""
-    parsed = (parse_segment_file(name) for name in files.names(folder))
-    return sorted(one[0] for one in parsed if one is not None and one[1] == LOG)
 
 
 def first_checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
@@ -188,7 +86,7 @@ def first_checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> st
 # Verify.
 
 
-def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Advance = _unheard) -> Iterator[Finding]:
+def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Advance = unheard) -> Iterator[Finding]:
     """Everything that is wrong in a partition's folder, which nobody has open."""
     path = folder / CHECKPOINTS
     try:
@@ -302,7 +200,10 @@ def _verify_sealed(files: Files, stretch: Stretch, mark: SealedMark, delayed: bo
         yield from _log_faults(files, stretch)
         return
     if (stretch.size, stretch.end_offset) != (mark.log_bytes, mark.end_offset):
-        message = f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, now {stretch.size} and {stretch.end_offset}"
+        message = (
+            f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, "
+            f"now {stretch.size} bytes and offset {stretch.end_offset}"
+        )
         yield Finding(path=stretch.path, position=stretch.stop, message=message, remedy=REPAIR)
         return
     for path, fault in sparse_faults(files, stretch, mark.index, mark.time_index):
@@ -330,7 +231,7 @@ def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: b
     if active.stop < active.size:
         message = f"a torn tail of {active.size - active.stop} bytes behind the recovery point: {active.fault}"
         yield Finding(path=active.path, position=active.stop, message=message, remedy="opening the store cuts it")
-    marks: ActiveMark = known.active
+    marks = known.active
     for path, wrong in sparse_faults(files, active, marks.index, marks.time_index):
         yield Finding(path=path, message=wrong, remedy=REPAIR)
     if not delayed or not known.recovery.position:

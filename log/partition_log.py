@@ -247,18 +247,21 @@ class PartitionLog:
 
     def _write(self, batches: Batches, row: int, last: int) -> None:
         records = batches.records[row:last]
-        base_offset = self.state.written.offset
-        end_offset = base_offset + int(records.sum())
-        position = self._active.size
+        offset = self.state.written.offset + np.cumsum(records) - records
+        end_offset = int(offset[-1] + records[-1])
+        start = self._active.size
         stamp_ms = self.state.begin(end_offset)
+        due, positions = [], []
         try:
-            data, positions, deliver_after = self._stamp(batches, row, last, base_offset, stamp_ms)
-            self._active.append(data)
+            for first, stop in batches.pieces(row, last):
+                data, at, deliver_after = self._stamp(batches, first, stop, int(offset[first - row]), stamp_ms)
+                due.append(deliver_after)
+                positions.append(at[:-1] + self._active.size)
+                self._active.append(data)
         except BaseException:
-            self._withdraw()
+            self._withdraw(start)
             raise
-        offset = base_offset + np.cumsum(records) - records
-        entries = Entries(deliver_after, offset, positions[:-1] + position, records)
+        entries = Entries(np.concatenate(due), offset, np.concatenate(positions), records)
         self._active.sparse.add(entries.position, offset + records - 1, batches.max_timestamp[row:last])
         if self.delayed:
             self.index.add_many(entries)
@@ -267,19 +270,18 @@ class PartitionLog:
     def _stamp(
         self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
     ) -> tuple[Bytes, Int64Array, Int64Array]:
+        data, positions = batches.encoded(row, last)
         interceptors = self._config.broker_entry_metadata_interceptors
         if not self.delayed and not interceptors:
-            data, positions = stamp_batches(batches, row, last, base_offset)
-            return data, positions, np.full(last - row, stamp_ms)
-        start, end = int(batches.positions[row]), int(batches.positions[last])
-        positions = batches.positions[row : last + 1] - start
+            stamped = stamp_batches(data, positions, batches.records[row:last], base_offset)
+            return stamped, positions, np.full(last - row, stamp_ms)
         asked = batches.deliver_after[row:last] if self.delayed else None
         extra = extra_fields(interceptors, base_offset, stamp_ms, last - row)
-        return kernels.stamp_entries(batches.data[start:end], positions, base_offset, stamp_ms, asked, extra)
+        return kernels.stamp_entries(data, positions, base_offset, stamp_ms, asked, extra)
 
-    def _withdraw(self) -> None:
+    def _withdraw(self, size: int) -> None:
         try:
-            self._active.rollback()
+            self._active.rollback(size)
         except OSError as error:
             self.state.poison(error)
             self.state.usable()

@@ -118,9 +118,10 @@ class ActiveSegment:
         self._file.append([data])
         self._size += len(data)
 
-    def rollback(self) -> None:
-        """Cut what a failed append left behind, durably."""
-        self._file.truncate(self._size)
+    def rollback(self, size: int) -> None:
+        """Cut what a failed append left behind `size`, durably."""
+        self._file.truncate(size)
+        self._size = size
         self._file.sync()
 
     def cut(self, size: int) -> None:
