@@ -52,7 +52,7 @@ BAD_SENDS: list[tuple[type[Exception], Call]] = [
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=NAIVE)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=datetime(1900, 1, 1, tzinfo=UTC))),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=-0.001)),
-    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=timedelta(microseconds=-1))),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=timedelta(milliseconds=-1))),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=math.inf)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=61)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=1, deliver_after=NOW_MS)),

@@ -1,0 +1,203 @@
+"""What a log should do, in lists and dicts: the oracle of the state machine and of the crash tests.
+
+It knows nothing of files, batches or indexes. A record is a row of `Model.records`, in append order; delivery order is
+`sorted`. The engine says which stamp an append got; the model bounds it by the clock and by what was ever read, and
+holds the engine to it from then on. Each `check_*` proves one promise of docs/guarantees.md, and its docstring names it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from afterlog import Message
+from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One record as appended. `due` is its effective deliver_after, `asked` is AS_SOON_AS_POSSIBLE where it had none."""
+
+    value: bytes
+    asked: int
+    due: int
+
+
+@dataclass(slots=True)
+class Model:
+    """One partition. Offsets are rows of `records`; `removed` are those that retention took."""
+
+    delayed: bool = True
+    records: list[Expected] = field(default_factory=list)
+    removed: set[int] = field(default_factory=set)
+    visible_end: int = 0
+    """Records below are visible to readers, and safe under the durability."""
+    log_start: int = 0
+    committed: int | None = None
+    seen: dict[int, int] = field(default_factory=dict)
+    """Delivery offset -> offset of every record that was ever delivered."""
+    reading_ms: int = 0
+    """The largest clock reading of any fetch, ever."""
+    life_reading_ms: int = 0
+    """The same since the log was opened."""
+    stamp_ms: int = 0
+    """The largest stamp of any append, ever."""
+
+    # What happens.
+
+    def appended(self, first_offset: int, batch: Sequence[Expected], wall_ms: int, lease_ms: int) -> None:
+        """Records came in at `wall_ms`, with the due times that the engine says they got."""
+        assert len(self.records) == first_offset, "offsets are dense"
+        self.check_stamps(batch, wall_ms, lease_ms)
+        self.records += batch
+
+    def read(self, clock_ms: int, wall_ms: int, in_flight: bool) -> None:
+        """A fetch decided by `clock_ms`. Never ahead of any clock, never back in one life, not late without cause."""
+        assert self.life_reading_ms <= clock_ms <= max(wall_ms, self.reading_ms)
+        assert in_flight or wall_ms <= clock_ms
+        self.life_reading_ms = clock_ms
+        self.reading_ms = max(self.reading_ms, clock_ms)
+
+    def crashed(self, end: int, covered: bool) -> None:
+        """The log was reopened with `end` records. `covered`: the durability covers what happened."""
+        self.check_d3_acknowledged_survive(end, covered)
+        del self.records[end:]
+        if not covered:
+            self.seen = {rank: offset for rank, offset in self.seen.items() if rank < (self.committed or 0)}
+        self.visible_end = end
+
+    def reopened(self) -> None:
+        """A new life: readings may start below those of the one before, where a crash lost them."""
+        self.life_reading_ms = 0
+
+    # What must be.
+
+    def order(self) -> list[int]:
+        """Offsets of the visible records in delivery order."""
+        offsets = range(self.visible_end)
+        return sorted(offsets, key=lambda offset: (self.records[offset].due, offset)) if self.delayed else [*offsets]
+
+    def high_watermark(self, clock_ms: int) -> int:
+        """Records that are due at a reading."""
+        if not self.delayed:
+            return self.visible_end
+        return sum(record.due <= clock_ms for record in self.records[: self.visible_end])
+
+    def next_due(self, clock_ms: int) -> int | None:
+        """When the first record is due that is not due yet."""
+        later = [
+            record.due
+            for offset, record in enumerate(self.records)
+            if (record.due, offset) > (clock_ms, self.visible_end - 1)
+        ]
+        return min(later, default=None) if self.delayed else None
+
+    def histogram(self, edges: Sequence[int]) -> list[int]:
+        """Records that are there with edges[i] <= due < edges[i + 1]."""
+        dues = sorted(record.due for offset, record in enumerate(self.records) if offset not in self.removed)
+        below = [bisect_left(dues, edge) for edge in edges]
+        return [high - low for low, high in zip(below, below[1:], strict=False)]
+
+    def position_at(self, ms: int) -> int:
+        """Of the first record due at or after `ms`."""
+        return max(sum(record.due < ms for record in self.records), self.log_start)
+
+    def position_after(self, offset: int) -> int:
+        return self.order().index(offset) + 1
+
+    # The promises.
+
+    def check_stamps(self, batch: Iterable[Expected], wall_ms: int, lease_ms: int) -> None:
+        """The stamping rule, which D2 and D6 rest on: due = max(asked, stamp), and the stamp is at or above the clock
+        and every reading that ever decided "due", also in an earlier life; never further ahead than a lease."""
+        if not self.delayed:
+            return
+        least = max(wall_ms, self.reading_ms if self.seen else 0, self.stamp_ms)
+        most = max(wall_ms, self.reading_ms + lease_ms, self.stamp_ms)
+        for record in batch:
+            assert record.due >= record.asked
+            if record.due > record.asked:
+                assert least <= record.due <= most, (least, record, most)
+                self.stamp_ms = max(self.stamp_ms, record.due)
+            else:
+                assert record.due >= least
+
+    def check_d1_never_early(self, messages: Iterable[Message], clock_ms: int) -> None:
+        """D1, never early: delivered at `clock_ms` implies asked <= effective deliver_after <= clock_ms."""
+        for message in messages:
+            assert max(self.records[message.offset].asked, 0) <= message.due or not self.delayed
+            assert not self.delayed or message.due <= clock_ms
+
+    def check_d2_never_skipped(self, messages: Sequence[Message], position: int, high_watermark: int) -> None:
+        """D2, never skipped: a drain delivers every record that is due behind the position, and no other."""
+        assert self.order()[position:high_watermark] == [message.offset for message in messages]
+
+    def check_d3_acknowledged_survive(self, end: int, covered: bool) -> None:
+        """D3, no loss, and D7: what was acknowledged under a durability that covers the fault is there afterwards."""
+        assert end <= len(self.records), "more than was ever appended"
+        if covered:
+            assert self.visible_end <= end, f"lost [{end}, {self.visible_end})"
+
+    def check_d6_order(self, messages: Sequence[Message], position: int) -> None:
+        """D6, order: keys strictly increase, and delivery offsets are dense from the position on."""
+        if self.delayed:
+            keys = [(message.due, message.offset) for message in messages]
+            assert sorted(set(keys)) == keys
+        assert [*range(position, position + len(messages))] == [message.delivery_offset for message in messages]
+
+    def check_d8_prefix(self, contents: Sequence[Expected | None]) -> None:
+        """D8, prefix: the log holds what was appended, in order, each byte as it was; None where retention removed."""
+        expected = [None if offset in self.removed else record for offset, record in enumerate(self.records)]
+        assert [replace(record, asked=0) if record else None for record in expected] == list(contents)
+
+    def check_d8_never_changes(self, messages: Iterable[Message]) -> None:
+        """D8 and D12: an offset once visible names the same bytes, due time and delivery offset for ever."""
+        for message in messages:
+            record = self.records[message.offset]
+            assert record.value == message.value
+            if self.delayed:
+                assert record.due == message.due
+                if record.asked != AS_SOON_AS_POSSIBLE:
+                    assert record.asked == message.deliver_after
+            assert message.offset == self.seen.setdefault(message.delivery_offset, message.offset)
+
+    def check_d9_committed(self, committed: int | None, log_end: int) -> None:
+        """D9, durable acks: a commit that returned is never undone, and names a position of the log."""
+        assert self.committed == committed
+        assert committed is None or committed <= log_end
+
+    def check_d13_retention(
+        self, kept: Iterable[range], log_start: int, expired_ms: int | None, oversized: bool
+    ) -> None:
+        """D13, retention: removes only records that are due and satisfy the rule; the log start only grows, to just
+        behind the last key removed. `expired_ms`: due up to here is old enough; `oversized`: the log was too large."""
+        kept_offsets = {offset for span in kept for offset in span}
+        removed = set(range(len(self.records))) - kept_offsets
+        assert self.removed <= removed, "a removed record came back"
+        for offset in removed - self.removed:
+            due = self.records[offset].due
+            assert not self.delayed or due <= self.reading_ms, "pending"
+            assert oversized or (expired_ms is not None and due <= expired_ms)
+        self.removed = removed
+        order = {offset: rank for rank, offset in enumerate(self.order())}
+        assert max((order[offset] + 1 for offset in removed), default=0) == log_start
+        assert self.log_start <= log_start
+        self.log_start = log_start
+
+    def check_schedule(
+        self, clock_ms: int, high_watermark: int, pending: int, next_due: int | None, edges: Sequence[int], counts: list[int]
+    ) -> None:
+        """What the log says of its schedule without reading a record: D2's set, counted."""  # fmt: skip
+        assert self.high_watermark(clock_ms) == high_watermark
+        assert self.visible_end - high_watermark == pending
+        assert self.next_due(clock_ms) == next_due
+        if self.delayed:
+            assert self.histogram(edges) == counts
+
+    def check_delivery(self, messages: Sequence[Message], position: int, clock_ms: int, high_watermark: int) -> None:
+        """All promises on one drain from a position."""
+        self.check_d1_never_early(messages, clock_ms)
+        self.check_d2_never_skipped(messages, position, high_watermark)
+        self.check_d6_order(messages, position)
+        self.check_d8_never_changes(messages)
