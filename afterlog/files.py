@@ -221,6 +221,12 @@ class OsFiles:
         return lock
 
 
+class ReadOnlyFiles(OsFiles):
+    """The same, to look only: it needs no permission to write, and cannot. Symbolic links are followed."""
+
+    _FLAGS = os.O_RDONLY | os.O_CLOEXEC
+
+
 def publish(files: Files, path: Path, data: Sequence[Data]) -> None:
     """Put a whole file under `path`, durably and atomically: temporary name, sync, rename, sync of the folder."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)

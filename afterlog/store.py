@@ -71,7 +71,7 @@ class Store:
         self._topics: dict[str, Topic] = {}
         self._sync: IntervalSync | None = None
         try:
-            for name, settings in self._read_topics().items():
+            for name, settings in read_topics(files, path).items():
                 self._topics[name] = self._open_topic(name, settings)
             if config.durability.kind == "interval":
                 self._sync = IntervalSync(clock, config.durability.interval_ms, lambda: list(self._states()))
@@ -379,16 +379,17 @@ class Store:
             raise
         return Topic(name, settings, partitions)
 
-    def _read_topics(self) -> dict[str, TopicSettings]:
-        path = self.path / TOPICS
-        try:
-            body = document.read(self._files, path, FORMAT, VERSION)
-        except FileNotFoundError:
-            return {}
-        try:
-            return {check_name(name): TopicSettings(**settings) for name, settings in body.items()}
-        except TypeError as error:
-            raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
+def read_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
+    """The topics of the store in the folder `path`, and their settings. Raises CorruptFile."""
+    path = path / TOPICS
+    try:
+        body = document.read(files, path, FORMAT, VERSION)
+    except FileNotFoundError:
+        return {}
+    try:
+        return {check_name(name): TopicSettings(**settings) for name, settings in body.items()}
+    except (TypeError, InvalidTopic) as error:
+        raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
 
 
 def open_store(path: Path, config: Config | None, clock: Clock | None, files: Files | None) -> Store:

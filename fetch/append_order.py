@@ -51,6 +51,8 @@ class AppendOrder:
         scan = self._scan(segment, segment.sparse.offsets.floor(position), end, position)
         behind = scan.offset + scan.records
         first = int(behind.searchsorted(position, side="right"))
+        if first == len(behind):  # in a gap that a repair left behind the segment: go on where the next one begins
+            return self.read(next_base(reading.visible.segments, position), reading)
         due = np.maximum(scan.broker_timestamp, scan.max_timestamp)
         block = Block(scan.offset, due, scan.offset, scan.position, scan.records, int(behind[-1]))
         return block[first:]
@@ -101,3 +103,8 @@ def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
         middle = (low + high) // 2
         low, high = (middle, high) if segments[middle].base_offset <= offset else (low, middle)
     return segments[low]
+
+
+def next_base(segments: tuple[Segment, ...], offset: int) -> int:
+    """Base offset of the first segment that begins behind `offset`."""
+    return next(segment.base_offset for segment in segments if segment.base_offset > offset)

@@ -238,7 +238,8 @@ class Partition:
             rows = slice(row, row + step)
             steps.append(self._verify(block[rows], buffers, which[rows], positions[rows], reading.visible))
             size += int(steps[-1][1].sum())
-            row, step = row + step, step * 2
+            row = min(row + step, len(block))
+            step = max((max_bytes - size) * row // size, FIRST_ENTRIES)
         if not steps:
             return Fetched(block, [], which, positions, positions, positions, positions)
         batch_positions, sizes, attributes, asked = (np.concatenate(column) for column in zip(*steps, strict=True))
@@ -260,16 +261,15 @@ class Partition:
             if segment is not visible.end.active:
                 buffers[number] = segment.view(0, segment.size)[0][1]
                 continue
-            rows = which == number
-            pieces = segment.view(int(positions[rows].min()), visible.end.position)
+            in_active = which == number
+            pieces = segment.view(int(positions[in_active].min()), visible.end.position)
             buffers[number] = pieces[0][1]
-            if len(pieces) == 1:
-                positions = np.where(rows, positions - pieces[0][0], positions)
-            else:
-                in_tail = rows & (positions >= pieces[1][0])
-                positions = np.where(in_tail, positions - pieces[1][0], positions)
+            tail_start, tail = pieces[-1]
+            if tail_start:
+                in_tail = in_active & (positions >= tail_start)
+                positions = positions - in_tail * tail_start
                 which = np.where(in_tail, np.int32(len(segments)), which)
-                buffers.append(pieces[1][1])
+                buffers.append(tail)
         return buffers, which, positions
 
     def _verify(

@@ -98,7 +98,8 @@ class Timeline:
                 block = self._merged(position, reading.upto)
         first = int(block.delivery_offset.searchsorted(position, side="right")) - 1
         last = int(block.delivery_offset.searchsorted(reading.high_watermark))
-        return block[max(first, 0) : last]
+        block = block[max(first, 0) : last]
+        return block if len(block) else empty_block(position)
 
     def position_at(self, ms: int) -> int:
         """The delivery offset of the first record due at or after `ms`."""
@@ -152,7 +153,7 @@ class Timeline:
     def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
         """An iterator at or shortly before `position`, found by counting what is due before some instants."""
         index, start = self._log.index, self._log.log_start
-        low, high = start.deliver_after + 1, upto.deliver_after + 1
+        low, high = start.deliver_after, upto.deliver_after + 1
         while high - low > 1:
             step = -((low - high) // SEARCH_WAYS)
             edges = np.arange(low + step, high, step, dtype=np.int64)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.errors import InvalidRecord, UnknownPartition
 from afterlog.fetch.message import RecordId
 from afterlog.fetch.partition import Partition
-from afterlog.log.batches import RecordColumns, encode
+from afterlog.log.batches import Batches, RecordColumns, encode
 from afterlog.log.columns import Int64Array
-from afterlog.log.partition_log import TopicSettings
+from afterlog.log.partition_log import PartitionLog, TopicSettings
 
 
 class Topic:
@@ -73,20 +74,39 @@ class Topic:
 
     def append(self, number: int, columns: RecordColumns) -> Int64Array:
         """Append records to one partition; their offsets, int64[n], in the order given."""
-        partition = self.partition(number)
-        batches, order = encode(columns, partition.log.place.config)
-        offsets = partition.log.append(batches) + np.arange(len(columns))
-        if order is None:
-            return offsets
-        placed = np.empty_like(offsets)
-        placed[order] = offsets
-        return placed
+        return _append(self._checked(number, columns))
 
     def append_by_key(self, keys: Sequence[bytes | None], columns: RecordColumns) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
         numbers = self.partitions_of(keys)
         offsets = np.empty(len(columns), np.int64)
-        for number in np.unique(numbers).tolist():
-            rows = np.flatnonzero(numbers == number)
-            offsets[rows] = self.append(number, columns.take(rows))
+        rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
+        checked = {number: self._checked(number, columns.take(rows)) for number, rows in rows_of.items()}
+        for number, rows in rows_of.items():
+            offsets[rows] = _append(checked[number])
         return offsets
+
+    def _checked(self, number: int, columns: RecordColumns) -> _Checked:
+        """Records that the partition can take, all of them. Raises as `check_batches`."""
+        log = self.partition(number).log
+        parts, order = encode(columns, log.place.config)
+        for part in parts:
+            log.check_batches(part)
+        return _Checked(log, parts, order)
+
+
+class _Checked(NamedTuple):
+    """Batches ready to be appended to a log. order: the rows as they are written, None for the order given."""
+
+    log: PartitionLog
+    parts: list[Batches]
+    order: Int64Array | None
+
+
+def _append(checked: _Checked) -> Int64Array:
+    offsets = np.concatenate([checked.log.append(part) + np.arange(int(part.records.sum())) for part in checked.parts])
+    if checked.order is None:
+        return offsets
+    placed = np.empty_like(offsets)
+    placed[checked.order] = offsets
+    return placed

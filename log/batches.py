@@ -27,6 +27,8 @@ from afterlog.log.header import HEADER_BYTES, LENGTH_END
 
 RECORD_OVERHEAD_BYTES = 57
 """At most this much of a record is neither key, value nor header: varints, attributes, the deliver-after header."""
+PART_RECORDS = 262_144
+"""Many records are appended so many at a time: others get the append lock in between, and columns stay small."""
 PIECE_BYTES = 1 << 20
 """Batches are encoded, stamped and written so many bytes at a time, which stay in the processor's cache meanwhile."""
 
@@ -74,7 +76,7 @@ class RecordColumns:
         return len(self.timestamps)
 
     def __getitem__(self, rows: slice) -> RecordColumns:
-        """The records of a slice without a step, as views."""
+        """The records of a slice from one row to another, as views."""
         offsets = slice(rows.start, rows.stop + 1)
         return RecordColumns(
             values=(self.values[0][offsets], self.values[1]),
@@ -107,40 +109,35 @@ class RecordColumns:
         return size
 
 
-def encode(columns: RecordColumns, config: Config) -> tuple[Batches, Int64Array | None]:
-    """Cut the records into batches. Second: the rows in the order written, or None for the order given.
+def encode(columns: RecordColumns, config: Config) -> tuple[list[Batches], Int64Array | None]:
+    """Cut the records into batches, in parts of PART_RECORDS. Second: the rows as written, or None for the order given.
 
     With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
-    first (stable), so that neighbours are close. Compression is done here; plain batches are encoded when they are
-    asked for, a piece at a time.
+    first (stable), so that neighbours are close. Raises RecordTooLarge.
     """
-    spread = config.deliver_after_spread_ms
+    order: Int64Array | None = None
+    if config.deliver_after_spread_ms:
+        order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
+        columns = columns.take(order)
+    starts = range(0, len(columns), PART_RECORDS)
+    return [_encode(columns[start : start + PART_RECORDS], config) for start in starts], order
+
+
+def _encode(columns: RecordColumns, config: Config) -> Batches:
+    """The batches of one part. Compression is done here; others are encoded when asked for, a piece at a time."""
     size = columns.record_bytes()
-    if len(size) and int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
+    if int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
         raise RecordTooLarge(
             f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
         )
-    order: Int64Array | None = None
-    if spread:
-        order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
-        columns, size = columns.take(order), size[order]
     batch_bytes = min(config.batch_bytes, (config.batch_bytes_max - HEADER_BYTES) // 2)
-    bounds = cut(columns.deliver_after, size, batch_bytes, spread)
-
-    def plain(row: int, last: int) -> tuple[Bytes, Int64Array]:
-        first, stop = int(bounds[row]), int(bounds[last])
-        part = columns[first:stop]
-        return kernels.encode_batches(
-            part.values, part.value_valid, part.keys, part.key_valid, part.headers,
-            part.timestamps, part.deliver_after, bounds[row : last + 1] - first,
-        )  # fmt: skip
-
+    bounds = cut(columns.deliver_after, size, batch_bytes, config.deliver_after_spread_ms)
     count = len(bounds) - 1
     positions = np.zeros(count + 1, np.int64)
     np.cumsum(_by_batch(np.add, size, bounds) + HEADER_BYTES, out=positions[1:])
-    encoded = plain
+    encoded = partial(_encoded, columns, bounds)
     if config.compression != "none":
-        data, positions = compress_batches(*plain(0, count), config.compression)
+        data, positions = compress_batches(*encoded(0, count), config.compression)
         encoded = partial(_cut_out, data, positions)
     return Batches(
         positions,
@@ -148,7 +145,16 @@ def encode(columns: RecordColumns, config: Config) -> tuple[Batches, Int64Array 
         _by_batch(np.maximum, columns.deliver_after, bounds),
         _by_batch(np.maximum, columns.timestamps, bounds),
         encoded,
-    ), order
+    )
+
+
+def _encoded(columns: RecordColumns, bounds: Int64Array, row: int, last: int) -> tuple[Bytes, Int64Array]:
+    first, stop = int(bounds[row]), int(bounds[last])
+    part = columns[first:stop]
+    return kernels.encode_batches(
+        part.values, part.value_valid, part.keys, part.key_valid, part.headers,
+        part.timestamps, part.deliver_after, bounds[row : last + 1] - first,
+    )  # fmt: skip
 
 
 def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms: int) -> Int64Array:

@@ -28,13 +28,11 @@ from afterlog.log.compression import CODECS
 from afterlog.log.entry import Entry, read_entry
 from afterlog.log.header import CODEC_BITS
 from afterlog.log.inspect import OFFSET_ENTRY, TIME_ENTRY
-from afterlog.log.stretch import next_entry
+from afterlog.log.stretch import CUT, next_entry
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
 
 Row = dict[str, Any]
 
-CUT = ".cut-"
-"""What repair cuts off `<name>.log` it keeps as `<name>.log.cut-<position>`."""
 _DECOMPRESSED_BYTES_MAX = 256 << 20
 
 

@@ -65,7 +65,7 @@ class Finding:
         return Finding(path=error.path, position=error.position, message=error.message, remedy=remedy)
 
 
-def first_checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
+def checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
     """Why the checkpoints do not belong to the logs beside them; empty where they do."""
     bases = [*(mark.base_offset for mark in known.sealed), known.active.base_offset]
     ends = [*(mark.end_offset for mark in known.sealed), known.recovery.offset]
@@ -97,7 +97,7 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
             stretch = read_log(files, folder / segment_file(base, LOG), base, advance=advance)
             yield from _log_faults(files, stretch)
         return
-    fault = first_checkpoint_fault(files, folder, known)
+    fault = checkpoint_fault(files, folder, known)
     if fault:
         yield Finding(path=path, message=fault, remedy=REPAIR)
         return
@@ -120,6 +120,13 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
             f"{known.removed_records} records removed and {held} held do not make the {known.recovery.offset} appended"
         )
         yield Finding(path=path, message=message, remedy=REPAIR)
+
+
+def log_end(files: Files, folder: Path, known: Checkpoints) -> int:
+    """The offset behind the last intact entry from the recovery point on: to be read where rot lies before it, too."""
+    recovery = known.recovery
+    path = folder / segment_file(recovery.segment, LOG)
+    return read_log(files, path, recovery.offset, start=recovery.position).end_offset
 
 
 def active_fault(active: Stretch, known: Checkpoints) -> str:

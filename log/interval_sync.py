@@ -41,7 +41,8 @@ class IntervalSync:
 
     def _waited(self) -> bool:
         """Wait for the next turn; False when there is none."""
+        deadline_s = self._clock.monotonic_s() + self._interval_s
         with self._condition:
-            if not self._stopped:
-                self._clock.wait(self._condition, None, self._interval_s)
+            while not self._stopped and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+                self._clock.wait(self._condition, None, left_s)  # may return early for no reason
             return not self._stopped

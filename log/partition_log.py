@@ -152,7 +152,7 @@ class PartitionLog:
         Raises InvalidDeliverAfter, RecordTooLarge, InvalidTopic with nothing written; StorageFull with nothing written
         of the segment that ran out of room; PartitionPoisoned when only a reopen can tell what is on disk.
         """
-        self._check(batches)
+        self.check_batches(batches)
         with self._append_lock:
             first_offset = self.state.written.offset
             row = 0
@@ -161,6 +161,15 @@ class PartitionLog:
             end_offset = self.state.written.offset
         self.state.committed(end_offset)
         return first_offset
+
+    def check_batches(self, batches: Batches) -> None:
+        """Raises RecordTooLarge, InvalidTopic or InvalidDeliverAfter where the batches cannot be taken."""
+        largest = int(np.diff(batches.positions).max(initial=0))
+        if largest > self._config.batch_bytes_max:
+            raise RecordTooLarge(
+                f"a batch of {largest} bytes is larger than batch_bytes_max ({self._config.batch_bytes_max})"
+            )
+        self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
@@ -219,14 +228,6 @@ class PartitionLog:
                 assert held == self.index.records
 
     # Append.
-
-    def _check(self, batches: Batches) -> None:
-        largest = int(np.diff(batches.positions).max(initial=0))
-        if largest > self._config.batch_bytes_max:
-            raise RecordTooLarge(
-                f"a batch of {largest} bytes is larger than batch_bytes_max ({self._config.batch_bytes_max})"
-            )
-        self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
     def _append_to_segment(self, batches: Batches, row: int) -> int:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""
@@ -310,7 +311,7 @@ class PartitionLog:
         end = self.state.written
         if self.checkpoints.current.recovery.offset == end.offset:
             return
-        if self.delayed:
+        if self.index.bucket.count:  # empty after a seal whose checkpoint failed, and in a FIFO topic
             self._seal_bucket(end)
         recovery = self._recovery_point(end.offset, end.position, self._active)
         self.checkpoints.update(recovery=recovery, active=self._active.save_sparse())

@@ -182,6 +182,7 @@ def _open_active(place: Place, known: Checkpoints) -> ActiveSegment:
     if not active.load_sparse(known.active):
         logger.warning("%s: sparse indexes missing or unreadable; made anew from the log", active.path)
         scan = scan_all(active, position)
+        active.create_sparse()
         active.sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
     return active
 

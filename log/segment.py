@@ -163,6 +163,11 @@ class ActiveSegment:
         self._saved_mark = marks
         return True
 
+    def create_sparse(self) -> None:
+        """Files for the sparse indexes, empty again: for recovery, where what is there cannot be trusted."""
+        for suffix in (OFFSET_INDEX, TIME_INDEX):
+            publish(self._files, self.path.with_suffix(suffix), [])
+
     def save_sparse(self) -> ActiveMark:
         """Make the sparse indexes durable as they are, and say what may be trusted of them."""
         fresh = self.sparse.since(*self._saved)

@@ -18,6 +18,8 @@ from afterlog.names import LOG, parse_segment_file
 Advance = Callable[[int], None]
 """Called with the bytes that were read since the last call."""
 GONE = "the file is gone"
+CUT = ".cut-"
+"""What repair cuts off `<name>.log` it keeps as `<name>.log.cut-<position>`."""
 _STEP_ENTRIES = 1 << 16
 _WINDOW_BYTES = 1 << 20
 

@@ -2,7 +2,6 @@ import struct
 
 import numpy as np
 import pytest
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,18 +19,12 @@ from afterlog.log.entry import (
     protobuf_field,
 )
 from afterlog.log.plain import stamp_entries
+from tests.log.forged import MALFORMED_METADATA, forged_entry
 
 T = 1_700_000_000_000
 BATCH = encode_batch([Record(value=b"hello", timestamp=T)])
 BATCH_AT_7 = struct.pack(">q", 7) + BATCH[8:]
 METADATA = BrokerEntryMetadata(broker_timestamp=T, index=7, deliver_after=T + 60_000)
-
-
-def with_metadata(fields: bytes, batch: bytes = BATCH_AT_7, tail: bytes | None = None) -> bytes:
-    """An entry with any metadata, its header_crc32c right."""
-    covered = struct.pack(">HI", 0x0E02, len(fields) + 6) + fields
-    crc = crc32c(batch[:61], crc32c(covered))
-    return covered + (b"\x8d\x01" + struct.pack("<I", crc) if tail is None else tail) + batch
 
 
 def test_example_of_the_head() -> None:
@@ -94,35 +87,18 @@ def test_any_order_and_unknown_fields() -> None:
         + protobuf_field(1, T)
     )  # fmt: skip
     expected = BrokerEntryMetadata(broker_timestamp=T, index=7, deliver_after=T, extra=protobuf_field(40, 3))
-    assert expected == decode_entry(with_metadata(fields), 0).metadata
+    assert expected == decode_entry(forged_entry(fields, BATCH_AT_7), 0).metadata
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        b"\x08",  # a tag without its value
-        b"\x08\xff",  # a varint without its end
-        b"\x0d\0\0\0\0",  # broker_timestamp as fixed32
-        b"\x08" + b"\xff" * 9 + b"\x01",  # broker_timestamp of 2^64-1
-        b"\x00\x00",  # field 0
-        b"\x0b",  # a group
-        b"\x4a\x05abc",  # a length beyond the end
-        b"\x4a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01abc",
-        b"\x29" + bytes(7),
-        protobuf_field(17, 3),
-        b"\x8d\x01" + bytes(4),  # header_crc32c twice
-        protobuf_field(2, 8),  # an index that is not the batch's last offset
-        protobuf_field(2**29 - 1, 1)[:-2] + b"\x7f\x01",
-    ],
-)
+@pytest.mark.parametrize("fields", MALFORMED_METADATA)
 def test_malformed_metadata(fields: bytes) -> None:
     with pytest.raises(InvalidBatch, match="metadata is malformed"):
-        decode_entry(with_metadata(fields), 0)
+        decode_entry(forged_entry(fields, BATCH_AT_7), 0)
 
 
 def test_a_prefix_without_header_crc_is_foreign() -> None:
     with pytest.raises(InvalidBatch, match="metadata is malformed"):
-        decode_entry(with_metadata(b"", tail=protobuf_field(1, 2**28)), 0)
+        decode_entry(forged_entry(b"", BATCH_AT_7, tail=protobuf_field(1, 2**28)), 0)
 
 
 def test_every_flipped_bit_is_noticed() -> None:

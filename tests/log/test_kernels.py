@@ -39,6 +39,7 @@ from afterlog.log.columns import (
 from afterlog.log.entry import protobuf_field
 from afterlog.log.header import BatchHeader, with_crc
 from afterlog.log.varint import zigzag
+from tests.log.forged import MALFORMED_METADATA, forged_entry
 
 T = 1_700_000_000_000
 both = pytest.mark.parametrize("kernel", [plain, _kernels], ids=["plain", "compiled"])
@@ -413,6 +414,45 @@ def test_a_scan_stops_at_its_limit_and_goes_on(kernel: ModuleType) -> None:
     assert (OK, 0) == (kernel.scan_entries(log.data, 0, -1, 0, True, 0).fault, 0)
 
 
+PARTS = st.one_of(
+    st.tuples(st.sampled_from([1, 2, 5, 16, 18, 32]), st.integers(0, 9) | st.integers(0, 2**64 - 1)),
+    st.tuples(st.sampled_from([2, 9, 40]), st.binary(max_size=5)),
+).map(lambda field: protobuf_field(*field)) | st.sampled_from(
+    [*MALFORMED_METADATA, b"\x29" + bytes(8), b"\x35" + bytes(4), b"\xf8\xff\xff\xff\x0f\x01", b"\x88\x00\x07"]
+)
+
+
+@given(
+    st.lists(PARTS, max_size=4).map(b"".join),
+    st.sampled_from([7, -1, INT64_MAX, INT64_MAX - 1]),
+    st.sampled_from([2, 2, 1]),
+    st.sampled_from([1, 2, 0, -1]),
+    st.sampled_from([0, 0, 1]),
+)
+def test_both_judge_the_same_of_forged_entries(fields: bytes, offset: int, count: int, delta: int, epoch: int) -> None:
+    header = BatchHeader(offset, 0, epoch, 2, 0, 0, delta, T, T, -1, -1, -1, count)
+    batch = with_crc(header._replace(length=51), b"ab")
+    for entry in (forged_entry(fields, batch), batch):
+        data = np.frombuffer(entry, np.uint8)
+        same(lambda kernel, data=data: kernel.scan_entries(data, 0, -1, -1, True))  # type: ignore[misc]
+
+
+@both
+@pytest.mark.parametrize("fields", MALFORMED_METADATA)
+def test_malformed_metadata(kernel: ModuleType, fields: bytes) -> None:
+    log = stamped(rows([b"a"]), 7)
+    data = np.frombuffer(forged_entry(fields, log.data[-68:].tobytes()), np.uint8)
+    assert (PREFIX, 0) == (kernel.scan_entries(data, 0, -1, 7, True).fault, 0)
+
+
+@both
+@pytest.mark.parametrize(("offset", "fault"), [(INT64_MAX - 1, OK), (INT64_MAX, OFFSET), (-1, OFFSET)])
+def test_offsets_at_the_edge(kernel: ModuleType, offset: int, fault: int) -> None:
+    batch = rows([b"a", b"b"]).encode(plain)[0].copy()
+    batch[:8] = np.frombuffer(offset.to_bytes(8, "big", signed=True), np.uint8)
+    assert fault == kernel.scan_entries(batch, 0, -1, -1, True).fault
+
+
 @both
 def test_every_torn_tail_is_short(kernel: ModuleType) -> None:
     log = stamped(rows([b"a", b"b"], bounds=[0, 1, 2]))
@@ -579,6 +619,7 @@ HEAD = b"\0" + ZERO + ZERO
         (record(HEAD, zigzag(-2), NULL, ZERO), "length"),
         (record(HEAD, zigzag(9), NULL, ZERO), "length"),
         (record(HEAD, NULL, zigzag(9), ZERO), "length"),
+        (record(HEAD, NULL, zigzag(3), b"ab"), "length"),
         (record(HEAD, NULL, NULL, NULL), "length"),
         (record(HEAD, NULL, NULL, ZERO, b"x"), "left over"),
         (record(HEAD, NULL, NULL, ZERO) + b"x", "left over"),

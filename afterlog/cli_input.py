@@ -1,0 +1,151 @@
+"""What people type and pipe into the command line: durations, instants, lines, JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, BinaryIO
+
+import click
+
+from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+
+CHUNK_BYTES = 8 << 20
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
+_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
+_INT64_MAX = 2**63 - 1
+_RECORD_KEYS = {"value", "key", "headers", "delay", "deliver_after"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRecord:
+    """A record to be sent. deliver_after: ms; None: as soon as possible."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    deliver_after: int | datetime | None = None
+
+
+def duration_ms(text: str) -> int:
+    """`250ms`, `30s`, `5m`, `2h`, `1d`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
+    if not _DURATION.fullmatch(text):
+        raise InvalidDeliverAfter(f"{text!r} is no duration: write 250ms, 30s, 5m, 2h, 1d or 1h30m")
+    parts = (Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
+    ms = int(sum(parts, Decimal()).to_integral_value(ROUND_CEILING))
+    if ms > _INT64_MAX:
+        raise InvalidDeliverAfter(f"{text!r} is longer than int64 milliseconds can name")
+    return ms
+
+
+def instant(text: str) -> int | datetime:
+    """Epoch milliseconds, or ISO 8601 with a zone. Raises InvalidDeliverAfter."""
+    if text.isascii() and text.isdigit() and len(text) <= 19:
+        return int(text)
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidDeliverAfter(
+            f"{text!r} is no instant: write 2030-01-31T08:00:00Z or epoch milliseconds"
+        ) from None
+    if parsed.tzinfo is None:
+        raise InvalidDeliverAfter(f"{text!r} has no time zone: write {text}Z or {text}+01:00")
+    return parsed
+
+
+class Duration(click.ParamType[int]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else duration_ms(value)
+        except InvalidDeliverAfter as error:
+            self.fail(str(error), param, ctx)
+
+
+class Instant(click.ParamType["int | datetime | str"]):
+    """An instant, or one of some words."""
+
+    name = "instant"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | datetime | str:
+        try:
+            return value if value in self.words or not isinstance(value, str) else instant(value)
+        except InvalidDeliverAfter as error:
+            self.fail(str(error), param, ctx)
+
+
+def chunks_of_lines(stream: BinaryIO, line_bytes_max: int) -> Iterator[list[bytes]]:
+    """The lines of a stream without their ends, as many at a time as there are: what is slow in coming is not held up."""
+    rest = b""
+    read = getattr(stream, "read1", stream.read)
+    while piece := read(CHUNK_BYTES):
+        lines = (rest + piece).split(b"\n")
+        rest = lines.pop()
+        if len(rest) > line_bytes_max:
+            raise RecordTooLarge(f"a line is longer than {line_bytes_max} bytes")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def json_records(lines: list[bytes], first_line: int, now_ms: int) -> list[InputRecord]:
+    """One record a line. Raises InvalidRecord with the line's number."""
+    return [_json_record(line, number, now_ms) for number, line in enumerate(lines, first_line) if line.strip()]
+
+
+def _json_record(line: bytes, number: int, now_ms: int) -> InputRecord:
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not row.keys() <= _RECORD_KEYS or "value" not in row:
+            raise ValueError(f"needs one JSON object with value, and of {', '.join(sorted(_RECORD_KEYS))} only")
+        headers = row.get("headers") or {}
+        pairs = headers.items() if isinstance(headers, dict) else headers
+        return InputRecord(
+            value=_bytes(row["value"]),
+            key=_bytes(row.get("key")),
+            headers=tuple((str(name), _bytes(value)) for name, value in pairs),
+            deliver_after=_deliver_after(row.get("delay"), row.get("deliver_after"), now_ms),
+        )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidRecord(f"line {number}: {error}") from None
+
+
+def _bytes(value: Any) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str(text)} if len(value) == 1:
+            try:
+                return base64.b64decode(text, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"no base64: {error}") from None
+    raise ValueError(f'write a string, null or {{"base64": "..."}}, not {json.dumps(value)[:60]}')
+
+
+def _deliver_after(delay: Any, deliver_after: Any, now_ms: int) -> int | datetime | None:
+    match delay, deliver_after:
+        case None, None:
+            return None
+        case None, str():
+            return instant(deliver_after)
+        case None, int() if not isinstance(deliver_after, bool):
+            return deliver_after
+        case str(), None:
+            return now_ms + duration_ms(delay)
+    raise ValueError('give one of "delay": "30s" and "deliver_after": epoch ms or ISO 8601 with a zone')

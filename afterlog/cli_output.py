@@ -1,0 +1,173 @@
+"""What the command line shows: JSON lines, tables, bars, progress. rich draws on a terminal where it is installed.
+
+Piped into something else, output is plain text without colours, the same on every machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BAR_WIDTH = 50
+_INSTANTS = ("due", "asked", "deliver_after", "broker_timestamp", "timestamp")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+
+
+def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
+    """Bytes for JSON: a string where they are UTF-8, else {"base64": ...}; `--json-input` reads both."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """One JSON object in one line."""
+    return json.dumps(row, default=_plain, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def text_line(row: Mapping[str, Any]) -> str:
+    """The same for people: names and values, instants as such."""
+    return "  ".join(f"{name} {_text(name, value)}" for name, value in row.items() if value is not None)
+
+
+def iso(ms: int) -> str:
+    """An instant, UTC; what datetime cannot name stays a number."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{ms} ms"
+
+
+def span(ms: int) -> str:
+    """A duration by its two largest units: `2h 5m`."""
+    parts = []
+    for unit, size in _UNITS:
+        if ms >= size and (unit != "ms" or not parts):
+            parts.append(f"{ms // size}{unit}")
+            ms %= size
+    return " ".join(parts[:2]) or "0ms"
+
+
+def relative(ms: int, now_ms: int) -> str:
+    """`in 2h 5m`, `3d ago`."""
+    return f"in {span(ms - now_ms)}" if ms >= now_ms else f"{span(now_ms - ms)} ago"
+
+
+def amount(size: int) -> str:
+    """Bytes for people."""
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table; numbers to the right."""
+    console = _console(sys.stdout)
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    if console is not None:
+        from rich.table import Table
+        from rich.text import Text
+
+        drawn = Table(box=None, pad_edge=False, header_style="bold")
+        for column, heading in enumerate(headings):
+            right = bool(rows) and isinstance(rows[0][column], int)
+            drawn.add_column(heading, justify="right" if right else "left", no_wrap=True)
+        for row in texts:
+            drawn.add_row(*map(Text, row))
+        console.print(drawn)
+        return
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    for row in (headings, *texts):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def bars(rows: Sequence[tuple[str, int]]) -> None:
+    """A labelled bar for each count."""
+    largest = max((count for _, count in rows), default=0)
+    console = _console(sys.stdout)
+    if console is not None:
+        from rich.bar import Bar
+        from rich.table import Table
+
+        drawn = Table.grid(padding=(0, 1))
+        for label, count in rows:
+            drawn.add_row(label, Bar(max(largest, 1), 0, count, width=BAR_WIDTH, color="cyan"), f"{count:,}")
+        console.print(drawn)
+        return
+    width = max((len(label) for label, _ in rows), default=0)
+    for label, count in rows:
+        length = -(-count * BAR_WIDTH // max(largest, 1))
+        click.echo(f"{label:{width}} {'#' * length:{BAR_WIDTH}} {count:,}")
+
+
+def histogram_edges(first_ms: int, last_ms: int, buckets: int) -> list[int]:
+    """Edges of at most `buckets` equal steps that hold both instants: round ones, where a round step does."""
+    for unit, size in reversed(_UNITS):
+        for times in (1, 2, 5, 10, 15, 20, 30, 50, 100, 200, 500) if unit != "h" else (1, 2, 3, 6, 12):
+            step = times * size
+            start = first_ms // step * step
+            if (last_ms - start) // step < buckets:
+                return [*range(start, last_ms + 1, step), start + ((last_ms - start) // step + 1) * step]
+    step = -(-(last_ms + 1 - first_ms) // buckets)
+    return [first_ms + step * number for number in range(buckets + 1)]
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr where that is a terminal; call what it yields with each advance."""
+    console = _console(sys.stderr)
+    if console is None:
+        yield lambda advance: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda advance: bar.advance(task, advance)
+
+
+def _console(stream: TextIO) -> Console | None:
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(file=stream, highlight=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return text_or_base64(bytes(value))
+    return str(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if name in _INSTANTS and isinstance(value, int):
+        return iso(value) if value >= 0 else "-"
+    if isinstance(value, bytes):
+        plain = text_or_base64(value)
+        return plain if isinstance(plain, str) else json_line({"value": value})
+    return json_line(value) if isinstance(value, dict) else str(value)
+
+
+def _cell(cell: Any) -> str:
+    return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)

@@ -1,0 +1,256 @@
+"""A store's folder that is locked but not opened: what `afterlog verify` and `afterlog repair` work on.
+
+Opening recovers, and refuses what is corrupt; here the folder is looked at as it lies. The parts are checked where they
+are known: partitions by `afterlog.log.inspect` and `afterlog.log.repair`, committed positions and topics here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from afterlog import document
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.fetch.group import GroupPosition
+from afterlog.files import Files, map_file, opened
+from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.columns import view_of
+from afterlog.log.entry import Entry, read_entry
+from afterlog.log.inspect import REPAIR, Finding, checkpoint_fault, log_end, verify
+from afterlog.log.partition_log import Place, TopicSettings
+from afterlog.log.repair import apply, plan
+from afterlog.log.repair_plan import Plan
+from afterlog.log.stretch import Advance, log_bases, unheard
+from afterlog.names import (
+    CHECKPOINTS,
+    LOCK,
+    LOG,
+    SUBSCRIPTIONS,
+    TOPICS,
+    parse_partition_folder,
+    partition_folder,
+    position_file,
+    segment_file,
+)
+from afterlog.store import FORMAT, VERSION, read_topics
+
+ASIDE = ".corrupt"
+COPY = "restore it from a copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionChange:
+    """What becomes of a group's committed position. None: the file is put aside, and the group begins anew."""
+
+    folder: Path
+    group: str
+    position: int | None
+
+    def __str__(self) -> str:
+        path = position_file(self.folder, self.group)
+        if self.position is None:
+            return f"{path}: unreadable: put aside as {path.name}{ASIDE}; the group begins anew and sees records again"
+        return f"{path}: outside the log: set to delivery offset {self.position}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePlan:
+    """What repair would do to a store, in order."""
+
+    topics: dict[str, TopicSettings] | None
+    """To be written; None: the document is intact."""
+    partitions: tuple[Plan, ...]
+    positions: tuple[PositionChange, ...]
+    beyond_repair: tuple[CorruptFile, ...]
+
+    @property
+    def steps(self) -> list[str]:
+        """What is done and what is given up, a line each."""
+        steps = [step for partition in self.partitions for step in partition.steps]
+        steps += [str(change) for change in self.positions]
+        if self.topics is not None:
+            named = ", ".join(f"{name} ({_kind(settings)})" for name, settings in self.topics.items())
+            steps.append(f"topics: made anew from the folders: {named}. Given up: max_delay_ms and retention settings")
+        return steps
+
+
+class OfflineStore:
+    """Holds the store's lock from the start to `close`. Raises StoreLocked, FileNotFoundError."""
+
+    def __init__(self, path: Path, files: Files, clock: Clock) -> None:
+        self.path = path
+        self._files = files
+        self._clock = clock
+        if not is_store(files, path):
+            raise FileNotFoundError(f"there is no store in {path}")
+        self._lock = files.lock(path / LOCK)
+        self._topics_error: CorruptFile | None = None
+        try:
+            self._topics = read_topics(files, path)
+            if not files.exists(path / TOPICS) and _found_topics(files, path):
+                raise CorruptFile("the document is gone, and there are records", path=path / TOPICS)
+        except CorruptFile as error:
+            self._topics_error = error
+            self._topics = _found_topics(files, path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> OfflineStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def log_bytes(self, topic: str | None = None) -> int:
+        """What `verify` has to read of logs."""
+        total = 0
+        for place in self._places(topic):
+            with contextlib.suppress(FileNotFoundError):
+                for base in log_bases(self._files, place.folder):
+                    with opened(self._files, place.folder / segment_file(base, LOG)) as file:
+                        total += file.size()
+        return total
+
+    def verify(self, topic: str | None = None, advance: Advance = unheard) -> Iterator[Finding]:
+        """Everything that is wrong in the store, or in one topic. Raises UnknownTopic."""
+        places = self._places(topic)
+        if self._topics_error is not None:
+            yield Finding.of(self._topics_error, REPAIR)
+        for place in places:
+            if not self._files.exists(place.folder):
+                yield Finding(path=place.folder, message="the partition is gone", remedy=COPY)
+                continue
+            yield from verify(self._files, place.folder, place.settings.delayed, self._clock.now_ms(), advance)
+            yield from self._verify_positions(place)
+
+    def plan(self, *, put_clock_back: bool = False) -> StorePlan:
+        """What would make the store whole."""
+        plans: list[Plan] = []
+        positions: list[PositionChange] = []
+        beyond_repair: list[CorruptFile] = []
+        for place in self._places(None):
+            try:
+                if not self._files.exists(place.folder):
+                    raise CorruptFile(f"the partition is gone: {COPY}", path=place.folder)
+                made = plan(place, put_clock_back=put_clock_back)
+            except CorruptFile as error:
+                beyond_repair.append(error)
+                continue
+            plans.append(made)
+            positions += self._position_changes(place.folder, made.log_start if made.steps else 0, made.end_offset)
+        return StorePlan(
+            topics=None if self._topics_error is None else self._topics,
+            partitions=tuple(plans),
+            positions=tuple(positions),
+            beyond_repair=tuple(beyond_repair),
+        )
+
+    def apply(self, store_plan: StorePlan) -> None:
+        """Do what the plan says."""
+        for made in store_plan.partitions:
+            if made.steps:
+                apply(made)
+        for change in store_plan.positions:
+            path = position_file(change.folder, change.group)
+            if change.position is None:
+                self._files.rename(path, path.with_name(path.name + ASIDE))
+                self._files.sync_folder(path.parent)
+            else:
+                GroupPosition(self._files, change.folder, change.group).commit(change.position)
+        if store_plan.topics is not None:
+            body = {name: asdict(settings) for name, settings in store_plan.topics.items()}
+            document.write(self._files, self.path / TOPICS, FORMAT, VERSION, body)
+
+    def _places(self, topic: str | None) -> list[Place]:
+        if topic is not None and topic not in self._topics:
+            raise UnknownTopic(f"no topic {topic!r} here")
+        return [
+            Place(
+                files=self._files,
+                folder=self.path / partition_folder(name, number),
+                config=Config(),
+                settings=settings,
+                clock=self._clock,
+                now_ms=self._clock.now_ms,
+                changed=threading.Condition(),
+            )
+            for name, settings in sorted(self._topics.items())
+            if topic in (None, name)
+            for number in range(settings.partitions)
+        ]
+
+    def _groups(self, folder: Path) -> list[str]:
+        subscriptions = folder / SUBSCRIPTIONS
+        return self._files.names(subscriptions) if self._files.exists(subscriptions) else []
+
+    def _verify_positions(self, place: Place) -> Iterator[Finding]:
+        try:
+            known = CheckpointFile.open(self._files, place.folder / CHECKPOINTS).current
+            if checkpoint_fault(self._files, place.folder, known):
+                return
+        except CorruptFile:
+            return  # a finding already
+        end = log_end(self._files, place.folder, known)
+        for change in self._position_changes(place.folder, 0, end):
+            message = "an unreadable position" if change.position is None else f"a position beyond the log end, {end}"
+            yield Finding(path=position_file(place.folder, change.group), message=message, remedy=REPAIR)
+
+    def _position_changes(self, folder: Path, log_start: int, end: int) -> list[PositionChange]:
+        """Positions that a log of these ends cannot serve."""
+        changes = []
+        for group in self._groups(folder):
+            try:
+                committed = GroupPosition(self._files, folder, group).committed
+            except CorruptFile:
+                changes.append(PositionChange(folder=folder, group=group, position=None))
+                continue
+            if committed is not None and not log_start <= committed <= end:
+                changes.append(PositionChange(folder=folder, group=group, position=min(max(committed, log_start), end)))
+        return changes
+
+
+def is_store(files: Files, path: Path) -> bool:
+    """Whether a store was ever opened in the folder."""
+    return files.exists(path / LOCK) or files.exists(path / TOPICS)
+
+
+def _found_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
+    """Topics as their folders tell them: partitions that hold records, delayed or not by the first entry."""
+    found: dict[str, TopicSettings] = {}
+    for name in files.names(path):
+        parsed = parse_partition_folder(name)
+        entry = None if parsed is None else _first_entry(files, path / name)
+        if parsed is None or entry is None:
+            continue
+        topic, number = parsed
+        before = found.get(topic, TopicSettings(partitions=1, delayed=False))
+        delayed = entry.metadata is not None and entry.metadata.deliver_after >= 0
+        found[topic] = TopicSettings(partitions=max(before.partitions, number + 1), delayed=before.delayed or delayed)
+    return found
+
+
+def _first_entry(files: Files, folder: Path) -> Entry | None:
+    for base in log_bases(files, folder):
+        view = view_of(map_file(files, folder / segment_file(base, LOG)))
+        entry = read_entry(view, 0, len(view), check_body=False)
+        if isinstance(entry, Entry):
+            return entry
+    return None
+
+
+def _kind(settings: TopicSettings) -> str:
+    return (
+        f"{settings.partitions} partition{'s' * (settings.partitions > 1)}, {'delayed' if settings.delayed else 'FIFO'}"
+    )

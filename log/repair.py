@@ -1,0 +1,78 @@
+"""Making a partition whole that does not open any more: first a `Plan` that says what would go, then `apply`.
+
+    a log that fails its checks    the bytes from the fault on are saved as `<name>.log.cut-<position>`, then cut.
+       below the recovery point    The segment ends there for good, the next ones stay. Offsets that were lost are not
+                                   given to other records: an active segment that is cut is sealed, and the next one
+                                   begins behind what was lost. Delivery offsets do not shift either: what was lost
+                                   counts as removed, so a committed position skips nothing; it may see again as many
+                                   records as were lost.
+    checkpoints gone or rotten     made anew from the logs. Given up: the exact frontier, retention's log start, and
+                                   where the log ended if its end is rotten too
+    indexes gone or rotten         made anew from the log; nothing is given up
+    frontier ahead of the clock    with `put_clock_back`: the wall clock. Given up: promise D2 (never skipped) for
+                                   positions beyond it, since records may now sort in front of what was delivered
+
+Order of `apply`, so that a crash anywhere in between leaves a folder that repair can be run on again: copies, the new
+active segment, sparse indexes, checkpoints, then the cuts; at last an ordinary recovery, which makes the runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from afterlog.errors import CorruptFile
+from afterlog.files import map_file, opened, publish
+from afterlog.log.checkpoints import CheckpointFile, FrontierLease
+from afterlog.log.inspect import checkpoint_fault
+from afterlog.log.partition_log import Place
+from afterlog.log.recovery import open_log
+from afterlog.log.repair_plan import Plan, Planner
+from afterlog.log.segment import ActiveSegment
+from afterlog.names import CHECKPOINTS, LOG, segment_file
+
+
+def plan(place: Place, *, put_clock_back: bool = False) -> Plan:
+    """What would make the partition whole. Raises CorruptFile where nothing would."""
+    try:
+        known = CheckpointFile.open(place.files, place.folder / CHECKPOINTS).current
+        fault = checkpoint_fault(place.files, place.folder, known)
+    except CorruptFile as error:
+        return Planner(place).from_logs(error.message, put_clock_back)
+    return Planner(place).from_logs(fault, put_clock_back) if fault else Planner(place).plan(known, put_clock_back)
+
+
+def apply(plan: Plan) -> None:
+    """Do what the plan says. Afterwards the partition opens, and `verify` finds nothing."""
+    files, folder = plan.place.files, plan.place.folder
+    for cut in plan.cuts:
+        if cut.lost_bytes:
+            publish(files, cut.copy, [map_file(files, cut.path)[cut.position :]])
+    active = plan.checkpoints.active
+    if not files.exists(folder / segment_file(active.base_offset, LOG)):
+        ActiveSegment.create(files, folder, active.base_offset, plan.place.config.index_interval_bytes).close()
+    for path, data in plan.contents:
+        publish(files, path, [data])
+    CheckpointFile.create(files, folder / CHECKPOINTS, plan.checkpoints)
+    kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}
+    for cut in plan.cuts:
+        if files.exists(cut.path) and cut.path.name in {segment_file(base, LOG) for base in kept}:
+            with opened(files, cut.path) as file:
+                file.truncate(cut.position)
+                file.sync()
+    for path in plan.stale:
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)
+    files.sync_folder(folder)
+    open_log(plan.place).close()
+    if plan.clock_ms is not None:
+        _put_clock_back(plan.place, plan.clock_ms)
+
+
+def _put_clock_back(place: Place, clock_ms: int) -> None:
+    checkpoints = CheckpointFile.open(place.files, place.folder / CHECKPOINTS)
+    recovery = checkpoints.current.recovery
+    checkpoints.update(
+        frontier=FrontierLease(used_ms=clock_ms, lease_ms=clock_ms),
+        recovery=replace(recovery, stamp_ms=min(recovery.stamp_ms, clock_ms)),
+    )

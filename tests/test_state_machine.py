@@ -1,0 +1,375 @@
+"""The whole engine in lockstep with `tests.model`: appends, fetches, crashes, clocks and retention in any order.
+
+After every step every promise holds that the model knows, and `store.check()` proves the engine's own invariants. A
+failing run prints how to run it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from afterlog import ALWAYS, EARLIEST, LATEST, OS, AfterOffset, AtTime, Config, Durability, ManualClock, Message, Record
+from afterlog import Consumer, OffsetOutOfRange, Store, decode_batch, encode_batch
+from afterlog.fetch.partition import Partition
+from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.log.entry import decode_entry
+from afterlog.log.kernels import FAULTS, scan_entries
+from afterlog.store import open_store
+from tests.model import Expected, Model
+from tests.simulated_disk import CrashModel, CrashPoints, SimulatedFiles
+
+PATH = Path("/store")
+START_MS = 1_700_000_000_000
+LEASE_MS = 50
+LIMIT_BYTES = 1 << 20
+COARSE = CrashModel(every_byte_max=4, sector_cuts_max=2)
+
+asked_after = st.one_of(st.none(), st.integers(-200, 400), st.integers(0, 20), st.sampled_from([10**6, 10**12]))
+values = st.binary(max_size=12) | st.integers(0, 700).map(bytes)
+records = st.lists(st.tuples(values, asked_after), min_size=1, max_size=12)
+
+
+def drain(partition: Partition, position: int) -> list[Message]:
+    """Every due record from a position on."""
+    messages: list[Message] = []
+    while True:
+        columns, position = partition.columns(position, 7, 500)
+        if not len(columns):
+            return messages
+        messages += columns.to_messages()
+
+
+def contents(partition: Partition) -> list[Expected | None]:
+    """What the log holds in append order, read from the bytes of its segments and nothing else."""
+    found: list[Expected | None] = []
+    visible = partition.log.state.visible()
+    for segment in visible.segments:
+        end = visible.end.position if segment is visible.end.active else segment.size
+        data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
+        scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, segment.base_offset, True)
+        assert scan.fault == 0, FAULTS[scan.fault]
+        found += [None] * (segment.base_offset - len(found))
+        for position in scan.position.tolist():
+            entry = decode_entry(data, position)
+            batch = data[entry.batch_position : entry.position + entry.size]
+            due = entry.metadata.deliver_after if entry.metadata else 0
+            asked = entry.metadata.deliver_after_asked if entry.metadata else AS_SOON_AS_POSSIBLE
+            for record in decode_batch(batch, limit_bytes=LIMIT_BYTES):
+                assert record.value is not None
+                found.append(Expected(value=record.value, asked=asked, due=due))
+    return found
+
+
+class LogMachine(RuleBasedStateMachine):
+    """One topic of one partition, whatever its settings."""
+
+    store: Store
+    consumer: Consumer | None = None
+
+    @initialize(
+        durability=st.sampled_from([ALWAYS, ALWAYS, OS, Durability.interval(3_600_000)]),
+        delayed=st.sampled_from([True, True, True, False]),
+        compression=st.sampled_from(["none", "none", "gzip", "zstd"]),
+        segment_bytes=st.sampled_from([4_096, 6_000, 20_000]),
+        recovery_bytes=st.sampled_from([600, 1 << 20]),
+        retention_ms=st.sampled_from([None, 0, 300]),
+        retention_bytes=st.sampled_from([None, None, 6_000]),
+    )
+    def begin(self, durability: Durability, delayed: bool, retention_ms: Any, retention_bytes: Any, **config: Any) -> None:
+        self.config = Config(
+            durability=durability,
+            batch_bytes_max=4_000,
+            batch_bytes=400,
+            index_interval_bytes=200,
+            min_index_count_per_bucket=8,
+            max_indexes_per_bucket_snapshot_segment=4,
+            max_time_step_per_bucket_snapshot_segment_s=1,
+            frontier_lease_ms=LEASE_MS,
+            **config,
+        )
+        self.settings = {"delayed": delayed, "retention_ms": retention_ms, "retention_bytes": retention_bytes}
+        self.delayed = delayed
+        self.clock = ManualClock(START_MS)
+        self.disk = SimulatedFiles()
+        self.model = Model(delayed=delayed)
+        self.sizes: dict[int, int] = {}
+        self.open()
+
+    def open(self) -> None:
+        self.store = open_store(PATH, self.config, self.clock, self.disk)
+        self.store.create_topic("mail", **self.settings)
+        self.partition = self.store.topic("mail").partition(0)
+        self.model.reopened()
+
+    # Appending.
+
+    def sent(self, first_offset: int, batch: list[tuple[bytes, int]], of_batch: bool) -> None:
+        latest = max(asked for _, asked in batch)
+        rows = []
+        for offset, (value, asked) in enumerate(batch, first_offset):
+            found = self.partition.log.index.find(offset) if self.delayed else None
+            assert found is not None or not self.delayed
+            due = found.deliver_after if found else 0
+            rows.append(Expected(value=value, asked=latest if of_batch else asked, due=due, told=asked))
+        self.model.appended(first_offset, rows, self.clock.now_ms(), LEASE_MS)
+        self.durable(to_end=self.config.durability.kind != "interval")
+
+    def durable(self, to_end: bool) -> None:
+        """The visible end moves, to the end of the log where the durability or a sync says so."""
+        end = self.partition.log_end_offset
+        assert self.model.visible_end <= end <= len(self.model.records)
+        assert not to_end or len(self.model.records) == end
+        self.model.visible_end = end
+
+    def asked(self, after: int | None) -> int:
+        return AS_SOON_AS_POSSIBLE if after is None or not self.delayed else self.clock.now_ms() + after
+
+    @rule(value=values, after=asked_after)
+    def send(self, value: bytes, after: int | None) -> None:
+        asked = self.asked(after)
+        record = self.store.send("mail", value, deliver_after=None if asked < 0 else asked)
+        self.sent(record.offset, [(value, asked)], of_batch=True)
+
+    @rule(rows=records)
+    def send_many(self, rows: list[tuple[bytes, int | None]]) -> None:
+        batch = [(value, self.asked(0 if after is None else after)) for value, after in rows]
+        column = [asked for _, asked in batch] if self.delayed else None
+        offsets = self.store.send_many("mail", [value for value, _ in batch], deliver_after=column)
+        assert [*range(offsets[0], offsets[0] + len(batch))] == offsets.tolist()
+        self.sent(int(offsets[0]), batch, of_batch=False)
+
+    @rule(rows=records, codec=st.sampled_from(["none", "gzip"]))
+    def append_batch(self, rows: list[tuple[bytes, int | None]], codec: Any) -> None:
+        batch = [(value, self.asked(after)) for value, after in rows]
+        now_ms = self.clock.now_ms()
+        data = encode_batch(
+            [
+                Record(value=value, timestamp=now_ms, deliver_after=None if asked < 0 else asked)
+                for value, asked in batch
+            ],
+            codec,
+        )
+        if len(data) > self.config.batch_bytes_max:
+            return
+        if not self.delayed:
+            self.sent(self.partition.append(data), batch, of_batch=True)
+            return
+        # A time of the batch as a whole travels outside of it: here it is the latest of its records.
+        latest = max(asked for _, asked in batch)
+        first = self.partition.append(data, deliver_after=None if latest < 0 else latest)
+        self.sent(first, batch, of_batch=True)
+
+    @rule()
+    def sync(self) -> None:
+        self.store.sync()
+        self.durable(to_end=True)
+
+    @rule()
+    def roll(self) -> None:
+        self.partition.log.roll()
+        self.durable(to_end=False)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.partition.log.checkpoint()
+        self.durable(to_end=True)
+
+    @rule()
+    def enforce_retention(self) -> None:
+        self.partition.high_watermark()
+        self.store.enforce_retention()
+
+    # The clock.
+
+    @rule(ms=st.integers(1, 500))
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+
+    @rule(ms=st.integers(1, 300))
+    def step_back(self, ms: int) -> None:
+        self.clock.set(self.clock.now_ms() - ms)
+
+    # Reading.
+
+    @rule(data=st.data())
+    def fetch(self, data: st.DataObject) -> None:
+        """Raw batches from anywhere: the stretch that they hold is that of delivery order."""
+        position = data.draw(st.integers(0, self.model.visible_end + 1), "position")
+        if not self.model.log_start <= position <= self.model.visible_end:
+            with contextlib.suppress(OffsetOutOfRange):
+                self.partition.fetch(position)
+                raise AssertionError(f"{position} is outside [{self.model.log_start}, {self.model.visible_end}]")
+            return
+        result = self.partition.fetch(position, max_bytes=data.draw(st.integers(0, 3_000), "max_bytes"))
+        self.model.read(result.clock_ms, self.clock.now_ms())
+        high_watermark = self.model.high_watermark(result.clock_ms)
+        assert (high_watermark, self.model.visible_end) == (result.high_watermark, result.log_end_offset)
+        decoded = [decode_batch(batch, limit_bytes=LIMIT_BYTES) for batch in result.batches]
+        if position < high_watermark:
+            assert result.batches
+            assert result.delivery_offsets[0] <= position < result.next_position <= high_watermark
+            stretch = self.model.order()[int(result.delivery_offsets[0]) : result.next_position]
+            delivered = [record.value for batch in decoded for record in batch]
+            assert [self.model.records[offset].value for offset in stretch] == delivered
+        else:
+            assert ([], position) == (result.batches, result.next_position)
+
+    @rule(back=st.integers(0, 600))
+    def seek_time(self, back: int) -> None:
+        if self.delayed:
+            ms = self.clock.now_ms() + 200 - back
+            assert self.model.position_at(ms) == self.partition.position(AtTime(ms))
+
+    @precondition(lambda self: self.model.visible_end)
+    @rule(data=st.data())
+    def seek_offset(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.model.visible_end - 1), "offset")
+        try:
+            position = self.partition.position(AfterOffset(offset))
+        except OffsetOutOfRange:
+            assert offset in self.model.removed
+        else:
+            expected = self.model.position_after(offset)
+            assert expected == position or max(expected, position) < self.model.log_start
+        if self.delayed and offset not in self.model.removed:
+            pending = self.partition.is_pending(offset)
+            self.model.read(self.partition.fetch(LATEST).clock_ms, self.clock.now_ms())
+            assert (self.model.records[offset].due > self.model.life_reading_ms) == pending
+
+    @rule(count=st.integers(0, 20), commit=st.booleans())
+    def consume(self, count: int, commit: bool) -> None:
+        consumer = self.consumer or self.store.consumer("mail", group="group", auto_commit=False)
+        self.consumer = consumer
+        self.model.check_d9_committed(consumer.committed()[0], self.partition.log_end_offset)
+        position = consumer.positions()[0]
+        if position < self.model.log_start:
+            consumer.seek(EARLIEST)
+            position = self.model.log_start
+        messages = consumer.poll(count) if count else []
+        self.model.check_d6_order(messages, position)
+        self.model.check_d8_never_changes(messages)
+        order = self.model.order()
+        assert order[position : position + len(messages)] == [message.offset for message in messages]
+        if commit:
+            consumer.commit()
+            self.model.committed = consumer.positions()[0]
+
+    # Life and death.
+
+    @rule()
+    def reopen(self) -> None:
+        self.consumer = None
+        self.store.close()
+        self.model.visible_end = len(self.model.records)
+        self.open()
+        assert not self.store.cut_bytes
+        self.check_contents()
+
+    @rule()
+    def reopen_without_indexes(self) -> None:
+        """The log is the only truth."""
+        self.consumer = None
+        self.store.close()
+        self.model.visible_end = len(self.model.records)
+        folder = PATH / "mail-0"
+        for place in (folder, folder / "buckets"):
+            for name in self.disk.names(place):
+                if name.endswith(("index",)):
+                    self.disk.unlink(place / name)
+        self.open()
+        self.check_contents()
+
+    @rule(data=st.data())
+    def power_cut(self, data: st.DataObject) -> None:
+        self.abandon()
+        points = CrashPoints(self.disk.start, COARSE)
+        for operation in self.disk.operations:
+            points.apply(operation)
+        states = list(points.power_cuts())
+        state = states[data.draw(st.integers(0, len(states) - 1), "state")]
+        self.disk = state.files()
+        self.recover(covered=self.config.durability.kind != "os")
+
+    @rule(data=st.data())
+    def kill(self, data: st.DataObject) -> None:
+        """Of the process: all that was written stays, and what was not durable stays not durable."""
+        self.abandon()
+        self.disk = SimulatedFiles(self.disk.start, self.disk.operations)
+        self.model.visible_end = len(self.model.records)
+        self.recover(covered=True)
+
+    def abandon(self) -> None:
+        self.consumer = None
+        if self.store._sync is not None:
+            self.store._sync.stop()
+
+    def recover(self, covered: bool) -> None:
+        self.open()
+        self.model.crashed(self.partition.log_end_offset, covered)
+        self.check_contents()
+
+    def check_contents(self) -> None:
+        self.observe_retention()
+        found = contents(self.partition)
+        known = self.model.records
+        assert len(known) == len(found)
+        self.model.check_d8_prefix(
+            [row and replace(known[offset], value=row.value, due=row.due) for offset, row in enumerate(found)]
+        )
+
+    # After every step.
+
+    def observe_retention(self) -> None:
+        segments = self.partition.log.state.visible().segments
+        behind = [*(segment.base_offset for segment in segments[1:]), len(self.model.records)]
+        spans = [
+            range(segment.base_offset, getattr(segment, "end_offset", end))
+            for segment, end in zip(segments, behind, strict=True)
+        ]
+        sizes = {segment.base_offset: segment.size for segment in segments}
+        gone = [size for base, size in self.sizes.items() if base not in sizes]
+        limit_bytes, limit_ms = self.settings["retention_bytes"], self.settings["retention_ms"]
+        oversized = limit_bytes is not None and sum(sizes.values()) + max(gone, default=0) > limit_bytes
+        clock_ms = self.model.reading_ms if self.delayed else self.clock.now_ms()
+        expired_ms = None if limit_ms is None else clock_ms - limit_ms
+        self.model.check_d13_retention(spans, self.partition.log_start, expired_ms, oversized)
+        self.sizes = sizes
+
+    @invariant()
+    def promises(self) -> None:
+        self.store.check()
+        self.durable(to_end=False)
+        result = self.partition.fetch(LATEST)
+        self.model.read(result.clock_ms, self.clock.now_ms())
+        self.observe_retention()
+        now_ms = self.clock.now_ms()
+        edges = [0, now_ms - 300, now_ms, now_ms + 1, now_ms + 300, now_ms + 10**13]
+        high_watermark = self.model.high_watermark(result.clock_ms)
+        self.model.check_schedule(
+            result.clock_ms,
+            self.partition.high_watermark(),
+            self.partition.pending(),
+            self.partition.next_due(),
+            edges,
+            self.partition.due_histogram(np.array(edges, np.int64)).tolist(),
+        )
+        assert max(high_watermark, self.model.log_start) == self.partition.position(LATEST)
+        messages = drain(self.partition, self.model.log_start)
+        self.model.check_delivery(messages, self.model.log_start, result.clock_ms, high_watermark)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.consumer = None
+            self.store.close()
+
+
+LogMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestLog = LogMachine.TestCase
