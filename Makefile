@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 .PHONY: demo test check bench torture build clean
 
-$(READY): setup.cfg pyproject.toml log/_kernels.pyx
+$(READY): setup.cfg setup.py pyproject.toml log/_kernels.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --compile -e '.[dev]'
