@@ -1,7 +1,6 @@
 """The command line: `afterlog create | send | receive | topics | stats | dump | verify | repair`.
 
-Importing it costs click and no more; numpy and the engine come with the command that needs them. Every command says
-what went wrong in one line on stderr, and how it went by its exit code (`EXIT_CODES`).
+Importing it costs click and no more; numpy and the engine come with the command that needs them.
 """
 
 from __future__ import annotations
@@ -11,24 +10,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from click.utils import PacifyFlushWrapper
 
 from afterlog._version import __version__
+from afterlog.cli_base import EXIT_CODES, FINDINGS, NOT_FOUND, Cli, Failure, StoreCommand
 from afterlog.cli_input import Duration, InputRecord, Instant, chunks_of_lines, json_records
-from afterlog.errors import (
-    AfterlogError,
-    ClockBehind,
-    CorruptFile,
-    GroupBusy,
-    OffsetOutOfRange,
-    StorageError,
-    StoreLocked,
-    UnknownPartition,
-    UnknownTopic,
-)
+from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
     from afterlog.fetch.message import Message
@@ -36,83 +25,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.topic import Topic
     from afterlog.store import Store
 
-EXIT_CODES = """\b
-Exit codes:
-  0    done; nothing found
-  1    verify found something; repair would do something
-  2    wrong usage, or input that cannot be taken
-  3    no such folder, file, topic or position
-  4    not now: open elsewhere, group busy, clock behind
-  5    corrupt; see `afterlog verify` and `afterlog repair`
-  6    the disk is full, or failed
-  130  interrupted
-"""
-FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, INTERRUPTED = 1, 3, 4, 5, 6, 130
 POLL_RECORDS = 500
-
-
-class Failure(click.ClickException):
-    """An error that people should see as one line, with its exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-    @staticmethod
-    def of(error: AfterlogError | OSError) -> Failure:
-        match error:
-            case UnknownTopic() | UnknownPartition() | OffsetOutOfRange() | FileNotFoundError() | NotADirectoryError():
-                code = NOT_FOUND
-            case StoreLocked() | GroupBusy() | ClockBehind():
-                code = NOT_NOW
-            case CorruptFile():
-                code = CORRUPT
-            case StorageError() | OSError():
-                code = DISK
-            case _:
-                code = 2
-        return Failure(str(error), code)
-
-
-class Cli(click.Group):
-    """Errors become one line and an exit code; a command may return its exit code."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        try:
-            code = super().main(*args, **(extra | {"prog_name": "afterlog", "standalone_mode": False}))
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
-            code = error.exit_code
-        except click.ClickException as error:
-            click.echo(f"afterlog: {' '.join(error.format_message().split())}", err=True)
-            code = error.exit_code
-        except click.Abort:
-            code = INTERRUPTED
-        sys.exit(code or 0)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            code = super().invoke(ctx)
-            sys.stdout.flush()
-            return code
-        except BrokenPipeError:  # whoever read the output has had enough
-            sys.stdout = PacifyFlushWrapper(sys.stdout)  # type: ignore[assignment]
-            return 0
-        except (AfterlogError, OSError) as error:
-            raise Failure.of(error) from error
-
-
-class StoreCommand(click.Command):
-    """A command whose first argument is DATA. Where AFTERLOG_DATA is set DATA is left out, or has a / in it."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        folder = self.params[0].resolve_envvar_value(ctx)
-        if folder:
-            first = self.make_parser(ctx).parse_args(list(args))[0].get("data")
-            if not isinstance(first, str) or ("/" not in first and first not in (".", "..")):
-                args = [folder, *args]
-        return super().parse_args(ctx, args)
-
 
 DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -204,19 +117,228 @@ def send(
             return
         count = line = 0
         with progress("sending", None) as advance:
-            for lines in chunks_of_lines(click.get_binary_stream("stdin"), 2 * store.config.batch_bytes_max):
-                for records in _alike(lines, line + 1, default, json_input, store.clock.now_ms()):
-                    _send_alike(store, topic, records)
-                    count += len(records)
-                    advance(len(records))
-                line += len(lines)
+            try:
+                for lines in chunks_of_lines(sys.stdin.buffer, 2 * store.config.batch_bytes_max):
+                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input):
+                        count += sent_now
+                        advance(sent_now)
+                    line += len(lines)
+            except AfterlogError as error:
+                raise Failure(f"{error} ({count} records before it were sent)", Failure.of(error).code) from error
         click.echo(json_line({"topic": topic, "records": count}) if as_json else f"{count:,} records sent to {topic}")
 
 
-def _alike(
-    lines: list[bytes], first_line: int, default: InputRecord, json_input: bool, now_ms: int
-) -> Iterator[list[InputRecord] | list[bytes]]:
-    raise NotImplementedError
+def _send_lines(
+    store: Store, topic: str, lines: list[bytes], first_line: int, default: InputRecord, json_input: bool
+) -> Iterator[int]:
+    """Send lines as columns; how many records at a time."""
+    if not json_input:
+        keys = None if default.key is None else [default.key] * len(lines)
+        yield len(store.send_many(topic, lines, keys=keys, deliver_after=default.deliver_after))
+        return
+    from afterlog.log.deliver_after import instant_ms
+
+    records = json_records(lines, first_line, store.clock.now_ms(), default)
+    for (headers, has_key, timed), alike in groupby(records, key=InputRecord.kind):
+        group = list(alike)
+        offsets = store.send_many(
+            topic,
+            [record.value for record in group],
+            keys=[record.key for record in group] if has_key else None,
+            headers=headers,
+            deliver_after=[instant_ms(record.deliver_after or 0) for record in group] if timed else None,
+        )
+        yield len(offsets)
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@click.argument("topic")
+@click.option("--group", required=True, help="Whose position it is.")
+@click.option("--max", "max_records", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait for the first; with --follow, for each.")
+@click.option("--follow", is_flag=True, help="Go on, waiting for what becomes due.")
+@click.option("--from", "start", type=Instant("earliest", "latest"), help="earliest, latest or an instant.")
+@click.option("--no-commit", is_flag=True, help="Leave the group's position where it is.")
+@JSON
+def receive(
+    data: Path,
+    topic: str,
+    group: str,
+    max_records: int | None,
+    timeout: float | None,
+    follow: bool,
+    start: int | datetime | str | None,
+    no_commit: bool,
+    as_json: bool,
+) -> None:
+    """Print what is due, in due order, from where the group stands; without --follow, until nothing more is."""
+    wait_s = timeout if timeout is not None or follow else 0.0
+    left = max_records
+    output = sys.stdout.buffer
+    with _open(data) as store, store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
+        if start is not None:
+            consumer.seek(_position(start))
+        while left is None or left > 0:
+            messages = consumer.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS), wait_s)
+            if not messages:
+                return
+            output.write(b"".join(map(_json_message if as_json else _value_line, messages)))
+            output.flush()
+            left = None if left is None else left - len(messages)
+            wait_s = wait_s if follow else 0.0
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@JSON
+def topics(data: Path, as_json: bool) -> None:
+    """List the topics and their settings."""
+    from dataclasses import asdict
+
+    from afterlog.cli_output import json_line, table
+
+    with _open(data) as store:
+        if as_json:
+            for topic in store.topics():
+                click.echo(json_line({"topic": topic.name, **asdict(topic.settings)}))
+            return
+        table(
+            ("TOPIC", "PARTITIONS", "ORDER", "MAX DELAY", "RETENTION", "RETENTION BYTES"),
+            map(_topic_row, store.topics()),
+        )
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@click.argument("topic", required=False)
+@click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
+@JSON
+def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
+    """Show what is pending, what is due, and what is due when, without reading a record."""
+    from afterlog.cli_stats import show, show_json
+
+    with _open(data) as store:
+        chosen = store.topics() if topic is None else [store.topic(topic)]
+        (show_json if as_json else show)(chosen, store.clock.now_ms(), buckets)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--records", is_flag=True, help="Print the records of a .log, too.")
+@JSON
+def dump(file: Path, records: bool, as_json: bool) -> None:
+    """Print what is in a FILE of a store: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position.
+
+    Needs no lock and writes nothing. Goes on behind broken entries of a .log, and says why they are broken.
+    """
+    from afterlog.cli_output import json_line, text_line
+    from afterlog.files import ReadOnlyFiles
+    from afterlog.log.dump import dump as rows_of
+
+    for row in rows_of(ReadOnlyFiles(), file, records=records):
+        click.echo(json_line(row) if as_json else text_line(row))
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@click.argument("topic", required=False)
+@JSON
+def verify(data: Path, topic: str | None, as_json: bool) -> int:
+    """Read everything and check it: every checksum, the indexes against the logs, checkpoints, positions."""
+    from afterlog.cli_output import json_line, progress
+    from afterlog.clock import SystemClock
+    from afterlog.files import OsFiles
+    from afterlog.offline import OfflineStore
+
+    found = 0
+    with (
+        OfflineStore(data.absolute(), OsFiles(), SystemClock()) as store,
+        progress("verifying", store.log_bytes(topic)) as advance,
+    ):
+        for finding in store.verify(topic, advance):
+            found += 1
+            if as_json:
+                row = {name: getattr(finding, name) for name in ("path", "position", "message", "remedy")}
+                click.echo(json_line(row))
+            else:
+                place = "" if finding.position is None else f" at byte {finding.position}"
+                click.echo(f"{finding.path}{place}: {finding.message}; {finding.remedy}")
+    click.echo(f"{found or 'no'} finding{'s' * (found != 1)}", err=True)
+    return FINDINGS if found else 0
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@click.option("--clock", "put_clock_back", is_flag=True, help="Put a frontier ahead of the wall clock back to it.")
+@click.option("--apply", "do_it", is_flag=True, help="Do it.")
+def repair(data: Path, put_clock_back: bool, do_it: bool) -> int:
+    """Say what would make the store whole, and what that gives up; with --apply, do it.
+
+    Nothing is thrown away: bytes that are cut off a log stay beside it, as <name>.log.cut-<position>.
+    """
+    from afterlog.clock import SystemClock
+    from afterlog.files import OsFiles
+    from afterlog.offline import OfflineStore
+
+    with OfflineStore(data.absolute(), OsFiles(), SystemClock()) as store:
+        plan = store.plan(put_clock_back=put_clock_back)
+        for step in plan.steps:
+            click.echo(step)
+        if do_it and plan.steps:
+            store.apply(plan)
+        if plan.beyond_repair:
+            raise plan.beyond_repair[0]
+    if not plan.steps:
+        click.echo("nothing to repair", err=True)
+        return 0
+    click.echo("done" if do_it else "nothing was done yet: --apply does it", err=True)
+    return 0 if do_it else FINDINGS
+
+
+def _open(data: Path, create: bool = False) -> Store:
+    """The store, which must be there unless it may be made."""
+    import afterlog
+    from afterlog.files import OsFiles
+    from afterlog.offline import is_store
+
+    if not create and not is_store(OsFiles(), data):
+        raise Failure(f"there is no store in {data}", NOT_FOUND)
+    return afterlog.open(data)
+
+
+def _topic_row(topic: Topic) -> list[object]:
+    from afterlog.cli_output import span
+
+    settings = topic.settings
+    spans = [None if ms is None else span(ms) for ms in (settings.max_delay_ms, settings.retention_ms)]
+    order = "delayed" if settings.delayed else "fifo"
+    return [topic.name, settings.partitions, order, *spans, settings.retention_bytes]
+
+
+def _encoded(text: str) -> bytes:
+    """An argument as the bytes that were given."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _position(start: int | datetime | str) -> Position:
+    from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
+
+    if isinstance(start, str):
+        return EARLIEST if start == "earliest" else LATEST
+    return AtTime(start)
+
+
+def _value_line(message: Message) -> bytes:
+    return (message.value or b"") + b"\n"
+
+
+def _json_message(message: Message) -> bytes:
+    from afterlog.cli_output import json_line
+
+    names = ("topic", "partition", "offset", "delivery_offset", "timestamp", "deliver_after", "due", "key", "headers")
+    row = {name: getattr(message, name) for name in (*names, "value")}
+    return json_line(row).encode() + b"\n"
 
 
 def main() -> None:

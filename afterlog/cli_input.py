@@ -33,6 +33,10 @@ class InputRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     deliver_after: int | datetime | None = None
 
+    def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool]:
+        """Neighbours of one kind can be sent in one call: headers, has a key, has a time."""
+        return self.headers, self.key is not None, self.deliver_after is not None
+
 
 def duration_ms(text: str) -> int:
     """`250ms`, `30s`, `5m`, `2h`, `1d`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
@@ -52,9 +56,7 @@ def instant(text: str) -> int | datetime:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidDeliverAfter(
-            f"{text!r} is no instant: write 2030-01-31T08:00:00Z or epoch milliseconds"
-        ) from None
+        raise InvalidDeliverAfter(f"{text!r} is no instant: write 2030-01-31T08:00:00Z or epoch milliseconds") from None
     if parsed.tzinfo is None:
         raise InvalidDeliverAfter(f"{text!r} has no time zone: write {text}Z or {text}+01:00")
     return parsed
@@ -78,9 +80,7 @@ class Instant(click.ParamType["int | datetime | str"]):
     def __init__(self, *words: str) -> None:
         self.words = words
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | datetime | str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime | str:
         try:
             return value if value in self.words or not isinstance(value, str) else instant(value)
         except InvalidDeliverAfter as error:
@@ -88,7 +88,7 @@ class Instant(click.ParamType["int | datetime | str"]):
 
 
 def chunks_of_lines(stream: BinaryIO, line_bytes_max: int) -> Iterator[list[bytes]]:
-    """The lines of a stream without their ends, as many at a time as there are: what is slow in coming is not held up."""
+    """The lines of a stream without their ends, as many at a time as have come."""
     rest = b""
     read = getattr(stream, "read1", stream.read)
     while piece := read(CHUNK_BYTES):
@@ -102,23 +102,26 @@ def chunks_of_lines(stream: BinaryIO, line_bytes_max: int) -> Iterator[list[byte
         yield [rest]
 
 
-def json_records(lines: list[bytes], first_line: int, now_ms: int) -> list[InputRecord]:
-    """One record a line. Raises InvalidRecord with the line's number."""
-    return [_json_record(line, number, now_ms) for number, line in enumerate(lines, first_line) if line.strip()]
+def json_records(lines: list[bytes], first_line: int, now_ms: int, default: InputRecord) -> list[InputRecord]:
+    """One record a line, with key and time of `default` where it has none. Raises InvalidRecord: `line 17: …`."""
+    return [
+        _json_record(line, number, now_ms, default) for number, line in enumerate(lines, first_line) if line.strip()
+    ]
 
 
-def _json_record(line: bytes, number: int, now_ms: int) -> InputRecord:
+def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) -> InputRecord:
     try:
         row = json.loads(line)
         if not isinstance(row, dict) or not row.keys() <= _RECORD_KEYS or "value" not in row:
             raise ValueError(f"needs one JSON object with value, and of {', '.join(sorted(_RECORD_KEYS))} only")
         headers = row.get("headers") or {}
         pairs = headers.items() if isinstance(headers, dict) else headers
+        due = _deliver_after(row.get("delay"), row.get("deliver_after"), now_ms)
         return InputRecord(
             value=_bytes(row["value"]),
-            key=_bytes(row.get("key")),
+            key=_bytes(row["key"]) if "key" in row else default.key,
             headers=tuple((str(name), _bytes(value)) for name, value in pairs),
-            deliver_after=_deliver_after(row.get("delay"), row.get("deliver_after"), now_ms),
+            deliver_after=default.deliver_after if due is None else due,
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(f"line {number}: {error}") from None

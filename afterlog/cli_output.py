@@ -9,7 +9,7 @@ import base64
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -54,7 +54,7 @@ def iso(ms: int) -> str:
 
 def span(ms: int) -> str:
     """A duration by its two largest units: `2h 5m`."""
-    parts = []
+    parts: list[str] = []
     for unit, size in _UNITS:
         if ms >= size and (unit != "ms" or not parts):
             parts.append(f"{ms // size}{unit}")
@@ -77,9 +77,10 @@ def amount(size: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table; numbers to the right."""
     console = _console(sys.stdout)
+    rows = list(rows)
     texts = [[_cell(cell) for cell in row] for row in rows]
     if console is not None:
         from rich.table import Table
@@ -94,7 +95,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         console.print(drawn)
         return
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-    for row in (headings, *texts):
+    for row in ([*headings], *texts):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 

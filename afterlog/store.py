@@ -27,6 +27,7 @@ from afterlog.errors import (
     StoreClosed,
     StoreForked,
     TopicExists,
+    UnknownPartition,
     UnknownTopic,
 )
 from afterlog.fetch.consumer import Consumer
@@ -223,7 +224,7 @@ class Store:
         if count == 0:
             return np.empty(0, np.int64)
         if partition is None and keys is not None and target.partition_count > 1:
-            return target.append_by_key(keys, columns)
+            return target.append_by_key(columns)
         return target.append(target.partition_of(None) if partition is None else partition, columns)
 
     def producer(
@@ -257,6 +258,8 @@ class Store:
         target = self.topic(topic)
         check_name(group, "group")
         numbers = range(target.partition_count) if partitions is None else sorted(set(partitions))
+        if not numbers:
+            raise UnknownPartition("no partition to read: name one, or leave `partitions` out for all")
         chosen = [target.partition(number) for number in numbers]
         claims = {(topic, partition.number, group) for partition in chosen}
         with self._lock:
@@ -285,7 +288,7 @@ class Store:
         """Make everything appended so far durable, whatever the durability."""
         self._usable()
         for state in self._states():
-            state.sync_if_behind()
+            state.sync()
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""

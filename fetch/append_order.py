@@ -49,10 +49,10 @@ class AppendOrder:
         segment = segment_of(reading.visible.segments, position)
         end = reading.visible.end.position if segment is reading.visible.end.active else segment.size
         scan = self._scan(segment, segment.sparse.offsets.floor(position), end, position)
+        if scan is None:  # in a gap that a repair left behind the segment: go on where the next one begins
+            return self.read(next_base(reading.visible.segments, position), reading)
         behind = scan.offset + scan.records
         first = int(behind.searchsorted(position, side="right"))
-        if first == len(behind):  # in a gap that a repair left behind the segment: go on where the next one begins
-            return self.read(next_base(reading.visible.segments, position), reading)
         due = np.maximum(scan.broker_timestamp, scan.max_timestamp)
         block = Block(scan.offset, due, scan.offset, scan.position, scan.records, int(behind[-1]))
         return block[first:]
@@ -67,6 +67,8 @@ class AppendOrder:
             offset = segment.sparse.times.floor(ms)
             while offset < end_offset:
                 scan = self._scan(segment, segment.sparse.offsets.floor(offset), end, offset)
+                if scan is None:
+                    break
                 rows = np.flatnonzero((scan.max_timestamp >= ms) & (scan.offset + scan.records > offset))
                 if len(rows):
                     return int(scan.offset[rows[0]])
@@ -82,18 +84,24 @@ class AppendOrder:
             )
         return offset + 1
 
-    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> kernels.Scan:
-        """Entries from the byte `start`, which the offset index says begins a batch at or before `offset`."""
+    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> kernels.Scan | None:
+        """Entries up to one or more behind `offset`; None where the segment ends before it.
+
+        `start`: a byte of which the offset index says that a batch at or before `offset` begins there.
+        """
         for piece_start, piece in segment.view(start, end):
-            if start < piece_start + len(piece):
-                stop = min(end - piece_start, len(piece))
-                scan = kernels.scan_entries(piece, start - piece_start, stop, -1, True, BLOCK_ENTRIES)
+            position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
+            while position < stop:
+                scan = kernels.scan_entries(piece, position, stop, -1, True, BLOCK_ENTRIES)
                 if scan.fault:
                     reason = kernels.FAULTS[scan.fault]
                     raise CorruptFile(reason, path=segment.path, position=scan.stop + piece_start)
-                if len(scan.offset) and int(scan.offset[0]) <= offset:
+                if int(scan.offset[0]) > offset:
+                    raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
+                if int(scan.offset[-1] + scan.records[-1]) > offset:
                     return scan._replace(position=scan.position + piece_start)
-        raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
+                position = scan.stop
+        return None
 
 
 def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:

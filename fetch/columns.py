@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from afterlog.fetch.message import Message
-from afterlog.log.batch import decode_headers
+from afterlog.log.batch import decode_own_headers
 from afterlog.log.batches import join_ragged
 from afterlog.log.columns import Bools, Int64Array, Ragged
 
@@ -107,7 +107,7 @@ class Columns:
                 delivery_offset=rank,
                 key=key if has_key else None,
                 value=value if has_value else None,
-                headers=tuple(decode_headers(header)) if header else (),
+                headers=decode_own_headers(header) if header else (),
                 timestamp=timestamp,
                 deliver_after=asked,
                 due=due,

@@ -24,6 +24,8 @@ from afterlog.fetch.positions import EARLIEST, Position
 
 POLL_BYTES = 16 << 20
 """A poll reads no more than this of one partition, but for the first batch."""
+READ_AHEAD_RECORDS = 500
+"""The iterator decodes so many at a time."""
 AUTO_COMMIT_INTERVAL_S = 1.0
 
 
@@ -63,6 +65,9 @@ class Consumer:
         self._turn = 0
         self._committed_s = clock.monotonic_s()
         self._closed = False
+        self._lock = threading.Lock()
+        """Held over every commit, and over the closing."""
+        self._reader = threading.get_ident()
 
     def __enter__(self) -> Consumer:
         return self
@@ -75,12 +80,12 @@ class Consumer:
     def __iter__(self) -> Iterator[Message]:
         """Messages in due order, waiting for each until it is due; ends when the consumer is closed."""
         while not self._closed:
+            self._done()
             if not self._buffer:
-                columns = self._take(500, None)
+                columns = self._take(READ_AHEAD_RECORDS, None)
                 self._buffer = columns.to_messages()[::-1]
                 self._rewind(columns)
-            while self._buffer:
-                self._done()
+            if self._buffer:
                 message = self._buffer.pop()
                 self._handed[self._row(message.partition)] = message.delivery_offset + 1
                 yield message
@@ -91,6 +96,9 @@ class Consumer:
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
         """`poll` as columns, with no Python object per record."""
+        self._check_open()
+        if max_records < 1:
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
         self._buffer.clear()
         self._done()
         return self._take(max_records, timeout)
@@ -104,9 +112,11 @@ class Consumer:
             self._handed[row] = self._processed[row] = target
 
     def commit(self) -> None:
-        """Make durable that everything handed out so far is processed."""
-        self._processed = list(self._handed)
-        self._write()
+        """Make durable that everything handed out so far is processed. Raises StoreClosed, StorageFull."""
+        with self._lock:
+            self._check_open()
+            self._processed = list(self._handed)
+            self._write()
 
     def positions(self) -> dict[int, int]:
         """The next delivery offset of each partition."""
@@ -122,38 +132,41 @@ class Consumer:
         return sum(max(partition.high_watermark() - handed, 0) for partition, handed in pairs)
 
     def close(self) -> None:
-        """Commit what is processed and let the partitions go. From another thread it ends the iteration."""
+        """Commit what is processed and let the partitions go. From another thread it ends the iteration.
+
+        What was handed out last is processed if the thread that took it closes; another thread cannot know.
+        """
         self._close(failed=False)
 
     def _close(self, failed: bool) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._auto_commit:
-                if not failed:
-                    self._processed = list(self._handed)
-                self._write()
-        finally:
-            self._on_close()
-            with self._changed:
-                self._changed.notify_all()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._auto_commit:
+                    if not failed and self._reader == threading.get_ident():
+                        self._processed = list(self._handed)
+                    self._write()
+            finally:
+                self._on_close()
+                with self._changed:
+                    self._changed.notify_all()
 
     def _take(self, max_records: int, timeout: float | None) -> Columns:
         """Due records of the partitions in turn, so that a busy one starves nobody."""
         deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
-        while True:
-            with self._changed:
-                seen = self._ends()
+        while not self._closed:
+            seen = self._ends()
             columns = self._sweep(max_records)
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
-            if len(columns) or self._closed or (left_s is not None and left_s <= 0):
+            if len(columns) or (left_s is not None and left_s <= 0):
                 return columns
             self._wait(seen, left_s)
+            self._commit_when_due()
+        return Columns.empty(self.topic)
 
     def _sweep(self, max_records: int) -> Columns:
-        if self._closed:
-            raise StoreClosed("the consumer is closed; make another with store.consumer(topic, group=...)")
         parts, left = [], max_records
         count = len(self._partitions)
         for step in range(count):
@@ -172,10 +185,13 @@ class Consumer:
         return [partition.log_end_offset for partition in self._partitions]
 
     def _wait(self, seen: list[int], timeout_s: float | None) -> None:
-        due = [ms for partition in self._partitions if (ms := partition.next_due()) is not None]
+        """Wait until something may have become due or visible, at most `timeout_s`."""
+        wake = [ms for partition in self._partitions if (ms := partition.wake_ms()) is not None]
+        if self.lag():  # due since the sweep, and so no longer the next to be due
+            return
         with self._changed:
             if not self._closed and self._ends() == seen:
-                self._clock.wait(self._changed, min(due, default=None), timeout_s)
+                self._clock.wait(self._changed, min(wake, default=None), timeout_s)
 
     def _rewind(self, columns: Columns) -> None:
         """Take back what was read ahead: the iterator hands records out one by one."""
@@ -189,11 +205,25 @@ class Consumer:
 
     def _done(self) -> None:
         """The caller came back for more: what it has is processed."""
+        self._reader = threading.get_ident()
         self._processed = list(self._handed)
+        self._commit_when_due()
+
+    def _commit_when_due(self) -> None:
         if self._auto_commit and self._clock.monotonic_s() - self._committed_s >= AUTO_COMMIT_INTERVAL_S:
-            self._write()
+            with self._lock:
+                if not self._closed:
+                    self._write()
 
     def _write(self) -> None:
-        for position, processed in zip(self._positions, self._processed, strict=True):
-            position.commit(processed)
+        """Commit what is processed. Once the store is closed its folder may be another's: StoreClosed."""
+        rows = zip(self._partitions, self._positions, self._processed, strict=True)
+        for partition, position, processed in rows:
+            if processed != position.committed:
+                partition.log.state.visible_or_closed()
+                position.commit(processed)
         self._committed_s = self._clock.monotonic_s()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the consumer is closed; make another with store.consumer(topic, group=...)")

@@ -9,6 +9,7 @@ on the way to a reader is here: what is returned equals what was appended, or Co
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from afterlog.files import Bytes
 from afterlog.log import kernels
 from afterlog.log.batch import decompressed
 from afterlog.log.batches import parse
+from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.columns import Int32Array, Int64Array
 from afterlog.log.deliver_after import Instant, instant_ms
 from afterlog.log.log_state import Visible
@@ -76,8 +78,10 @@ class Partition:
     def append(self, batch: bytes | bytearray | memoryview, *, deliver_after: Instant | None = None) -> int:
         """Append record batches (Kafka v2, base offset 0) byte for byte; the offset of the first record.
 
-        `deliver_after` speaks for all of them; None takes the `deliver-after` record headers. Returns when they are
-        safe under the durability. Raises InvalidBatch, InvalidDeliverAfter, RecordTooLarge, StorageFull.
+        `deliver_after` speaks for all of them; None takes the `deliver-after` record headers, which foreign producers
+        and `encode_batch` write. (A batch that was fetched from a topic has its time in the log, not in itself: state
+        it.) Returns when they are safe under the durability. Raises InvalidBatch, InvalidDeliverAfter, RecordTooLarge,
+        StorageFull.
         """
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
         return self.log.append(parse(batch, asked_ms, self.log.place.config))
@@ -128,6 +132,13 @@ class Partition:
         found = self.log.index.find(offset)
         return found is not None and found.deliver_after > self._look().clock_ms
 
+    def offset_at_broker_time(self, ms: int) -> int:
+        """The first offset in append order that was appended at or after `ms`; the log end where there is none.
+
+        By prefixes alone, no record is decoded. Raises InvalidTopic where the log has no broker timestamps.
+        """
+        return offset_at_broker_time(self.log.state.visible_or_closed(), ms)
+
     def position(self, position: Position) -> int:
         """The delivery offset that `position` names. Raises OffsetOutOfRange outside [log start, log end]."""
         if position is EARLIEST:
@@ -137,12 +148,14 @@ class Partition:
         if isinstance(position, AtTime):
             return self._order.position_at(instant_ms(position.instant))
         if isinstance(position, AfterOffset):
-            return self._order.position_after(position.offset)
-        if not isinstance(position, int):
+            return self._checked(self._order.position_after(position.offset), self.log_end_offset)
+        try:
+            delivery_offset = operator.index(position)
+        except TypeError:
             raise TypeError(
                 f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
-            )
-        return self._checked(position, self.log_end_offset)
+            ) from None
+        return self._checked(delivery_offset, self.log_end_offset)
 
     # Fetching.
 
@@ -165,7 +178,7 @@ class Partition:
         wanted = self.position(position)
         while True:
             reading = self._order.advance()
-            fetched = self._fetch(wanted, reading, max_bytes, max_records)
+            fetched = self._fetch(wanted, reading, max_bytes, max_records, whole=True)
             left_s = deadline_s - place.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
                 return self._result(fetched, reading)
@@ -173,7 +186,7 @@ class Partition:
 
     def columns(self, position: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
         """Up to `max_records` decoded records from `position` on, and the position behind them."""
-        fetched = self._fetch(position, self._order.advance(), max_bytes, max_records)
+        fetched = self._fetch(position, self._order.advance(), max_bytes, max_records, whole=False)
         block = fetched.block
         if not len(block):
             return Columns.empty(self.topic), position
@@ -185,10 +198,21 @@ class Partition:
     def wait(self, reading: Reading, timeout_s: float) -> None:
         """Wait until something may have become due or visible since `reading`, at most `timeout_s`."""
         place = self.log.place
-        next_due_ms = self._order.next_due()
+        until_ms = self.wake_ms()
+        if self.high_watermark() > reading.high_watermark:  # due since, and so no longer the next to be due
+            return
         with place.changed:
             if self.log.state.visible().end.offset == reading.visible.end.offset:
-                place.clock.wait(place.changed, next_due_ms, timeout_s)
+                place.clock.wait(place.changed, until_ms, timeout_s)
+
+    def wake_ms(self) -> int | None:
+        """When by the clock of `wait` the next pending record may be due; None where only a notification can tell."""
+        place = self.log.place
+        now_ms = place.now_ms()
+        next_due_ms = self.next_due()
+        if next_due_ms is None or next_due_ms <= now_ms:  # held back by an append in flight, which notifies
+            return None
+        return next_due_ms + place.clock.now_ms() - now_ms  # later than next_due_ms where a jump is held back
 
     def check(self) -> None:
         """Prove the invariants of the log and its indexes."""
@@ -225,13 +249,24 @@ class Partition:
             clock_ms=reading.clock_ms,
         )
 
-    def _fetch(self, position: int, reading: Reading, max_bytes: int, max_records: int | None) -> Fetched:
-        """Verified entries from `position` on, cut at the limits but for the first."""
-        block = self._order.read(self._checked(position, reading.visible.end.offset), reading)
-        if max_records is not None:
-            behind = block.delivery_offset + block.records - position
-            block = block[: max(int(behind.searchsorted(max_records)) + 1, 1)]
-        buffers, which, positions = self._places(block, reading.visible)
+    def _fetch(
+        self, position: int, reading: Reading, max_bytes: int, max_records: int | None, *, whole: bool
+    ) -> Fetched:
+        """Verified entries from `position` on, cut at the limits but for the first.
+
+        whole: only batches that fit into `max_records`, or else also the one in which they end.
+        """
+        end = reading.visible.end.offset
+        try:
+            block = self._order.read(self._checked(position, end), reading)
+            if max_records is not None:
+                behind = block.delivery_offset + block.records - position
+                ends = behind.searchsorted(max_records, "right") if whole else behind.searchsorted(max_records) + 1
+                block = block[: max(int(ends), 1)]
+            buffers, which, positions = self._places(block, reading.visible)
+        except CorruptFile:
+            self._checked(position, end)  # retention may have removed the segment meanwhile
+            raise
         steps: list[tuple[Int64Array, ...]] = []
         row, size, step = 0, 0, FIRST_ENTRIES
         while row < len(block) and (row == 0 or size < max_bytes):

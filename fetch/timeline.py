@@ -91,7 +91,12 @@ class Timeline:
             return self._counter.next_due()
 
     def read(self, position: int, reading: Reading) -> Block:
-        """Entries from the one that holds `position` on, below the reading's high watermark; none if it is not due."""
+        """Entries from the one that holds `position` on, below the reading's high watermark; none if it is not due.
+
+        Raises OffsetOutOfRange where retention has taken the position since it was checked.
+        """
+        if position >= reading.high_watermark:
+            return empty_block(position)
         with self._lock:
             block = self._cached(position)
             if block is None:
@@ -128,16 +133,27 @@ class Timeline:
     def _merged(self, position: int, upto: Key) -> Block:
         """The block that holds `position`, merged anew; empty where `position` is not due."""
         iterator = self._iterators.pop(position, None) or self._iterator_before(position, upto)
+        start = iterator.delivery_offset
         while True:
             block = iterator.next_block(upto, BLOCK_ENTRIES)
             if len(block) == 0 or block.end_delivery_offset > position:
                 break
+        if start < self.log_start:  # moved meanwhile, and an iterator from below it does not count what was removed
+            return self._merged(self._not_removed(position), upto)
         self._iterators[block.end_delivery_offset] = iterator
         while len(self._iterators) > ITERATORS_MAX:
             self._iterators.popitem(last=False)
         if len(block):
             self._cache(block)
         return block
+
+    def _not_removed(self, position: int) -> int:
+        if position < self.log_start:
+            raise OffsetOutOfRange(
+                f"retention has just removed position {position}; seek to {self.log_start} or beyond",
+                position=position, log_start=self.log_start, log_end=self._log.log_end_offset,
+            )  # fmt: skip
+        return position
 
     def _cache(self, block: Block) -> None:
         start = int(block.delivery_offset[0])

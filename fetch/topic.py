@@ -62,23 +62,21 @@ class Topic:
             self._next = (self._next + 1) % len(self.partitions)
             return self._next
 
-    def partitions_of(self, keys: Sequence[bytes | None]) -> Int64Array:
-        """`partition_of` for a column of keys, int64[n]. Without a key it is unclear which: InvalidRecord."""
-        try:
-            hashes = np.fromiter(map(zlib.crc32, keys), np.int64, len(keys))  # type: ignore[arg-type]
-        except TypeError as error:
-            raise InvalidRecord(
-                f"a key is not a byte string: name the partition, or give every key ({error})"
-            ) from error
-        return hashes % len(self.partitions)
+    def partitions_of(self, columns: RecordColumns) -> Int64Array:
+        """`partition_of` for the keys of records, int64[n]. Without a key it is unclear which: InvalidRecord."""
+        if columns.keys is None or not (columns.key_valid is None or bool(columns.key_valid.all())):
+            raise InvalidRecord("a record has no key: name the partition, or give every key")
+        offsets, data = columns.keys
+        keys = map(memoryview(data).__getitem__, map(slice, offsets[:-1].tolist(), offsets[1:].tolist()))
+        return np.fromiter(map(zlib.crc32, keys), np.int64, len(columns)) % len(self.partitions)
 
     def append(self, number: int, columns: RecordColumns) -> Int64Array:
         """Append records to one partition; their offsets, int64[n], in the order given."""
         return _append(self._checked(number, columns))
 
-    def append_by_key(self, keys: Sequence[bytes | None], columns: RecordColumns) -> Int64Array:
+    def append_by_key(self, columns: RecordColumns) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
-        numbers = self.partitions_of(keys)
+        numbers = self.partitions_of(columns)
         offsets = np.empty(len(columns), np.int64)
         rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
         checked = {number: self._checked(number, columns.take(rows)) for number, rows in rows_of.items()}

@@ -187,11 +187,12 @@ class _Block:
 class _Singles:
     """Entries that came one by one: packed ints in delivery order, and their columns in order of arrival."""
 
-    __slots__ = ("_offsets", "_packed", "_positions", "_records")
+    __slots__ = ("_offsets", "_packed", "_positions", "_records", "_total")
 
     def __init__(self) -> None:
         self._packed = SortedList()
         self._offsets, self._positions, self._records = array("q"), array("q"), array("q")
+        self._total = 0
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -201,9 +202,13 @@ class _Singles:
         self._offsets.append(offset)
         self._positions.append(position)
         self._records.append(records)
+        self._total += records
 
     def records_up_to(self, key: Key) -> int:
-        return sum(self._records[packed & _ORDINAL_MASK] for packed in self._packed.islice(0, self._rank(key)))
+        rank = self._rank(key)
+        if self._total == len(self):  # one record each, as a rule
+            return rank
+        return sum(self._records[packed & _ORDINAL_MASK] for packed in self._packed.islice(0, rank))
 
     def next_due(self, after: Key) -> int | None:
         row = self._rank(after)
@@ -221,6 +226,7 @@ class _Singles:
             range(len(self))
         )
         assert len(self) == len(self._positions) == len(self._records) < SINGLES
+        assert self._total == sum(self._records)
 
     def _rank(self, key: Key) -> int:
         """Singles with a key <= `key`. Ordinals grow with offsets, so the key has its own packed int."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -56,6 +56,7 @@ from afterlog.log.kernels import decode_records, encode_batches
 from afterlog.log.varint import read_zigzag, zigzag
 
 Headers = Sequence[tuple[str, bytes | None]]
+DELIVER_AFTER: Final = "deliver-after"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class BatchColumns(NamedTuple):
 
 
 def encode_batch(records: Sequence[Record], codec: Codec = "none") -> bytes:
-    """One batch, its base offset 0. Times that equal the latest are not written: that one travels with the entry.
+    """One batch, its base offset 0, for `Partition.append`. Every record that asks for a time carries it as a header.
 
     InvalidRecord, InvalidDeliverAfter, UnsupportedCodec.
     """
@@ -101,14 +102,12 @@ def encode_batch(records: Sequence[Record], codec: Codec = "none") -> bytes:
     for record in records:
         if not -1 <= record.timestamp <= INT64_MAX:
             raise InvalidRecord(f"a timestamp is milliseconds since the epoch, up to 2^63-1, not {record.timestamp}")
-    due = [-1 if record.deliver_after is None else check_deliver_after(record.deliver_after) for record in records]
     values, value_valid = ragged([record.value for record in records])
     keys, key_valid = ragged([record.key for record in records])
-    headers, _ = ragged([encode_headers(record.headers) for record in records])
+    headers, _ = ragged([encode_headers([*record.headers, *_deliver_after(record)]) for record in records])
     timestamps = np.array([record.timestamp for record in records], np.int64)
-    deliver_after = np.array(due, np.int64)
     bounds = np.array([0, len(records)], np.int64)
-    batch, positions = encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    batch, positions = encode_batches(values, value_valid, keys, key_valid, headers, timestamps, None, bounds)
     return compress_batches(batch, positions, codec)[0].tobytes()
 
 
@@ -120,7 +119,7 @@ def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
         raise InvalidBatch(f"{len(headers)} batches where one was expected")
     key, key_valid, value, value_valid, section, timestamp, deliver_after = _decode(batch, headers, limit_bytes)
     return [
-        Record(value=value, key=key, headers=tuple(decode_headers(section)), timestamp=timestamp, deliver_after=due)
+        Record(value=value, key=key, headers=decode_own_headers(section), timestamp=timestamp, deliver_after=due)
         for key, value, section, timestamp, due in zip(
             _nullable(key, key_valid),
             _nullable(value, value_valid),
@@ -241,6 +240,24 @@ def decode_headers(section: Data) -> list[tuple[str, bytes | None]]:
     if position != len(view):
         raise InvalidBatch("bytes are left over behind the headers")
     return headers
+
+
+def own_headers(headers: Headers) -> Headers:
+    """`headers` themselves. InvalidRecord where one has the name under which the log keeps a record's time."""
+    if any(name == DELIVER_AFTER for name, _ in headers):
+        raise InvalidRecord(f"the header {DELIVER_AFTER!r} is the log's: give the time as deliver_after or delay")
+    return headers
+
+
+def decode_own_headers(section: Data) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers as they were sent, without the one that the log keeps a record's time in."""
+    return tuple(header for header in decode_headers(section) if header[0] != DELIVER_AFTER)
+
+
+def _deliver_after(record: Record) -> Headers:
+    if record.deliver_after is None:
+        return ()
+    return ((DELIVER_AFTER, check_deliver_after(record.deliver_after).to_bytes(8, "big")),)
 
 
 def _read_nullable(view: memoryview, position: int) -> tuple[bytes | None, int]:

@@ -20,7 +20,7 @@ from afterlog.config import Config
 from afterlog.errors import InvalidRecord, RecordTooLarge
 from afterlog.files import Bytes
 from afterlog.log import kernels
-from afterlog.log.batch import compress_batches, encode_headers, validate_batches
+from afterlog.log.batch import compress_batches, encode_headers, own_headers, validate_batches
 from afterlog.log.columns import Bools, Int64Array, Ragged
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.header import HEADER_BYTES, LENGTH_END
@@ -53,6 +53,9 @@ class Batches:
 
     def pieces(self, row: int, last: int) -> Iterator[tuple[int, int]]:
         """The batches from `row` to `last` in ranges of about PIECE_BYTES, each of at least one."""
+        if int(self.positions[last] - self.positions[row]) <= PIECE_BYTES:
+            yield row, last
+            return
         while row < last:
             full = int(self.positions.searchsorted(self.positions[row] + PIECE_BYTES, side="right")) - 1
             stop = min(max(full, row + 1), last)
@@ -102,10 +105,10 @@ class RecordColumns:
 
     def record_bytes(self) -> Int64Array:
         """An upper bound of each record's encoded size, int64[n]."""
-        size = np.diff(self.values[0]) + RECORD_OVERHEAD_BYTES
+        size = _lengths(self.values) + RECORD_OVERHEAD_BYTES
         for column in (self.keys, self.headers):
             if column is not None:
-                size += np.diff(column[0])
+                size += _lengths(column)
         return size
 
 
@@ -134,14 +137,14 @@ def _encode(columns: RecordColumns, config: Config) -> Batches:
     bounds = cut(columns.deliver_after, size, batch_bytes, config.deliver_after_spread_ms)
     count = len(bounds) - 1
     positions = np.zeros(count + 1, np.int64)
-    np.cumsum(_by_batch(np.add, size, bounds) + HEADER_BYTES, out=positions[1:])
+    (_by_batch(np.add, size, bounds) + HEADER_BYTES).cumsum(out=positions[1:])
     encoded = partial(_encoded, columns, bounds)
     if config.compression != "none":
         data, positions = compress_batches(*encoded(0, count), config.compression)
         encoded = partial(_cut_out, data, positions)
     return Batches(
         positions,
-        np.diff(bounds),
+        bounds[1:] - bounds[:-1],
         _by_batch(np.maximum, columns.deliver_after, bounds),
         _by_batch(np.maximum, columns.timestamps, bounds),
         encoded,
@@ -162,8 +165,10 @@ def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms
 
     A batch ends where the time leaves its step of `spread_ms` (or changes, for a spread of 0), or where `batch_bytes`
     are full, which is before the last record begins: it is smaller than twice that, or one record. Steps are counted
-    from the first record: a pure function of the columns, with no loop.
+    from the epoch: a pure function of the columns, with no loop.
     """
+    if len(deliver_after) == 1:
+        return np.array([0, 1], np.int64)
     step = deliver_after if spread_ms == 0 else np.maximum(deliver_after, 0) // (spread_ms + 1)
     if spread_ms:
         step = np.where(deliver_after == AS_SOON_AS_POSSIBLE, -1, step)
@@ -210,7 +215,7 @@ def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
     """
     if isinstance(values, tuple) and len(values) == 2 and isinstance(values[0], np.ndarray):
         return _checked_pair(values[0], values[1], name), None
-    if hasattr(values, "buffers") and hasattr(values, "type"):
+    if hasattr(values, "type") and (hasattr(values, "buffers") or hasattr(values, "chunks")):
         return _from_arrow(values, name)
     if isinstance(values, str | bytes | bytearray | memoryview):
         raise InvalidRecord(f"{name} must be a sequence of byte strings, not one {type(values).__name__}")
@@ -226,7 +231,7 @@ def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
         else:
             lengths[1:] = np.fromiter(map(len, values), np.int64, len(values))
             data = b"".join(values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: arrays, which do not compare with None
         raise InvalidRecord(f"{name} must be byte strings: {error}") from error
     offsets = np.cumsum(lengths)
     if int(offsets[-1]) != len(data):
@@ -236,7 +241,7 @@ def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
 
 def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Ragged | None:
     """The encoded header section of `headers`, once for each of `count` records. None where there are none."""
-    section = encode_headers(list(headers))
+    section = encode_headers(own_headers(list(headers)))
     if not section:
         return None
     data = np.tile(np.frombuffer(section, np.uint8), count)
@@ -258,6 +263,11 @@ def join_ragged(columns: Sequence[Ragged]) -> Ragged:
     lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(offsets) for offsets, _ in columns)])
     data = [part[int(offsets[0]) : int(offsets[-1])] for offsets, part in columns]
     return np.cumsum(lengths), np.concatenate(data) if data else np.empty(0, np.uint8)
+
+
+def _lengths(column: Ragged) -> Int64Array:
+    offsets, _ = column
+    return offsets[1:] - offsets[:-1]
 
 
 def _by_batch(ufunc: np.ufunc, column: Int64Array, bounds: Int64Array) -> Int64Array:

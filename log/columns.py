@@ -156,7 +156,7 @@ def check_ragged(column: Ragged, items: int, name: str) -> None:
 
 def check_rising(positions: Int64Array, end: int, least: int, name: str) -> None:
     """ValueError where positions do not rise by at least `least`, from 0 or more up to `end` or less."""
-    if len(positions) == 0 or positions[0] < 0 or positions[-1] > end or (np.diff(positions) < least).any():
+    if len(positions) == 0 or positions[0] < 0 or positions[-1] > end or (positions[1:] - positions[:-1] < least).any():
         raise ValueError(f"{name} must rise by at least {least} within 0 and {end}")
 
 

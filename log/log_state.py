@@ -108,6 +108,8 @@ class LogState:
         """The append begun last failed, and left nothing behind."""
         with self._lock:
             self._clock.withdrawn()
+        with self._changed:  # a fetch may have been held back by it
+            self._changed.notify_all()
 
     def wrote(self, end: End) -> None:
         """An append reached the operating system."""

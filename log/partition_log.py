@@ -164,7 +164,7 @@ class PartitionLog:
 
     def check_batches(self, batches: Batches) -> None:
         """Raises RecordTooLarge, InvalidTopic or InvalidDeliverAfter where the batches cannot be taken."""
-        largest = int(np.diff(batches.positions).max(initial=0))
+        largest = int((batches.positions[1:] - batches.positions[:-1]).max(initial=0))
         if largest > self._config.batch_bytes_max:
             raise RecordTooLarge(
                 f"a batch of {largest} bytes is larger than batch_bytes_max ({self._config.batch_bytes_max})"
@@ -231,13 +231,7 @@ class PartitionLog:
 
     def _append_to_segment(self, batches: Batches, row: int) -> int:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""
-        rows = np.arange(1, len(batches) - row + 1)
-        size = batches.positions[row + 1 :] - batches.positions[row] + rows * self._prefix_bytes_max
-        relative_end = self.state.written.offset - self._active.base_offset + np.cumsum(batches.records[row:])
-        fit = min(
-            int(np.searchsorted(size, self._config.segment_bytes - self._active.size, side="right")),
-            int(np.searchsorted(relative_end, 2**31 - 1, side="right")),
-        )
+        fit = self._fitting(batches, row)
         if fit == 0 and self._active.size:
             self._roll()
             return row
@@ -246,9 +240,22 @@ class PartitionLog:
         self._checkpoint_when_due()
         return last
 
+    def _fitting(self, batches: Batches, row: int) -> int:
+        """How many batches from `row` on the active segment has room for."""
+        room_bytes = self._config.segment_bytes - self._active.size
+        room_records = 2**31 - 1 - (self.state.written.offset - self._active.base_offset)
+        size = batches.positions[row + 1 :] - batches.positions[row]
+        records = batches.records[row:].cumsum()
+        if int(size[-1]) + len(size) * self._prefix_bytes_max <= room_bytes and int(records[-1]) <= room_records:
+            return len(size)
+        size += np.arange(1, len(size) + 1) * self._prefix_bytes_max
+        return min(
+            int(size.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
+        )
+
     def _write(self, batches: Batches, row: int, last: int) -> None:
         records = batches.records[row:last]
-        offset = self.state.written.offset + np.cumsum(records) - records
+        offset = self.state.written.offset + records.cumsum() - records
         end_offset = int(offset[-1] + records[-1])
         start = self._active.size
         stamp_ms = self.state.begin(end_offset)

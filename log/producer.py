@@ -18,9 +18,9 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from afterlog.clock import Clock
-from afterlog.errors import AfterlogError, InvalidRecord, RecordTooLarge, StoreClosed
+from afterlog.errors import InvalidRecord, RecordTooLarge, StoreClosed
 from afterlog.files import process_id
-from afterlog.log.batch import encode_headers
+from afterlog.log.batch import encode_headers, own_headers
 from afterlog.log.batches import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.log.columns import Int64Array
 from afterlog.log.deliver_after import Delay, Instant, asked_ms
@@ -114,7 +114,7 @@ class Producer(Generic[Id]):
         now_ms = self._now_ms()
         asked = asked_ms(now_ms, delay, deliver_after)
         self._target.check_asked(asked)
-        section = encode_headers(headers) if headers else b""
+        section = encode_headers(own_headers(headers))
         for part in (value, key):
             if part is not None and not isinstance(part, bytes | bytearray | memoryview):
                 raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
@@ -125,6 +125,7 @@ class Producer(Generic[Id]):
             )
         number = self._target.partition_of(key) if partition is None else self._target.checked_partition(partition)
         future: Future[Id] = Future()
+        future.set_running_or_notify_cancel()  # what is buffered will be appended: cancel() answers no
         with self._changed:
             while not self._closed and sum(b.size for b in self._buffers.values()) > BUFFERED_BYTES_MAX:
                 self._clock.wait(self._changed, None, self._linger_s)
@@ -188,7 +189,7 @@ class Producer(Generic[Id]):
                 return
             try:
                 offsets = self._target.append(number, _columns(buffer))
-            except (AfterlogError, OSError) as error:
+            except Exception as error:  # a user's interceptor may raise anything, and the thread must go on
                 for future in buffer.futures:
                     future.set_exception(error)
             else:

@@ -85,7 +85,6 @@ def recover(place: Place) -> RecoveredLog:
         for run in runs:
             index.replace(remove=(), add=run, bucket=None)
         index.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
-    stamps = scan.broker_timestamp
     return RecoveredLog(
         checkpoints=known,
         sealed=sealed,
@@ -94,7 +93,7 @@ def recover(place: Place) -> RecoveredLog:
         index=index,
         bucket_start=bucket_start,
         stale=(stale.path,) if stale else (),
-        last_stamp_ms=int(stamps[-1]) if len(stamps) else recovery.stamp_ms,
+        last_stamp_ms=max(recovery.stamp_ms, int(scan.broker_timestamp.max(initial=-1))),
         cut_bytes=cut_bytes,
     )
 

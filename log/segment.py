@@ -10,6 +10,7 @@ Life-cycle:  active --seal--> sealed --unlink--> gone
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 
 import crc32c
@@ -46,7 +47,10 @@ class SealedSegment:
     def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold entries between `start` and `end`: here one mapping."""
         if self._data is None:
-            data = map_file(self._files, self.path)
+            try:
+                data = map_file(self._files, self.path)
+            except FileNotFoundError:
+                raise CorruptFile("the segment is gone; restore it from a copy", path=self.path) from None
             if len(data) != self.mark.log_bytes:
                 raise CorruptFile(f"sealed at {self.mark.log_bytes} bytes, now {len(data)}", path=self.path)
             self._data = data
@@ -85,6 +89,7 @@ class ActiveSegment:
         self.sparse = SparseIndexes(base_offset, interval_bytes)
         self._files = files
         self._file: File = files.open(self.path)
+        weakref.finalize(self, self._file.close).atexit = False  # readers may hold the segment long after its roll
         self._size = self._file.size()
         self._mapped: Bytes = np.empty(0, np.uint8)
         self._map_lock = threading.Lock()

@@ -118,7 +118,11 @@ class Model:
         return max(sum(record.due < ms for record in self.records), self.log_start)
 
     def position_after(self, offset: int) -> int:
-        return self.order().index(offset) + 1
+        """Behind the record of `offset`; of a pending one where it stands so far."""
+        if not self.delayed:
+            return offset + 1
+        key = (self.records[offset].due, offset)
+        return sum((record.due, other) <= key for other, record in enumerate(self.records))
 
     # The promises.
 

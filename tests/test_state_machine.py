@@ -371,5 +371,5 @@ class LogMachine(RuleBasedStateMachine):
             self.store.close()
 
 
-LogMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+LogMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
 TestLog = LogMachine.TestCase

@@ -15,9 +15,11 @@ from afterlog.log.batch import (
     compress_batches,
     decode_batch,
     decode_headers,
+    decode_own_headers,
     decompressed,
     encode_batch,
     encode_headers,
+    own_headers,
     validate_batch,
     validate_batches,
 )
@@ -77,14 +79,10 @@ def test_round_trip(codec: Codec, records: list[Record]) -> None:
     assert records == decode_batch(encode_batch(records, codec), limit_bytes=LIMIT)
 
 
-def test_a_batch_of_equal_times_does_not_carry_them() -> None:
+def test_every_record_carries_its_time_so_that_a_batch_speaks_for_itself() -> None:
     records = [Record(value=b"a", timestamp=T, deliver_after=T), Record(value=b"b", timestamp=T, deliver_after=T)]
-    assert [None, None] == [record.deliver_after for record in decode_batch(encode_batch(records), limit_bytes=LIMIT)]
-
-
-def test_a_time_before_the_batchs_travels_with_the_record() -> None:
-    records = [Record(value=b"a", timestamp=T, deliver_after=T), Record(value=b"b", timestamp=T, deliver_after=T + 1)]
-    assert [T, None] == [record.deliver_after for record in decode_batch(encode_batch(records), limit_bytes=LIMIT)]
+    assert [T, T] == [record.deliver_after for record in decode_batch(encode_batch(records), limit_bytes=LIMIT)]
+    assert T == validate_batch(encode_batch(records), limit_bytes=LIMIT).deliver_after
 
 
 @pytest.mark.parametrize(
@@ -316,3 +314,9 @@ def test_the_header_is_the_drawing() -> None:
     header = BatchHeader(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     assert struct.pack(">qiibIhiqqqhii", *range(1, 14)) == header.encode()
     assert header == BatchHeader.read(memoryview(b"x" + header.encode()), 1)
+
+
+def test_the_name_of_the_time_header_is_the_logs() -> None:
+    with pytest.raises(InvalidRecord, match="deliver_after or delay"):
+        own_headers([("deliver-after", b"1")])
+    assert (("k", b"v"),) == decode_own_headers(encode_headers([("deliver-after", b"1"), ("k", b"v")]))

@@ -411,7 +411,8 @@ def test_a_scan_stops_at_its_limit_and_goes_on(kernel: ModuleType) -> None:
     assert (OK, int(log.positions[2]), [0, 1]) == (first.fault, first.stop, first.offset.tolist())
     rest = kernel.scan_entries(log.data, first.stop, -1, 2, True, 2)
     assert (OK, len(log.data), [2]) == (rest.fault, rest.stop, rest.offset.tolist())
-    assert (OK, 0) == (kernel.scan_entries(log.data, 0, -1, 0, True, 0).fault, 0)
+    none = kernel.scan_entries(log.data, 0, -1, 0, True, 0)
+    assert (OK, 0, []) == (none.fault, none.stop, none.offset.tolist())
 
 
 PARTS = st.one_of(
@@ -440,9 +441,9 @@ def test_both_judge_the_same_of_forged_entries(fields: bytes, offset: int, count
 @both
 @pytest.mark.parametrize("fields", MALFORMED_METADATA)
 def test_malformed_metadata(kernel: ModuleType, fields: bytes) -> None:
-    log = stamped(rows([b"a"]), 7)
-    data = np.frombuffer(forged_entry(fields, log.data[-68:].tobytes()), np.uint8)
-    assert (PREFIX, 0) == (kernel.scan_entries(data, 0, -1, 7, True).fault, 0)
+    batch = rows([b"a"]).encode(plain)[0].tobytes()
+    data = np.frombuffer(forged_entry(fields, (7).to_bytes(8, "big") + batch[8:]), np.uint8)
+    assert PREFIX == kernel.scan_entries(data, 0, -1, 7, True).fault
 
 
 @both

@@ -1,0 +1,85 @@
+"""What `afterlog stats` tells, asked of the indexes alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from afterlog.cli_output import amount, bars, histogram_edges, iso, json_line, relative, table
+from afterlog.clock import INT64_MAX
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.topic import Topic
+
+
+def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
+    """A table of the partitions, and for each topic what is due when."""
+    rows = [partition_stats(partition) for topic in topics for partition in topic.partitions]
+    headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE")
+    table(headings, [_cells(row, now_ms) for row in rows])
+    for topic in topics:
+        counts = due_histogram(topic, now_ms, buckets)
+        if counts:
+            click.echo(f"\n{topic.name}: pending records by when they are due, from")
+            bars([(iso(start), records) for start, _, records in counts])
+
+
+def show_json(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
+    """The same, a JSON object for each partition and for each bucket."""
+    for topic in topics:
+        for partition in topic.partitions:
+            click.echo(json_line(partition_stats(partition)))
+        for start, end, records in due_histogram(topic, now_ms, buckets):
+            click.echo(json_line({"topic": topic.name, "from": start, "to": end, "records": records}))
+
+
+def partition_stats(partition: Partition) -> dict[str, Any]:
+    """One row; instants in ms. due: records that are due and still in the log."""
+    segments = partition.log.state.visible().segments
+    return {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "pending": partition.pending(),
+        "due": partition.high_watermark() - partition.log_start,
+        "next_due": partition.next_due(),
+        "high_watermark": partition.high_watermark(),
+        "log_start": partition.log_start,
+        "log_start_offset": partition.log_start_offset,
+        "log_end_offset": partition.log_end_offset,
+        "segments": len(segments),
+        "bytes": sum(segment.size for segment in segments),
+    }
+
+
+def due_histogram(topic: Topic, now_ms: int, buckets: int) -> list[tuple[int, int, int]]:
+    """What is pending in all partitions by when it is due: (from ms, to ms, records). Empty where nothing is."""
+    next_dues = [due for partition in topic.partitions if (due := partition.next_due()) is not None]
+    if not next_dues:
+        return []
+    first_ms, last_ms = min(next_dues), max(map(_last_due, topic.partitions))
+    edges = np.array(histogram_edges(first_ms, last_ms, buckets), np.int64)
+    counted = np.concatenate(([max(now_ms + 1, int(edges[0]))], edges[1:]))
+    counts = sum(partition.due_histogram(counted) for partition in topic.partitions)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), np.asarray(counts).tolist(), strict=True))
+
+
+def _cells(row: dict[str, Any], now_ms: int) -> list[Any]:
+    due_ms = row["next_due"]
+    return [
+        f"{row['topic']}-{row['partition']}",
+        row["pending"],
+        row["due"],
+        None if due_ms is None else f"{relative(due_ms, now_ms)}, {iso(due_ms)}",
+        f"{row['log_start_offset']} to {row['log_end_offset']}",
+        row["segments"],
+        amount(row["bytes"]),
+    ]
+
+
+def _last_due(partition: Partition) -> int:
+    """When the last record is due, ms: a binary search over the counts."""
+    total = int(partition.due_histogram(np.array([0, INT64_MAX]))[0])
+    return bisect_left(range(INT64_MAX), total, key=lambda ms: int(partition.due_histogram(np.array([0, ms + 1]))[0]))

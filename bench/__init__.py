@@ -1,0 +1,1 @@
+"""Benchmarks: named workloads, each against a floor measured in the same minute. See docs/benchmarks.md."""

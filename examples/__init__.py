@@ -1,0 +1,1 @@
+"""What afterlog does, shown on data that everybody can get."""

@@ -1,0 +1,91 @@
+"""Seeking by broker time: the first offset that was stamped at or after an instant (PIP-70, PIP-345).
+
+Broker timestamps never decrease in append order, so the place is found by bisection: over the first entries of the
+segments, then over the entries that the offset index of one segment names, and then by a walk through one interval of
+it. Only prefixes and batch headers are read, under their own checksum; no record is decoded.
+
+The log must have the prefixes: a delayed topic, or one with the interceptor `AppendBrokerTimestamp`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+
+from afterlog.errors import CorruptFile, InvalidTopic
+from afterlog.log import kernels
+from afterlog.log.entry import read_entry
+from afterlog.log.log_state import End, Visible
+from afterlog.log.segment import SealedSegment, Segment
+
+WALK_ENTRIES = 256
+"""Entries that the walk looks at in one go; an interval of the offset index seldom holds more."""
+
+
+def offset_at_broker_time(visible: Visible, ms: int) -> int:
+    """The first offset whose broker timestamp is at or after `ms`; the end of the log where there is none.
+
+    Raises InvalidTopic where entries have no broker timestamp, CorruptFile. O(log segments + log entries) reads.
+    """
+    segments = [segment for segment in visible.segments if _end_of(segment, visible.end)[1]]
+    later = bisect_left(segments, ms, key=lambda segment: _stamp_at(segment, visible.end, 0))
+    found = _walk(segments[later - 1], visible.end, ms) if later else None
+    if found is not None:
+        return found
+    return segments[later].base_offset if later < len(segments) else visible.end.offset
+
+
+def _walk(segment: Segment, end: End, ms: int) -> int | None:
+    """The first offset of the segment stamped at or after `ms`, which its first entry is not; None without any."""
+    _, stop = _end_of(segment, end)
+    position = _last_indexed_before(segment, end, ms)
+    for piece_start, piece in segment.view(position, stop):
+        while piece_start <= position < min(piece_start + len(piece), stop):
+            scan = kernels.scan_entries(
+                piece, position - piece_start, min(stop - piece_start, len(piece)), -1, False, WALK_ENTRIES
+            )
+            if scan.fault:
+                raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=scan.stop + piece_start)
+            _check_stamped(segment, int(scan.broker_timestamp.min()))
+            rows = np.flatnonzero(scan.broker_timestamp >= ms)
+            if len(rows):
+                return int(scan.offset[rows[0]])
+            position = piece_start + scan.stop
+    return None
+
+
+def _last_indexed_before(segment: Segment, end: End, ms: int) -> int:
+    """The position of the last entry named by the offset index that was stamped before `ms`; 0 without any."""
+    end_offset, _ = _end_of(segment, end)
+    offsets = range(segment.base_offset, end_offset)
+    floor = segment.sparse.offsets.floor
+    later = bisect_left(offsets, ms, key=lambda offset: _stamp_at(segment, end, floor(offset)))
+    return floor(offsets[later - 1]) if later else 0
+
+
+def _stamp_at(segment: Segment, end: End, position: int) -> int:
+    """The broker timestamp of the entry at `position`."""
+    for piece_start, piece in segment.view(position, _end_of(segment, end)[1]):
+        if piece_start <= position < piece_start + len(piece):
+            entry = read_entry(memoryview(piece), position - piece_start, len(piece), check_body=False)
+            if isinstance(entry, int):
+                raise CorruptFile(kernels.FAULTS[entry], path=segment.path, position=position)
+            return _check_stamped(segment, -1 if entry.metadata is None else entry.metadata.broker_timestamp)
+    raise CorruptFile("the offset index names a position beyond the end", path=segment.path, position=position)
+
+
+def _check_stamped(segment: Segment, stamp_ms: int) -> int:
+    if stamp_ms < 0:
+        raise InvalidTopic(
+            f"entries of {segment.path.name} have no broker timestamp: make the topic with delayed=True, "
+            "or open the store with the interceptor AppendBrokerTimestamp"
+        )
+    return stamp_ms
+
+
+def _end_of(segment: Segment, end: End) -> tuple[int, int]:
+    """The offset and the byte position behind the segment's last visible entry."""
+    if isinstance(segment, SealedSegment):
+        return segment.end_offset, segment.size
+    return end.offset, end.position

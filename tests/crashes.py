@@ -1,0 +1,485 @@
+"""Workloads against the store, and the oracle that judges what a crash left of them: for test_crashes, planted_bugs.
+
+A workload marks on the disk what it is about to do and what it was promised; a crash cuts the marks off with the rest.
+
+    Tried(records)      an append begins: from now on they may be in the log, as a whole
+    Acked(offset, …)    it returned: the records are there, under these offsets and due times
+    Shown(…)            a fetch delivered these: (delivery offset, offset, value, due)
+    Commits, Committed  a commit begins, and has returned
+    Clock(ms)           the wall clock's time
+    Made(topic)         create_topic returned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from afterlog import ALWAYS, EARLIEST, OS, Config, Durability, ManualClock, Message, Store
+from afterlog.fetch.partition import Partition
+from afterlog.files import Files
+from afterlog.index.entries import Entries
+from afterlog.log.batch import decode_batch
+from afterlog.log.columns import FAULTS
+from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.log.entry import decode_entry
+from afterlog.log.kernels import scan_entries
+from afterlog.store import open_store
+from tests.simulated_disk import CrashState, SimulatedFiles
+
+PATH = Path("/store")
+TOPIC = "mail"
+START_MS = 1_700_000_000_000
+STEP_BACK_MS = 30
+"""The wall clock after the crash is this much behind the one before."""
+FAR_MS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    records: tuple[tuple[bytes, int], ...]
+    """(value, deliver_after as asked)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    offset: int
+    dues: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    records: tuple[tuple[int, int, bytes, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    topic: str
+
+
+def small(durability: Durability = ALWAYS, **settings: Any) -> Config:
+    """A store in which everything happens soon."""
+    return Config(
+        **{
+            "durability": durability,
+            "segment_bytes": 4_096,
+            "batch_bytes_max": 2_048,
+            "index_interval_bytes": 128,
+            "min_index_count_per_bucket": 4,
+            "max_indexes_per_bucket_snapshot_segment": 2,
+            "frontier_lease_ms": 20,
+        }
+        | settings
+    )
+
+
+class Session:
+    """A workload's hands: the store, and a mark for everything that it does."""
+
+    def __init__(self, files: Files, disk: SimulatedFiles, config: Config, **topic: Any) -> None:
+        self.disk = disk
+        self.files = files
+        self.config = config
+        self.clock = ManualClock(START_MS)
+        self.topic = topic
+        self.open()
+
+    def open(self) -> None:
+        self.disk.mark(Clock(self.clock.now_ms()))
+        self.store = open_store(PATH, self.config, self.clock, self.files)
+        self.partition = self.store.create_topic(TOPIC, **self.topic).partition(0)
+        self.disk.mark(Made(TOPIC))
+        self.consumer = self.store.consumer(TOPIC, group="g", auto_commit=False)
+
+    def send(self, *records: tuple[bytes, int | None]) -> None:
+        """One append of (value, ms from now)."""
+        now_ms = self.clock.now_ms()
+        asked = [AS_SOON_AS_POSSIBLE if after is None else now_ms + after for _, after in records]
+        self.disk.mark(Tried(tuple((value, at) for (value, _), at in zip(records, asked, strict=True))))
+        if len(records) == 1:
+            at = None if asked[0] < 0 else asked[0]
+            offset = self.store.send(TOPIC, records[0][0], deliver_after=at).offset
+        else:
+            column = asked if self.partition.log.delayed else None
+            values = [value for value, _ in records]
+            offset = int(self.store.send_many(TOPIC, values, deliver_after=column)[0])
+        if self.config.durability.kind != "interval":
+            self.acked(offset, len(records))
+
+    def acked(self, offset: int, count: int) -> None:
+        found = [self.partition.log.index.find(offset + row) for row in range(count)]
+        self.disk.mark(Acked(offset, tuple(entry.deliver_after if entry else 0 for entry in found)))
+
+    def sync(self) -> None:
+        self.store.sync()
+        self.acked(0, self.partition.log_end_offset)
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.disk.mark(Clock(self.clock.now_ms()))
+
+    def poll(self, count: int = 100) -> None:
+        messages = self.consumer.poll(count)
+        self.disk.mark(Shown(tuple(map(row, messages))))
+
+    def commit(self) -> None:
+        position = self.consumer.positions()[0]
+        self.disk.mark(Commits(position))
+        self.consumer.commit()
+        self.disk.mark(Committed(position))
+
+    def close(self) -> None:
+        self.consumer.close()
+        self.store.close()
+
+    def reopen(self) -> None:
+        self.close()
+        self.open()
+
+
+def row(message: Message) -> tuple[int, int, bytes, int]:
+    assert message.value is not None
+    return message.delivery_offset, message.offset, message.value, message.due
+
+
+Work = Callable[[Files, SimulatedFiles], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A workload with its settings. `survives_power_cut`: what its durability promises."""
+
+    name: str
+    work: Callable[[Session], None]
+    config: Config = field(default_factory=small)
+    topic: dict[str, Any] = field(default_factory=dict)
+    survives_power_cut: bool = True
+
+    def __call__(self, files: Files, disk: SimulatedFiles) -> None:
+        session = Session(files, disk, self.config, **self.topic)
+        try:
+            self.work(session)
+            session.close()
+        finally:
+            if session.store._sync is not None:
+                session.store._sync.stop()
+
+
+def singles(session: Session) -> None:
+    """Appends of one record: at once, late, past; polls and commits in between."""
+    session.send((b"at once", None))
+    session.send((b"later", 40))
+    session.poll()
+    session.send((b"past", -50))
+    session.advance(10)
+    session.poll()
+    session.commit()
+    session.send((b"soon", 5))
+    session.advance(40)
+    session.poll(2)
+    session.commit()
+
+
+def many(session: Session) -> None:
+    """Appends of many records, which seal the mutable bucket again and again."""
+    session.send((b"a", 1), (b"b", 1), (b"c", 30), (b"d", 0))
+    session.advance(5)
+    session.poll()
+    session.send((b"e", 20), (b"f", 10), (b"g", 10**6))
+    session.commit()
+    session.send((b"h", 3), (b"i", 2), (b"j", 1), (b"k", 0), (b"l", -9))
+    session.advance(10)
+    session.poll()
+    session.commit()
+
+
+def rolls(session: Session) -> None:
+    """Segments are sealed, their runs merged."""
+    session.send((b"a", 9), (b"b", 1), (b"c", 30))
+    session.partition.log.roll()
+    session.send((b"d", 5))
+    session.advance(9)
+    session.poll()
+    session.partition.log.roll()
+    session.send((b"e" * 1_500, 1))
+    session.send((b"f" * 1_500, 1))
+    session.send((b"g" * 1_500, 1))
+    session.advance(9)
+    session.poll()
+    session.commit()
+
+
+def retention(session: Session) -> None:
+    """Segments go, one that is pending stays."""
+    session.send((b"a", 1), (b"b", 2))
+    session.partition.log.roll()
+    session.send((b"c", 10**6))
+    session.partition.log.roll()
+    session.send((b"d", 2))
+    session.advance(5)
+    session.poll()
+    session.commit()
+    session.partition.log.roll()
+    session.send((b"e", 3))
+    session.advance(60)
+    session.poll()
+    session.store.enforce_retention()
+    session.send((b"f", 0))
+
+
+def reopened(session: Session) -> None:
+    """Clean closes, with something pending, and more after them."""
+    session.send((b"a", 1), (b"b", 50), (b"c", 2))
+    session.reopen()
+    session.send((b"d", None))
+    session.advance(5)
+    session.poll()
+    session.commit()
+    session.reopen()
+    session.send((b"e", 7), (b"f", 1))
+    session.advance(3)
+    session.poll()
+
+
+def frontier(session: Session) -> None:
+    """Deliveries only, for which nothing but the lease is written; then the clock steps back."""
+    session.send((b"a", 5), (b"b", 45), (b"c", 100))
+    for ms in (5, 40, 20, 35):
+        session.advance(ms)
+        session.poll()
+    session.advance(-90)
+    session.send((b"d", None))
+    session.poll()
+    session.advance(30)
+    session.poll()
+
+
+def synced(session: Session) -> None:
+    """Between two syncs nothing is promised."""
+    session.send((b"a", None))
+    session.send((b"b", 1), (b"c", 2), (b"d", 3))
+    session.sync()
+    session.advance(5)
+    session.poll()
+    session.send((b"e", None))
+    session.commit()
+    session.send((b"f", None))
+    session.sync()
+    session.poll()
+
+
+def in_order(session: Session) -> None:
+    """A FIFO topic."""
+    session.send((b"a", None))
+    session.send((b"b", None), (b"c", None))
+    session.poll(2)
+    session.commit()
+    session.partition.log.roll()
+    session.send((b"d", None))
+    session.poll()
+    session.poll()
+    session.commit()
+    session.advance(60)
+    session.partition.log.roll()
+    session.send((b"e", None))
+    session.poll()
+
+
+INTERVAL = Durability.interval(3_600_000)
+SCENARIOS = (
+    Scenario("singles", singles),
+    Scenario("many", many),
+    Scenario("rolls", rolls),
+    Scenario("retention", retention, topic={"retention_ms": 20}),
+    Scenario("reopened", reopened),
+    Scenario("frontier", frontier),
+    Scenario("synced", synced, small(INTERVAL)),
+    Scenario("written", singles, small(OS), survives_power_cut=False),
+    Scenario("compressed", many, small(compression="gzip")),
+    Scenario("fifo", in_order, topic={"delayed": False, "retention_ms": 20}),
+)
+
+
+# --- The oracle ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Told:
+    """The marks before a crash, put together."""
+
+    tried: list[tuple[tuple[bytes, int], ...]] = field(default_factory=list)
+    dues: dict[int, int] = field(default_factory=dict)
+    """Of every acknowledged record."""
+    shown: dict[int, tuple[int, bytes, int]] = field(default_factory=dict)
+    commits: set[int | None] = field(default_factory=lambda: {None})
+    """What may be committed."""
+    now_ms: int = START_MS
+    made: bool = False
+
+    @staticmethod
+    def of(marks: Sequence[object]) -> Told:
+        told = Told()
+        for mark in marks:
+            match mark:
+                case Tried(records):
+                    told.tried.append(records)
+                case Acked(offset, dues):
+                    told.dues |= dict(enumerate(dues, offset))
+                case Shown(records):
+                    told.shown |= {rank: record for rank, *record in map(tuple, records)}
+                case Commits(position):
+                    told.commits.add(position)
+                case Committed(position):
+                    told.commits = {position}
+                case Clock(ms):
+                    told.now_ms = ms
+                case Made():
+                    told.made = True
+        return told
+
+
+class Verifier:
+    """Recovers on a crashed disk and holds what it finds against the marks; what recovered to the same is judged once."""
+
+    def __init__(self, scenario: Scenario, covered: bool, *, once: bool = True) -> None:
+        self._scenario = scenario
+        self._covered = covered
+        self._once = once
+        self._judged: set[int] = set()
+
+    def __call__(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
+        told = Told.of(marks)
+        clock = ManualClock(told.now_ms - STEP_BACK_MS)
+        store = open_store(PATH, self._scenario.config, clock, disk)
+        try:
+            if TOPIC not in {topic.name for topic in store.topics()}:
+                assert not told.made, "the topic is gone"
+                store.create_topic(TOPIC, **self._scenario.topic)
+            recovered = hash((fingerprint(store, disk), tuple(marks))) if self._once else 0
+            if not self._once or recovered not in self._judged:
+                self._judge(store, clock, disk, told)
+                self._judged.add(recovered)
+        finally:
+            if store._sync is not None:
+                store._sync.stop()
+
+    def _judge(self, store: Store, clock: ManualClock, disk: SimulatedFiles, told: Told) -> None:
+        partition = store.topic(TOPIC).partition(0)
+        found = contents(partition)
+        self._check_prefix(found, told)
+        self._check_fixed_point(disk, clock, found)
+        self._check_committed(store, told, len(found))
+        self._check_goes_on(store, disk, clock, found, told)
+
+    def _check_prefix(self, found: Sequence[tuple[bytes, int] | None], told: Told) -> None:
+        """D3, D8: what was acknowledged is there, and the log is a prefix of what was appended."""
+        tried = [record for records in told.tried for record in records]
+        assert len(found) <= len(tried), "more than was ever appended"
+        if self._covered:
+            assert len(found) > max(told.dues, default=-1), f"lost acknowledged records: {len(found)} of {len(told.dues)}"
+        for offset, (record, (value, asked)) in enumerate(zip(found, tried, strict=False)):
+            if record is None:
+                assert told.dues[offset] <= told.now_ms, "retention took a pending record"
+                assert "retention_ms" in self._scenario.topic
+            else:
+                assert value == record[0], f"offset {offset} has other bytes"
+                assert record[1] >= asked
+                assert told.dues.get(offset, record[1]) in (record[1], 0), f"offset {offset} has another due time"
+
+    def _check_fixed_point(self, disk: SimulatedFiles, clock: ManualClock, found: object) -> None:
+        """A second recovery finds what the first one left, and nothing to do."""
+        again = SimulatedFiles(disk.image())
+        store = open_store(PATH, self._scenario.config, clock, again)
+        assert not store.cut_bytes
+        assert found == contents(store.topic(TOPIC).partition(0))
+        if store._sync is not None:
+            store._sync.stop()
+
+    def _check_committed(self, store: Store, told: Told, end: int) -> None:
+        """D9: a commit that returned is not undone; a position names a place in the log."""
+        with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
+            committed = consumer.committed()[0]
+        assert committed in told.commits, f"committed {committed}, not one of {told.commits}"
+        assert committed is None or committed <= end
+
+    def _check_goes_on(
+        self, store: Store, disk: SimulatedFiles, clock: ManualClock, found: Sequence[object], told: Told
+    ) -> None:
+        """D6 and the frontier: nothing sorts in front of what was delivered, though the clock stepped back. And D2:
+        all is delivered in the end."""
+        partition, end = store.topic(TOPIC).partition(0), len(found)
+        disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
+        assert end == store.send(TOPIC, b"after").offset
+        store.sync()
+        disk.mark(Acked(end, (0,)))
+        clock.advance(FAR_MS)
+        store.check()
+        with store.consumer(TOPIC, group="other", start=EARLIEST, auto_commit=False) as consumer:
+            start = consumer.positions()[0]
+            rows = [row(message) for messages in iter(consumer.poll, []) for message in messages]
+        disk.mark(Shown(tuple(rows)))
+        disk.mark(Clock(clock.now_ms()))
+        assert [rank for rank, *_ in rows] == [*range(start, start + len(rows))]
+        assert start + len(rows) == end + 1, "not all is delivered"
+        if partition.log.delayed:
+            keys = [(due, offset) for _, offset, _, due in rows]
+            assert sorted(keys) == keys
+        if self._covered:
+            delivered = {rank: record for rank, *record in rows}
+            for rank, record in told.shown.items():
+                assert rank < start or list(record) == list(delivered[rank]), f"delivery offset {rank} names another record"
+
+
+def fingerprint(store: Store, disk: SimulatedFiles) -> int:
+    """Of all that recovery made: the disk, and what the engine has in memory."""
+    image = disk.image()
+    known: list[object] = [*sorted(image.contents.items())]
+    for topic in store.topics():
+        log = topic.partition(0).log
+        entries = [*(run.entries() for run in log.index.runs), log.index.bucket.entries()]
+        known.append([column.tobytes() for column in _columns(Entries.concatenate(entries))])
+        known.append((log.state.written.offset, log.state.written.position, log.checkpoints.current, log.index.runs.__len__()))
+        known.append(log._active.sparse.to_bytes())
+    return hash(repr(known))
+
+
+def _columns(entries: Entries) -> list[np.ndarray[Any, Any]]:
+    return [entries.deliver_after, entries.offset, entries.position, entries.records]
+
+
+def contents(partition: Partition) -> list[tuple[bytes, int] | None]:
+    """(value, due) in append order, read from the bytes of the segments and nothing else; None where retention was."""
+    found: list[tuple[bytes, int] | None] = []
+    visible = partition.log.state.visible()
+    for segment in visible.segments:
+        end = visible.end.position if segment is visible.end.active else segment.size
+        data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
+        scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, segment.base_offset, True)
+        assert scan.fault == 0, FAULTS[scan.fault]
+        found += [None] * (segment.base_offset - len(found))
+        for position in scan.position.tolist():
+            entry = decode_entry(data, position)
+            due = entry.metadata.deliver_after if entry.metadata else 0
+            for record in decode_batch(data[entry.batch_position : entry.position + entry.size], limit_bytes=1 << 20):
+                assert record.value is not None
+                found.append((record.value, due))
+    return found

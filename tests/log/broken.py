@@ -1,0 +1,120 @@
+"""A small store with every kind of file in it, on a simulated disk, and ways to break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from afterlog.clock import ManualClock
+from afterlog.config import Config
+from afterlog.fetch.message import Message
+from afterlog.files import Files, read_file
+from afterlog.offline import OfflineStore
+from afterlog.store import Store, open_store
+from tests.simulated_disk import Image, SimulatedFiles
+
+STORE = Path("/store")
+DELAYED, FIFO = STORE / "mail-0", STORE / "ticks-0"
+NOW_MS, LATER_MS = 1_700_000_000_000, 1_800_000_000_000
+RECORDS = 400
+CONFIG = Config(
+    segment_bytes=8_192,
+    batch_bytes_max=4_096,
+    index_interval_bytes=300,
+    min_index_count_per_bucket=20,
+    max_indexes_per_bucket_snapshot_segment=7,
+)
+
+
+def value_of(offset: int) -> bytes:
+    return b"record %d " % offset + b"." * (offset % 40)
+
+
+@cache
+def _image(closed: bool) -> Image:
+    files = SimulatedFiles()
+    store = open_store(STORE, CONFIG, ManualClock(NOW_MS), files)
+    store.create_topic("mail")
+    store.create_topic("ticks", delayed=False)
+    rng = np.random.default_rng(7)
+    for first in range(0, RECORDS, 10):
+        values = [value_of(offset) for offset in range(first, first + 10)]
+        due = np.sort(NOW_MS + 1_000 * rng.integers(1, 300, 10))
+        store.send_many("mail", values, deliver_after=due)
+        store.send_many("ticks", values)
+    with store.consumer("ticks", group="reader") as consumer:
+        assert 150 == len(consumer.poll(150))
+    with store.consumer("mail", group="reader") as consumer:
+        store.clock.advance(100_000)  # type: ignore[attr-defined]
+        assert 50 == len(consumer.poll(50))
+    killed = files.image()
+    store.close()
+    return files.image() if closed else killed
+
+
+def small_store(*, closed: bool = True) -> SimulatedFiles:
+    """A fresh copy of it. Not closed: as a kill leaves it."""
+    return SimulatedFiles(_image(closed))
+
+
+def paths(files: Files, folder: Path, suffix: str = "") -> list[Path]:
+    """The files of a partition whose names end so, those of folders in it too."""
+    found = []
+    for inner in (folder, folder / "buckets", folder / "subscriptions" / "reader"):
+        if files.exists(inner):
+            names = files.names(inner)
+            found += [
+                inner / name for name in names if name.endswith(suffix) and name not in ("buckets", "subscriptions")
+            ]
+    return found
+
+
+def rewrite(files: Files, path: Path, change: Callable[[bytes], bytes]) -> None:
+    data = change(read_file(files, path))
+    file = files.open(path)
+    file.truncate(0)
+    file.append([data])
+    file.sync()
+    file.close()
+
+
+def flip(files: Files, path: Path, position: int, bits: int = 0x10) -> None:
+    """Rot: some bits of one byte."""
+
+    def flipped(data: bytes) -> bytes:
+        at = position % len(data)
+        return data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
+
+    rewrite(files, path, flipped)
+
+
+def findings(files: Files, now_ms: int = LATER_MS) -> list[str]:
+    with OfflineStore(STORE, files, ManualClock(now_ms)) as store:
+        return [f"{finding.path}: {finding.message}" for finding in store.verify()]
+
+
+def repaired(files: Files, now_ms: int = LATER_MS, *, put_clock_back: bool = False) -> list[str]:
+    """Repair it; what was done."""
+    with OfflineStore(STORE, files, ManualClock(now_ms)) as store:
+        plan = store.plan(put_clock_back=put_clock_back)
+        assert not plan.beyond_repair
+        store.apply(plan)
+        return plan.steps
+
+
+def reopened(files: Files, now_ms: int = LATER_MS) -> Store:
+    store = open_store(STORE, CONFIG, ManualClock(now_ms), files)
+    store.check()
+    return store
+
+
+def drained(files: Files, topic: str, group: str, now_ms: int = LATER_MS) -> list[Message]:
+    """All that the group gets."""
+    messages: list[Message] = []
+    with reopened(files, now_ms) as store, store.consumer(topic, group=group) as consumer:
+        while batch := consumer.poll(1_000):
+            messages += batch
+    return messages

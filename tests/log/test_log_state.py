@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from afterlog.clock import ManualClock
+from afterlog.config import ALWAYS, OS, Durability
+from afterlog.errors import PartitionPoisoned, StorageFull, StoreClosed, StoreForked
+from afterlog.fetch.partition import Partition
+from afterlog.log import log_state
+from afterlog.log.log_state import LogState
+from afterlog.names import LOG
+from afterlog.store import Store
+from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.support import NOW_MS, Background, Calls, Gate, drained, eventually, killed, open_small, power_cut
+
+RARELY = Durability.interval(3_600_000)
+
+
+class Setting:
+    """A store with one topic, on a disk whose calls are counted."""
+
+    def __init__(self, durability: Durability) -> None:
+        self.calls = Calls()
+        self.disk = SimulatedFiles()
+        self.clock = ManualClock(NOW_MS)
+        self.store = open_small(FailingFiles(self.disk, self.calls), self.clock, durability=durability)
+        self.partition = self.store.create_topic("t").partition(0)
+        self.calls.made.clear()
+
+    @property
+    def state(self) -> LogState:
+        return self.partition.log.state
+
+    def send(self, value: bytes, deliver_after: int | None = None) -> int:
+        return self.store.send("t", value, deliver_after=deliver_after).offset
+
+
+@pytest.fixture
+def always() -> Iterator[Setting]:
+    setting = Setting(ALWAYS)
+    yield setting
+    setting.store.close()
+
+
+def reopened(disk: SimulatedFiles) -> tuple[Store, Partition]:
+    store = open_small(disk, ManualClock(NOW_MS))
+    store.check()
+    return store, store.topic("t").partition(0)
+
+
+def test_always_is_durable_when_it_returns(always: Setting) -> None:
+    always.send(b"a")
+    assert 1 == always.calls.count("sync", LOG)
+    assert 1 == always.partition.log_end_offset
+    assert [b"a"] == drained(reopened(power_cut(always.disk))[1])
+
+
+def test_nothing_is_visible_before_its_sync(always: Setting) -> None:
+    gate = Gate()
+    hold_syncs(always.calls, gate)
+    sending = Background(lambda: always.send(b"a"))
+    gate.came()
+    assert (1, 0) == (always.state.written.offset, always.partition.log_end_offset)
+    assert ([], 0) == (drained(always.partition), always.partition.high_watermark())
+    always.state.check()
+    gate.open()
+    assert 0 == sending.answer()
+    assert [b"a"] == drained(always.partition)
+
+
+def test_threads_that_wait_share_a_sync(always: Setting) -> None:
+    gate = Gate()
+    hold_syncs(always.calls, gate)
+    first = Background(lambda: always.send(b"0"))
+    gate.came()
+    others = [Background(lambda: always.send(b"more")) for _ in range(5)]
+    eventually(lambda: always.state.written.offset == 6)
+    gate.open()
+    assert list(range(6)) == sorted(sending.answer() for sending in [first, *others])
+    assert 2 == always.calls.count("sync", LOG)
+    assert 6 == always.partition.log_end_offset
+
+
+def test_os_is_visible_at_once_and_survives_a_kill() -> None:
+    setting = Setting(OS)
+    setting.send(b"a")
+    assert 0 == setting.calls.count("sync", LOG)
+    assert [b"a"] == drained(setting.partition)
+    assert [b"a"] == drained(reopened(killed(setting.disk))[1])
+    assert [] == drained(reopened(power_cut(setting.disk))[1])
+
+
+@pytest.mark.parametrize("durability", [OS, RARELY])
+def test_sync_makes_durable_whatever_the_durability(durability: Durability) -> None:
+    setting = Setting(durability)
+    setting.send(b"a")
+    setting.store.sync()
+    assert [b"a"] == drained(reopened(power_cut(setting.disk))[1])
+    setting.store.close()
+
+
+def test_interval_is_visible_when_synced() -> None:
+    setting = Setting(RARELY)
+    setting.send(b"a")
+    assert (1, 0) == (setting.state.written.offset, setting.partition.log_end_offset)
+    assert [] == drained(setting.partition)
+    setting.state.sync_if_behind()
+    assert [b"a"] == drained(setting.partition)
+    assert 1 == setting.calls.count("sync", LOG)
+    setting.state.sync_if_behind()
+    assert 1 == setting.calls.count("sync", LOG)
+    setting.store.close()
+
+
+def test_an_append_in_flight_holds_due_back() -> None:
+    """What is in flight was stamped before: its key may sort before those that become due meanwhile."""
+    setting = Setting(RARELY)
+    setting.send(b"pending", deliver_after=NOW_MS + 10)
+    setting.store.sync()
+    setting.send(b"in flight")
+    setting.clock.advance(100)
+    assert 0 == setting.partition.high_watermark()
+    assert NOW_MS == setting.partition.fetch(0).clock_ms
+    setting.store.sync()
+    assert [b"in flight", b"pending"] == drained(setting.partition)
+    setting.store.close()
+
+
+def test_a_failed_sync_poisons(always: Setting) -> None:
+    always.send(b"kept")
+    always.calls.fail("sync", LOG, OSError(errno.EIO, "bad disk"))
+    with pytest.raises(PartitionPoisoned, match="bad disk"):
+        always.send(b"unknown")
+    syncs = always.calls.count("sync", LOG)
+    for call in (
+        lambda: always.send(b"more"),
+        always.partition.log.roll,
+        always.partition.log.checkpoint,
+        always.store.sync,
+    ):
+        with pytest.raises(PartitionPoisoned):
+            call()
+    always.state.sync_if_behind()
+    assert syncs == always.calls.count("sync", LOG)
+    assert [b"kept"] == drained(always.partition)
+    always.store.close()
+    assert b"kept" == drained(reopened(power_cut(always.disk))[1])[0]
+
+
+def test_a_failed_write_is_rolled_back(always: Setting) -> None:
+    always.send(b"kept")
+    size = always.disk.image().contents["/store/t-0/" + "0" * 20 + ".log"]
+    for written in (0, 1, 70, -1):
+        always.calls.fail("append", LOG, written)
+        with pytest.raises(StorageFull) as raised:
+            always.send(b"no room")
+        assert raised.value.retriable
+        assert size == always.disk.image().contents["/store/t-0/" + "0" * 20 + ".log"]
+    always.store.check()
+    assert 1 == always.send(b"room again")
+    assert [b"kept", b"room again"] == drained(always.partition)
+
+
+@pytest.mark.parametrize("operation", ["truncate", "sync"])
+def test_a_failed_rollback_poisons(always: Setting, operation: str) -> None:
+    always.send(b"kept")
+
+    def failing(made: str, path: Path) -> OSError | int | None:
+        return {"append": 30, operation: OSError(errno.EIO, "bad disk")}.get(made) if path.suffix == LOG else None
+
+    always.calls.failing = failing
+    with pytest.raises(PartitionPoisoned, match="bad disk"):
+        always.send(b"half")
+    with pytest.raises(PartitionPoisoned):
+        always.send(b"more")
+    assert [b"kept"] == drained(always.partition)
+    always.calls.failing = Calls().failing
+    always.store.close()
+    store, partition = reopened(killed(always.disk))
+    assert [b"kept"] == drained(partition)
+    assert ({("t", 0): 30} if operation == "truncate" else {}) == store.cut_bytes
+
+
+def test_withdrawing_wakes_whoever_it_held_back(always: Setting) -> None:
+    always.send(b"pending", deliver_after=NOW_MS + 10)
+    gate = Gate()
+
+    def failing(made: str, path: Path) -> OSError | int | None:
+        if made == "append" and path.suffix == LOG:
+            gate.passing()
+            return OSError(errno.ENOSPC, "full")
+        return None
+
+    always.calls.failing = failing
+    sending = Background(lambda: always.send(b"no room"))
+    gate.came()
+    always.clock.advance(100)
+    fetching = Background(lambda: always.partition.fetch(0, max_wait_ms=5_000))
+    gate.open()
+    with pytest.raises(StorageFull):
+        sending.answer()
+    assert 1 == fetching.answer().next_position
+
+
+def test_closed(always: Setting) -> None:
+    always.store.close()
+    assert always.state.closed
+    for call in (
+        lambda: always.send(b"more"),
+        lambda: always.partition.append(b""),
+        lambda: always.partition.fetch(0),
+        always.partition.high_watermark,
+        always.state.usable,
+        always.state.visible_or_closed,
+        always.state.due_reading,
+        always.partition.log.roll,
+        always.partition.log.enforce_retention,
+        always.store.sync,
+    ):
+        with pytest.raises((StoreClosed, ValueError)):
+            call()
+    always.state.sync_if_behind()
+
+
+def test_forked(always: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    process_id = log_state.process_id()
+    monkeypatch.setattr(log_state, "process_id", lambda: process_id + 1)
+    for call in (always.state.usable, always.state.visible_or_closed, always.state.due_reading, always.state.sync):
+        with pytest.raises(StoreForked):
+            call()
+
+
+def test_check_sees_a_visible_end_ahead_of_what_is_written(always: Setting) -> None:
+    always.send(b"a")
+    always.state._visible = always.state.written._replace(offset=2)
+    with pytest.raises(AssertionError):
+        always.state.check()
+
+
+def hold_syncs(calls: Calls, gate: Gate) -> None:
+    def failing(operation: str, path: Path) -> None:
+        if operation == "sync" and path.suffix == LOG:
+            gate.passing()
+
+    calls.failing = failing

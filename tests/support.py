@@ -1,0 +1,161 @@
+"""What the tests of the engine share: small stores on a simulated disk, calls that are counted, threads that end."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from afterlog.clock import ManualClock
+from afterlog.config import OS, Config
+from afterlog.fetch.partition import Partition
+from afterlog.files import Files
+from afterlog.store import Store, open_store
+from tests.simulated_disk import SimulatedFiles, crash_states
+
+PATH = Path("/store")
+NOW_MS = 1_700_000_000_000
+PATIENCE_S = 10.0
+"""How long a test waits for something that comes at once, unless it is broken."""
+
+Answer = TypeVar("Answer")
+
+
+def small(**settings: Any) -> Config:
+    """Settings under which a few dozen records make segments, runs and chunks."""
+    defaults = {
+        "durability": OS,
+        "segment_bytes": 4_096,
+        "batch_bytes_max": 2_048,
+        "index_interval_bytes": 256,
+        "min_index_count_per_bucket": 8,
+        "max_indexes_per_bucket_snapshot_segment": 4,
+    }
+    return Config(**{**defaults, **settings})
+
+
+def open_small(disk: Files, clock: ManualClock, **settings: Any) -> Store:
+    return open_store(PATH, small(**settings), clock, disk)
+
+
+def killed(disk: SimulatedFiles) -> SimulatedFiles:
+    """The disk as a kill of the process leaves it, with no lock held and everything durable."""
+    return SimulatedFiles(disk.image())
+
+
+def power_cut(disk: SimulatedFiles) -> SimulatedFiles:
+    """The disk after a power cut that took all that was not synced."""
+    return next(crash_states(disk.operations, len(disk.operations), start=disk.start)).files()
+
+
+def drained(partition: Partition, position: int | None = None) -> list[bytes | None]:
+    """The values of all that is due, in delivery order."""
+    at = partition.log_start if position is None else position
+    values: list[bytes | None] = []
+    while True:
+        columns, behind = partition.columns(at, 1_000, 1 << 20)
+        if not len(columns):
+            return values
+        values += [message.value for message in columns.to_messages()]
+        at = behind
+
+
+class Calls:
+    """What FailingFiles asks: counts the calls as (operation, name of the file), and fails those that it is told to."""
+
+    def __init__(self) -> None:
+        self.made: Counter[tuple[str, str]] = Counter()
+        self.failing: Callable[[str, Path], OSError | int | None] = lambda operation, path: None
+
+    def __call__(self, operation: str, path: Path, number: int) -> OSError | int | None:
+        self.made[operation, path.name] += 1
+        return self.failing(operation, path)
+
+    def count(self, operation: str, suffix: str = "") -> int:
+        return sum(count for (made, name), count in self.made.items() if made == operation and name.endswith(suffix))
+
+    def fail(self, operation: str, suffix: str, error: OSError | int, times: int = 1) -> None:
+        """Fail the next calls of `operation` on files whose name ends so."""
+        left = [error] * times
+
+        def failing(made: str, path: Path) -> OSError | int | None:
+            return left.pop() if left and made == operation and path.name.endswith(suffix) else None
+
+        self.failing = failing
+
+
+class Background(threading.Thread, Generic[Answer]):
+    """A call in a thread of its own; `answer` waits for what it returns or raises."""
+
+    def __init__(self, call: Callable[[], Answer]) -> None:
+        super().__init__(daemon=True)
+        self._call = call
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._answer = self._call()
+        except BaseException as error:
+            self._error = error
+
+    def answer(self) -> Answer:
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+class Gate:
+    """Holds callers of `passing` back until it is opened, and tells when the first has come."""
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self._open = threading.Event()
+
+    def passing(self) -> None:
+        self._came.set()
+        assert self._open.wait(PATIENCE_S)
+
+    def came(self) -> None:
+        assert self._came.wait(PATIENCE_S)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class SteppedClock(ManualClock):
+    """Nobody waits: every `wait` takes the next of `steps` instead, on the thread that would have waited.
+
+    `waits` notes what was asked for; without a step the patience is over.
+    """
+
+    def __init__(self, ms: int) -> None:
+        super().__init__(ms)
+        self.steps: list[Callable[[], object]] = []
+        self.waits: list[tuple[int | None, float | None]] = []
+        self.patience_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.patience_s
+
+    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        self.waits.append((until_ms, timeout_s))
+        if self.steps:
+            self.steps.pop(0)()
+        else:
+            assert timeout_s is not None, "nothing would ever wake this"
+            self.patience_s += timeout_s
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Return once another thread has made the condition true."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S * 1000)):
+        if condition():
+            return
+        pause.wait(0.001)
+    raise AssertionError("it never happened")
