@@ -1,4 +1,4 @@
-"""README's examples run as pasted, each block as a program of its own in an empty folder."""
+"""The documents are true: README's examples run as pasted, links lead somewhere, tests that are named exist."""
 
 from __future__ import annotations
 
@@ -45,3 +45,14 @@ def test_shell_block_runs_as_pasted(block: str, tmp_path: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()) if "://" not in target]
     assert [] == [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_guarantees_name_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[\w/.]+?)(?:::(\w+))?`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert len(named) > 20
+    missing = [
+        (file, name)
+        for file, name in named
+        if not (ROOT / file).exists() or (name and f"def {name}(" not in (ROOT / file).read_text())
+    ]
+    assert [] == missing
