@@ -20,7 +20,6 @@ from afterlog.cli_input import Duration, InputRecord, Instant, chunks_of_lines, 
 from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
-    from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
     from afterlog.fetch.topic import Topic
     from afterlog.store import Store
@@ -60,7 +59,7 @@ def create(
     retention: int | None,
     retention_bytes: int | None,
 ) -> None:
-    """Make a topic; the store too, where it is not there."""
+    """Make a topic, and the store."""
     with _open(data, create=True) as store:
         store.create_topic(
             topic,
@@ -172,7 +171,12 @@ def receive(
     no_commit: bool,
     as_json: bool,
 ) -> None:
-    """Print what is due, in due order, from where the group stands; without --follow, until nothing more is."""
+    """Print what is due, in due order.
+
+    Begins where the group stands, or with --from; ends where nothing more is due, with --follow never.
+    """
+    from afterlog.cli_output import json_message, value_line
+
     wait_s = timeout if timeout is not None or follow else 0.0
     left = max_records
     output = sys.stdout.buffer
@@ -183,7 +187,7 @@ def receive(
             messages = consumer.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS), wait_s)
             if not messages:
                 return
-            output.write(b"".join(map(_json_message if as_json else _value_line, messages)))
+            output.write(b"".join(map(json_message if as_json else value_line, messages)))
             output.flush()
             left = None if left is None else left - len(messages)
             wait_s = wait_s if follow else 0.0
@@ -215,7 +219,10 @@ def topics(data: Path, as_json: bool) -> None:
 @click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
 @JSON
 def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
-    """Show what is pending, what is due, and what is due when, without reading a record."""
+    """Show what is pending and what is due when.
+
+    Asks the indexes alone: no record is read.
+    """
     from afterlog.cli_stats import show, show_json
 
     with _open(data) as store:
@@ -224,13 +231,14 @@ def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--records", is_flag=True, help="Print the records of a .log, too.")
 @JSON
 def dump(file: Path, records: bool, as_json: bool) -> None:
-    """Print what is in a FILE of a store: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position.
+    """Print what is in a file of a store.
 
-    Needs no lock and writes nothing. Goes on behind broken entries of a .log, and says why they are broken.
+    FILE: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position. Needs no lock, writes nothing.
+    Goes on behind broken entries of a .log, and says why they are broken.
     """
     from afterlog.cli_output import json_line, text_line
     from afterlog.files import ReadOnlyFiles
@@ -245,7 +253,10 @@ def dump(file: Path, records: bool, as_json: bool) -> None:
 @click.argument("topic", required=False)
 @JSON
 def verify(data: Path, topic: str | None, as_json: bool) -> int:
-    """Read everything and check it: every checksum, the indexes against the logs, checkpoints, positions."""
+    """Read and check everything that is on disk.
+
+    Every checksum of every entry, the indexes against the logs, the runs, checkpoints, positions. Changes nothing.
+    """
     from afterlog.cli_output import json_line, progress
     from afterlog.clock import SystemClock
     from afterlog.files import OsFiles
@@ -272,11 +283,14 @@ def verify(data: Path, topic: str | None, as_json: bool) -> int:
 @DATA
 @click.option("--clock", "put_clock_back", is_flag=True, help="Put a frontier ahead of the wall clock back to it.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it.")
-def repair(data: Path, put_clock_back: bool, do_it: bool) -> int:
-    """Say what would make the store whole, and what that gives up; with --apply, do it.
+@JSON
+def repair(data: Path, put_clock_back: bool, do_it: bool, as_json: bool) -> int:
+    """Make a broken store whole, once you agree.
 
-    Nothing is thrown away: bytes that are cut off a log stay beside it, as <name>.log.cut-<position>.
+    Says what it would do, and what that gives up; does it with --apply only. Nothing is thrown away: bytes that are cut
+    off a log stay beside it, as <name>.log.cut-<position>.
     """
+    from afterlog.cli_output import json_line
     from afterlog.clock import SystemClock
     from afterlog.files import OsFiles
     from afterlog.offline import OfflineStore
@@ -284,7 +298,7 @@ def repair(data: Path, put_clock_back: bool, do_it: bool) -> int:
     with OfflineStore(data.absolute(), OsFiles(), SystemClock()) as store:
         plan = store.plan(put_clock_back=put_clock_back)
         for step in plan.steps:
-            click.echo(step)
+            click.echo(json_line({"step": step}) if as_json else step)
         if do_it and plan.steps:
             store.apply(plan)
         if plan.beyond_repair:
@@ -298,13 +312,13 @@ def repair(data: Path, put_clock_back: bool, do_it: bool) -> int:
 
 def _open(data: Path, create: bool = False) -> Store:
     """The store, which must be there unless it may be made."""
-    import afterlog
     from afterlog.files import OsFiles
     from afterlog.offline import is_store
+    from afterlog.store import open_store
 
     if not create and not is_store(OsFiles(), data):
         raise Failure(f"there is no store in {data}", NOT_FOUND)
-    return afterlog.open(data)
+    return open_store(data.absolute(), None, None, None)
 
 
 def _topic_row(topic: Topic) -> list[object]:
@@ -327,18 +341,6 @@ def _position(start: int | datetime | str) -> Position:
     if isinstance(start, str):
         return EARLIEST if start == "earliest" else LATEST
     return AtTime(start)
-
-
-def _value_line(message: Message) -> bytes:
-    return (message.value or b"") + b"\n"
-
-
-def _json_message(message: Message) -> bytes:
-    from afterlog.cli_output import json_line
-
-    names = ("topic", "partition", "offset", "delivery_offset", "timestamp", "deliver_after", "due", "key", "headers")
-    row = {name: getattr(message, name) for name in (*names, "value")}
-    return json_line(row).encode() + b"\n"
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ class Cli(click.Group):
             code = super().invoke(ctx)
             sys.stdout.flush()
             return code
-        except BrokenPipeError:
+        except BrokenPipeError:  # click has an answer to it
             raise
         except (AfterlogError, OSError) as error:
             raise Failure.of(error) from error

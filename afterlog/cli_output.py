@@ -18,8 +18,13 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from afterlog.fetch.message import Message
+
 BAR_WIDTH = 50
 _INSTANTS = ("due", "asked", "deliver_after", "broker_timestamp", "timestamp")
+_MESSAGE = (
+    "topic", "partition", "offset", "delivery_offset", "timestamp", "deliver_after", "due", "key", "headers", "value",
+)  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
 
@@ -42,6 +47,16 @@ def json_line(row: Mapping[str, Any]) -> str:
 def text_line(row: Mapping[str, Any]) -> str:
     """The same for people: names and values, instants as such."""
     return "  ".join(f"{name} {_text(name, value)}" for name, value in row.items() if value is not None)
+
+
+def value_line(message: Message) -> bytes:
+    """A message's value as it came, and a line end."""
+    return (message.value or b"") + b"\n"
+
+
+def json_message(message: Message) -> bytes:
+    """A message as one JSON object in one line."""
+    return json_line({name: getattr(message, name) for name in _MESSAGE}).encode() + b"\n"
 
 
 def iso(ms: int) -> str:
@@ -166,7 +181,7 @@ def _text(name: str, value: Any) -> str:
         return iso(value) if value >= 0 else "-"
     if isinstance(value, bytes):
         plain = text_or_base64(value)
-        return plain if isinstance(plain, str) else json_line({"value": value})
+        return plain if isinstance(plain, str) and plain.isprintable() else json.dumps(plain)
     return json_line(value) if isinstance(value, dict) else str(value)
 
 

@@ -44,8 +44,8 @@ from afterlog.log.interval_sync import IntervalSync
 from afterlog.log.log_state import LogState
 from afterlog.log.partition_log import Place, TopicSettings
 from afterlog.log.producer import Headers, Producer
-from afterlog.log.recovery import create_log, open_log
-from afterlog.names import LOCK, TOPICS, check_name, partition_folder
+from afterlog.log.recovery import create_log, holds_records, open_log
+from afterlog.names import LOCK, TOPICS, check_name, parse_partition_folder, partition_folder
 
 logger = logging.getLogger("afterlog.store")
 
@@ -72,7 +72,12 @@ class Store:
         self._topics: dict[str, Topic] = {}
         self._sync: IntervalSync | None = None
         try:
-            for name, settings in read_topics(files, path).items():
+            topics = read_topics(files, path)
+            _check_owned(files, path, topics)
+            files.sync_folder(path)  # a process that was killed may have left names behind that are not durable
+            if not topics:
+                files.sync_folder(path.parent)
+            for name, settings in topics.items():
                 self._topics[name] = self._open_topic(name, settings)
             if config.durability.kind == "interval":
                 self._sync = IntervalSync(clock, config.durability.interval_ms, lambda: list(self._states()))
@@ -382,6 +387,7 @@ class Store:
             raise
         return Topic(name, settings, partitions)
 
+
 def read_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
     """The topics of the store in the folder `path`, and their settings. Raises CorruptFile."""
     path = path / TOPICS
@@ -398,6 +404,14 @@ def read_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
 def open_store(path: Path, config: Config | None, clock: Clock | None, files: Files | None) -> Store:
     """What `afterlog.open` does, with the disk as an argument too."""
     return Store(path, config or Config(), clock or SystemClock(), files or OsFiles())
+
+
+def _check_owned(files: Files, path: Path, topics: dict[str, TopicSettings]) -> None:
+    """Raises CorruptFile where a folder has records and no topic: what names the topics is gone, or an older copy."""
+    known = {partition_folder(name, number) for name in topics for number in range(topics[name].partitions)}
+    for name in files.names(path):
+        if parse_partition_folder(name) and name not in known and holds_records(files, path / name):
+            raise CorruptFile(f"no topic for {name}, which holds records; restore it from a copy", path=path / TOPICS)
 
 
 def _make_folders(files: Files, path: Path) -> None:

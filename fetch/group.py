@@ -1,8 +1,9 @@
 """The committed positions of a consumer group: one small file to a partition.
 
-    subscriptions/<group>/position      afterlog-position document: {"position": <delivery offset>}
+    subscriptions/<group>/position      afterlog-position document, {"partition":"mail-0","group":"g","position":1024}
 
-A position is a delivery offset that only means something together with its log, so it lives in the partition's folder.
+A position is a delivery offset that only means something together with its log, so it lives in the partition's folder;
+the names of both are in it, so that a file in the wrong place is seen.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class GroupPosition:
     def __init__(self, files: Files, partition_folder: Path, group: str) -> None:
         self._files = files
         self.path = position_file(partition_folder, group)
+        self._owner = {"partition": partition_folder.name, "group": group}
         self._committed = self._read()
 
     @property
@@ -40,7 +42,7 @@ class GroupPosition:
             with contextlib.suppress(FileExistsError):
                 self._files.make_folder(self.path.parent)
             self._files.sync_folder(self.path.parent.parent)
-        document.write(self._files, self.path, FORMAT, VERSION, {"position": position})
+        document.write(self._files, self.path, FORMAT, VERSION, self._owner | {"position": position})
         self._committed = position
 
     def _read(self) -> int | None:
@@ -48,7 +50,7 @@ class GroupPosition:
             body = document.read(self._files, self.path, FORMAT, VERSION)
         except FileNotFoundError:
             return None
-        position = body.get("position")
-        if not isinstance(position, int):
-            raise CorruptFile("holds no position", path=self.path)
+        position = body.pop("position", None)
+        if body != self._owner or not isinstance(position, int):
+            raise CorruptFile(f"holds no position of {self._owner}", path=self.path)
         return position

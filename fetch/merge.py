@@ -130,8 +130,11 @@ class MergeIterator:
         after = self.after or _BEGINNING
         while want > 0:
             earliest = self._cursors.earliest()
-            if self._row == len(self._ahead) and earliest is not None and earliest <= upto.deliver_after:
-                self._ahead, self._row = self._round(earliest, want), 0
+            if self._row == len(self._ahead):
+                if earliest is not None and earliest <= upto.deliver_after:
+                    self._ahead, self._row = self._round(earliest, want), 0
+                elif parts:  # and the bucket gave all that it has
+                    break
             part = self._merge(bucket, after, upto, want)
             if not len(part):
                 break

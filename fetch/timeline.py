@@ -120,7 +120,13 @@ class Timeline:
                 f"no record of offset {offset} is in the log: {why}",
                 position=offset, log_start=self._log.log_start_offset, log_end=end,
             )  # fmt: skip
-        behind = self._log.index.rank(Key(found.deliver_after, found.offset))
+        key = Key(found.deliver_after, found.offset)
+        if key < self._log.log_start.key:
+            raise OffsetOutOfRange(
+                f"retention removed records behind that of offset {offset}; seek to {self.log_start} or beyond",
+                position=offset, log_start=self._log.log_start_offset, log_end=self._log.log_end_offset,
+            )  # fmt: skip
+        behind = self._log.index.rank(key)
         return behind - (found.records - 1 - (offset - found.offset))
 
     def _cached(self, position: int) -> Block | None:

@@ -2,7 +2,8 @@
 
 A document (see `afterlog.document`) of one object; a body, shortened:
 
-    {"recovery":{"segment":0,"position":8120,"offset":40,"stamp_ms":1699999999990},
+    {"partition":"mail-0",
+     "recovery":{"segment":0,"position":8120,"offset":40,"stamp_ms":1699999999990},
      "frontier":{"used_ms":1700000000000,"lease_ms":1700000001000},
      "log_start":{"delivery_offset":0,"deliver_after":-1,"offset":-1},
      "removed_records":0,
@@ -11,6 +12,7 @@ A document (see `afterlog.document`) of one object; a body, shortened:
 
 Meaning:
 
+- `partition`: the folder whose checkpoints these are, so that a file in the wrong place is seen.
 - `recovery`: all below is durable, checked and indexed. Above it a failed check is a torn tail, below it corruption.
 - `frontier.used_ms`: a reading of the log clock that was used to decide "due". `frontier.lease_ms`: no fetch used a
   larger one. In between nobody knows: after a crash appends are stamped above the lease, and deliveries go on at the
@@ -126,7 +128,7 @@ class Checkpoints:
                 removed_records=int(body["removed_records"]),
                 sealed=tuple(SealedMark(**_pairs(row)) for row in body["sealed"]),
             )
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
 
 
@@ -141,8 +143,9 @@ class CheckpointFile:
 
     @staticmethod
     def create(files: Files, path: Path, content: Checkpoints) -> CheckpointFile:
-        document.write(files, path, FORMAT, VERSION, asdict(content))
-        return CheckpointFile(files, path, content)
+        checkpoints = CheckpointFile(files, path, content)
+        checkpoints._write(content)
+        return checkpoints
 
     @staticmethod
     def open(files: Files, path: Path) -> CheckpointFile:
@@ -151,6 +154,8 @@ class CheckpointFile:
             body = document.read(files, path, FORMAT, VERSION)
         except FileNotFoundError:
             raise CorruptFile("the partition's checkpoints are gone", path=path) from None
+        if body.get("partition") != path.parent.name:
+            raise CorruptFile(f"these are the checkpoints of {body.get('partition')!r}", path=path)
         return CheckpointFile(files, path, Checkpoints.of_json(body, path))
 
     @property
@@ -162,8 +167,12 @@ class CheckpointFile:
         with self._lock:
             changed = replace(self._current, **changes)
             if changed != self._current:
-                document.write(self._files, self._path, FORMAT, VERSION, asdict(changed))
+                self._write(changed)
                 self._current = changed
+
+    def _write(self, content: Checkpoints) -> None:
+        body = {"partition": self._path.parent.name} | asdict(content)
+        document.write(self._files, self._path, FORMAT, VERSION, body)
 
 
 def _pairs(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -74,36 +74,49 @@ def asked_column(count: int, now_ms: int, delay: DelayColumn | None, deliver_aft
         raise InvalidDeliverAfter("give delay (how long from now) or deliver_after (instants), not both")
     if deliver_after is None and delay is None:
         return np.full(count, AS_SOON_AS_POSSIBLE, np.int64)
-    if isinstance(deliver_after, int | float | datetime):
-        return np.full(count, instant_ms(deliver_after), np.int64)
-    if isinstance(delay, int | float | timedelta):
-        return np.full(count, _checked(now_ms + delay_ms(delay), delay), np.int64)
     if deliver_after is not None:
-        return _column(np.asarray(_numbers(deliver_after)), count, "deliver_after")
-    seconds = np.asarray(delay)
-    if seconds.dtype.kind == "m":
-        seconds = seconds.astype("timedelta64[us]").astype(np.int64) / 1e6
-    if seconds.dtype.kind not in "iuf":
-        raise InvalidDeliverAfter(f"delay must be seconds, not {seconds.dtype}")
-    milliseconds = seconds.astype(np.int64) * 1000 if seconds.dtype.kind in "iu" else np.round(seconds * 1000, 6)
-    late = _column(milliseconds, count, "delay")
+        if _is_column(deliver_after):
+            return _column(_array(deliver_after, "deliver_after"), count, "deliver_after")
+        return np.full(count, instant_ms(deliver_after), np.int64)  # type: ignore[arg-type]
+    if not _is_column(delay):
+        return np.full(count, _checked(now_ms + delay_ms(delay), delay), np.int64)  # type: ignore[arg-type]
+    late = _column(_milliseconds(_array(delay, "delay")), count, "delay")
     if count and int(late.max()) > INT64_MAX - now_ms:
         raise InvalidDeliverAfter("delay reaches beyond the last instant that int64 milliseconds can name")
     return late + now_ms
 
 
-def _numbers(column: Sequence[Instant] | npt.NDArray[np.generic]) -> Sequence[object] | npt.NDArray[np.generic]:
-    if isinstance(column, np.ndarray):
-        return column
-    first = column[0] if len(column) else 0
-    return list(map(instant_ms, column)) if isinstance(first, datetime) else column
+def _is_column(value: object) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes)
 
 
-def _column(values: npt.NDArray[np.generic], count: int, name: str) -> Int64Array:
+def _array(column: Any, name: str) -> npt.NDArray[Any]:
+    if not isinstance(column, np.ndarray) and len(column) and isinstance(column[0], datetime):
+        column = list(map(instant_ms, column))
+    try:
+        return np.asarray(column)
+    except ValueError as error:
+        raise InvalidDeliverAfter(f"{name} must be one value or a column: {error}") from error
+
+
+def _milliseconds(seconds: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of a column of seconds or timedelta64. InvalidDeliverAfter for others, and beyond int64."""
+    if seconds.dtype.kind == "m":
+        return seconds
+    if seconds.dtype.kind not in "iuf":
+        raise InvalidDeliverAfter(f"delay must be seconds, not {seconds.dtype}")
+    if seconds.size and not seconds.max() <= INT64_MAX // 1000:
+        raise InvalidDeliverAfter("delay has a value that is not a number, or beyond int64 milliseconds")
+    return seconds.astype(np.int64) * 1000 if seconds.dtype.kind in "iu" else np.round(seconds * 1000.0, 6)
+
+
+def _column(values: npt.NDArray[Any], count: int, name: str) -> Int64Array:
+    """Milliseconds, or datetime64 or timedelta64, as int64 milliseconds rounded up and checked."""
     if values.shape != (count,):
         raise InvalidDeliverAfter(f"{name} must be one value or a column of {count}, not of shape {values.shape}")
-    if values.dtype.kind == "M":
-        values = -((-values.astype("datetime64[us]").astype(np.int64)) // 1000)
+    if values.dtype.kind in "Mm":
+        floor = values.astype(f"{values.dtype.kind}8[ms]")
+        values = floor.astype(np.int64) + (floor < values)
     if values.dtype.kind == "f":
         if not bool(np.isfinite(values).all()):
             raise InvalidDeliverAfter(f"{name} has a value that is not a number")
@@ -134,7 +147,7 @@ def _ceil_seconds(value: float) -> int:
     if not math.isfinite(value):
         raise InvalidDeliverAfter(f"delay is not a number: {value!r}")
     # 0.03 s is 30 ms, although 0.03 * 1000 is a little more in binary: nanoseconds are exact enough to tell.
-    return math.ceil(round(value * 1000, 6)) if isinstance(value, float) else int(value) * 1000
+    return int(value) * 1000 if isinstance(value, int | np.integer) else math.ceil(round(float(value) * 1000, 6))
 
 
 def _checked(ms: int, value: object) -> int:

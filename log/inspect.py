@@ -65,27 +65,6 @@ class Finding:
         return Finding(path=error.path, position=error.position, message=error.message, remedy=remedy)
 
 
-def checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
-    """Why the checkpoints do not belong to the logs beside them; empty where they do."""
-    bases = [*(mark.base_offset for mark in known.sealed), known.active.base_offset]
-    ends = [*(mark.end_offset for mark in known.sealed), known.recovery.offset]
-    if known.recovery.segment != known.active.base_offset:
-        return "the recovery point is not in the active segment"
-    if any(behind <= base for base, behind in zip(bases[:-1], ends[:-1], strict=True)) or ends[-1] < bases[-1]:
-        return "a segment ends before it begins"
-    if any(behind > base for behind, base in zip(ends, bases[1:], strict=False)):
-        return "segments overlap"
-    if known.frontier.used_ms > known.frontier.lease_ms:
-        return "the frontier lies above its lease"
-    for base in log_bases(files, folder):
-        if base > bases[-1] and map_file(files, folder / segment_file(base, LOG)).size:
-            return f"they were put back to an older copy: the log of {base} is newer"
-    return ""
-
-
-# Verify.
-
-
 def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Advance = unheard) -> Iterator[Finding]:
     """Everything that is wrong in a partition's folder, which nobody has open."""
     path = folder / CHECKPOINTS
@@ -120,6 +99,24 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
             f"{known.removed_records} records removed and {held} held do not make the {known.recovery.offset} appended"
         )
         yield Finding(path=path, message=message, remedy=REPAIR)
+
+
+def checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
+    """Why the checkpoints do not belong to the logs beside them; empty where they do."""
+    bases = [*(mark.base_offset for mark in known.sealed), known.active.base_offset]
+    ends = [*(mark.end_offset for mark in known.sealed), known.recovery.offset]
+    if known.recovery.segment != known.active.base_offset:
+        return "the recovery point is not in the active segment"
+    if any(behind <= base for base, behind in zip(bases[:-1], ends[:-1], strict=True)) or ends[-1] < bases[-1]:
+        return "a segment ends before it begins"
+    if any(behind > base for behind, base in zip(ends, bases[1:], strict=False)):
+        return "segments overlap"
+    if known.frontier.used_ms > known.frontier.lease_ms:
+        return "the frontier lies above its lease"
+    for base in log_bases(files, folder):
+        if base > bases[-1] and map_file(files, folder / segment_file(base, LOG)).size:
+            return f"they were put back to an older copy: the log of {base} is newer"
+    return ""
 
 
 def log_end(files: Files, folder: Path, known: Checkpoints) -> int:

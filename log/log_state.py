@@ -11,13 +11,15 @@ Invariants (`check`):
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.config import Durability
-from afterlog.errors import PartitionPoisoned, StoreClosed, StoreForked
+from afterlog.errors import AfterlogError, PartitionPoisoned, StoreClosed, StoreForked
 from afterlog.files import process_id
 from afterlog.log.log_clock import LogClock
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
@@ -162,6 +164,23 @@ class LogState:
         with self._lock:
             self._poison = self._poison or error
         logger.error("%s: poisoned until it is reopened: %s", self.path, error)
+
+    @contextlib.contextmanager
+    def poisoning(self) -> Iterator[None]:
+        """What fails inside, but for lack of room, leaves a disk that nobody knows. Raises PartitionPoisoned."""
+        try:
+            yield
+        except AfterlogError:
+            raise
+        except OSError as error:
+            self.poison(error)
+            self.usable()
+
+    def make_delivered_durable(self) -> None:
+        """Before a position is: under `os` readers see records that a power cut may take. Raises as `usable` does."""
+        self.usable()
+        if self._durability.kind == "os":
+            self.sync()
 
     def close(self) -> None:
         with self.sync_lock, self._lock:

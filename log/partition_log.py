@@ -20,7 +20,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +109,9 @@ class PartitionLog:
         self._sealed = recovered.sealed
         self._bucket_start = recovered.bucket_start
         self._stale = list(recovered.stale)
-        self._clock = LogClock(place.now_ms, recovered.checkpoints.current.frontier, recovered.last_stamp_ms)
+        frontier = recovered.checkpoints.current.frontier
+        used_ms = max(frontier.used_ms, self.log_start.deliver_after)  # what retention removed stays due
+        self._clock = LogClock(place.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         end = End(recovered.end_offset, recovered.active.size, recovered.active)
         self.state = LogState(place.folder, place.config.durability, self._clock, recovered.sealed, end, place.changed)
         self._append_lock = threading.Lock()
@@ -144,7 +146,8 @@ class PartitionLog:
         """Make the frontier durable as far as `reading_ms`, before anything is delivered by that reading."""
         if reading_ms > self.checkpoints.current.frontier.lease_ms:
             lease_ms = reading_ms + self._config.frontier_lease_ms
-            self.checkpoints.update(frontier=FrontierLease(used_ms=reading_ms, lease_ms=lease_ms))
+            with self.state.poisoning():
+                self.checkpoints.update(frontier=FrontierLease(used_ms=reading_ms, lease_ms=lease_ms))
 
     def append(self, batches: Batches) -> int:
         """Append whole batches; the offset of the first record. Returns when they are safe under the durability.
@@ -153,7 +156,7 @@ class PartitionLog:
         of the segment that ran out of room; PartitionPoisoned when only a reopen can tell what is on disk.
         """
         self.check_batches(batches)
-        with self._append_lock:
+        with self._append_lock, self.state.poisoning():
             first_offset = self.state.written.offset
             row = 0
             while row < len(batches):
@@ -183,25 +186,25 @@ class PartitionLog:
 
     def roll(self) -> None:
         """Seal the active segment and begin another. An empty one stays."""
-        with self._append_lock:
+        with self._append_lock, self.state.poisoning():
             self.state.usable()
             if self._active.size:
                 self._roll()
 
     def checkpoint(self) -> None:
         """Move the recovery point to the end of the log."""
-        with self._append_lock:
+        with self._append_lock, self.state.poisoning():
             self._checkpoint()
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
-        with self._append_lock:
+        with self._append_lock, self.state.poisoning():
             self.state.usable()
             return self._enforce_retention()
 
     def close(self) -> None:
         """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go."""
-        with self._append_lock:
+        with self._append_lock, self.state.poisoning():
             if self.state.closed:
                 return
             try:
@@ -271,7 +274,9 @@ class PartitionLog:
             raise
         entries = Entries(np.concatenate(due), offset, np.concatenate(positions), records)
         self._active.sparse.add(entries.position, offset + records - 1, batches.max_timestamp[row:last])
-        if self.delayed:
+        if self.delayed and len(entries) == 1:
+            self.index.add(*entries.entry(0))
+        elif self.delayed:
             self.index.add_many(entries)
         self.state.wrote(End(end_offset, self._active.size, self._active))
 

@@ -54,6 +54,21 @@ def create_log(place: Place) -> None:
     files.sync_folder(folder.parent)
 
 
+def holds_records(files: Files, folder: Path) -> bool:
+    """Whether anything was ever appended to the partition in `folder`, if it is one."""
+    try:
+        names = files.names(folder)
+    except NotADirectoryError:
+        return False
+    for name in names:
+        segment = parse_segment_file(name)
+        if segment is not None and segment[1] == LOG:
+            with opened(files, folder / name) as file:
+                if segment[0] or file.size():
+                    return True
+    return False
+
+
 def open_log(place: Place) -> PartitionLog:
     """Recover the partition in `place.folder` and open it for appends. Raises CorruptFile."""
     return PartitionLog(place, recover(place))
@@ -64,6 +79,7 @@ def recover(place: Place) -> RecoveredLog:
     files, folder, known = place.files, place.folder, _checkpoints(place)
     sealed = tuple(_sealed_segment(place, mark) for mark in known.current.sealed)
     _unlink_leftovers(files, folder, known.current)
+    files.sync_folder(folder)  # a process that was killed may have left names behind that are not durable
 
     recovery = known.current.recovery
     active = _open_active(place, known.current)
@@ -232,6 +248,8 @@ def _runs_of_active(place: Place, active: ActiveSegment, recovery: Recovery) -> 
                 run = Run.open(place.files, spans[first, end])
                 behind = run.coverage.end_position
                 if run.coverage == Coverage(first, end, active.base_offset, position, active.base_offset, behind):
+                    if run.count < place.config.min_index_count_per_bucket:
+                        run.entries()  # it may be loaded: a rotten chunk must be found while it can be made anew
                     runs.append(run)
                     offset, position = end, behind
                     del spans[first, end]

@@ -6,6 +6,7 @@
                                    begins behind what was lost. Delivery offsets do not shift either: what was lost
                                    counts as removed, so a committed position skips nothing; it may see again as many
                                    records as were lost.
+    a torn tail                    cut too, as opening the store would do, but saved
     checkpoints gone or rotten     made anew from the logs. Given up: the exact frontier, retention's log start, and
                                    where the log ended if its end is rotten too
     indexes gone or rotten         made anew from the log; nothing is given up

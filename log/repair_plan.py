@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from crc32c import crc32c
@@ -147,11 +148,12 @@ class Planner:
             "timestamp or the wall clock, whichever is later), and retention's log start: what retention had put out "
             "of reach may be delivered again"
         )
-        for base in bases[:-1]:
-            self._keep_sealed(self._read(base), None)
+        for base, next_base in pairwise(bases):
+            stretch = self._read(base)
+            if stretch.end_offset > next_base:
+                raise CorruptFile("no checkpoints, and logs that overlap: restore the folder from a copy", path=path)
+            self._keep_sealed(stretch, None)
         active = self._read(bases[-1])
-        if any(mark.end_offset > base for mark, base in zip(self._sealed, bases[1:], strict=False)):
-            raise CorruptFile("no checkpoints, and logs that overlap: restore the folder from a copy", path=path)
         end_offset = max(active.end_offset, self._runs_end(active.base_offset))
         if end_offset > active.end_offset:
             mark_of_active, recovery = self._end_active(active, end_offset, self._stamp_ms)
@@ -228,10 +230,7 @@ class Planner:
         """The active segment is as durable as the checkpoints say; its indexes may not be."""
         mark, recovery = known.active, known.recovery
         if active.stop < active.size:
-            self._steps.append(
-                f"{active.path}: a torn tail of {active.size - active.stop} bytes at byte {active.stop}, behind the "
-                f"recovery point ({active.fault}): cut, as opening the store would do"
-            )
+            self._cut(active, active.end_offset, f"a torn tail behind the recovery point ({active.fault})")
         if recovery.position and self._delayed:
             chain = active_runs(self._files, self._folder, known)
             for coverage in chain:
@@ -253,14 +252,14 @@ class Planner:
         recovery = Recovery(segment=end_offset, position=0, offset=end_offset, stamp_ms=max(stamp_ms, self._stamp_ms))
         return ActiveMark(base_offset=end_offset), recovery
 
-    def _cut(self, stretch: Stretch, end_offset: int) -> None:
+    def _cut(self, stretch: Stretch, end_offset: int, reason: str = "") -> None:
         cut = Cut(
             path=stretch.path,
             position=stretch.stop,
             lost_bytes=stretch.size - stretch.stop,
             first_offset=stretch.end_offset,
             end_offset=end_offset,
-            reason=stretch.fault or "more bytes than were sealed",
+            reason=reason or stretch.fault or "more bytes than were sealed",
         )
         self._cuts.append(cut)
         self._steps.append(str(cut))

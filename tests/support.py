@@ -13,11 +13,11 @@ from afterlog.config import OS, Config
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.store import Store, open_store
-from tests.simulated_disk import SimulatedFiles, crash_states
+from tests.simulated_disk import FailingFiles, Image, SimulatedFiles, crash_states
 
 PATH = Path("/store")
 NOW_MS = 1_700_000_000_000
-PATIENCE_S = 10.0
+PATIENCE_S = 5.0
 """How long a test waits for something that comes at once, unless it is broken."""
 
 Answer = TypeVar("Answer")
@@ -84,6 +84,27 @@ class Calls:
             return left.pop() if left and made == operation and path.name.endswith(suffix) else None
 
         self.failing = failing
+
+
+class HeldFiles(FailingFiles):
+    """FailingFiles that can hold a caller back, in calls of one kind, while others go on."""
+
+    def __init__(self, files: Files, fail: Calls) -> None:
+        super().__init__(files, fail)
+        self._held: tuple[str, str, Gate] | None = None
+
+    def hold(self, operation: str, suffix: str) -> Gate:
+        """Calls of `operation` on files whose name ends so wait at this gate."""
+        gate = Gate()
+        self._held = operation, suffix, gate
+        return gate
+
+    def ask(self, operation: str, path: Path) -> int | None:
+        if self._held is not None:
+            held, suffix, gate = self._held
+            if held == operation and path.name.endswith(suffix):
+                gate.passing()
+        return super().ask(operation, path)
 
 
 class Background(threading.Thread, Generic[Answer]):
@@ -159,3 +180,21 @@ def eventually(condition: Callable[[], bool]) -> None:
             return
         pause.wait(0.001)
     raise AssertionError("it never happened")
+
+
+def with_file(disk: SimulatedFiles, path: Path, data: bytes | None) -> SimulatedFiles:
+    """The disk of a killed process, with one file of other content, or without it."""
+    image = disk.image()
+    contents = {name: held for name, held in image.contents.items() if name != str(path)}
+    return SimulatedFiles(Image(image.folders, contents if data is None else {**contents, str(path): data}))
+
+
+def content(disk: SimulatedFiles, path: Path) -> bytes:
+    return disk.image().contents[str(path)]
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    """The bytes with one bit wrong."""
+    rotten = bytearray(data)
+    rotten[position] ^= 0x10
+    return bytes(rotten)

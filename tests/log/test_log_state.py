@@ -14,8 +14,8 @@ from afterlog.log import log_state
 from afterlog.log.log_state import LogState
 from afterlog.names import LOG
 from afterlog.store import Store
-from tests.simulated_disk import FailingFiles, SimulatedFiles
-from tests.support import NOW_MS, Background, Calls, Gate, drained, eventually, killed, open_small, power_cut
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, Background, Calls, HeldFiles, drained, eventually, killed, open_small, power_cut
 
 RARELY = Durability.interval(3_600_000)
 
@@ -27,7 +27,8 @@ class Setting:
         self.calls = Calls()
         self.disk = SimulatedFiles()
         self.clock = ManualClock(NOW_MS)
-        self.store = open_small(FailingFiles(self.disk, self.calls), self.clock, durability=durability)
+        self.files = HeldFiles(self.disk, self.calls)
+        self.store = open_small(self.files, self.clock, durability=durability)
         self.partition = self.store.create_topic("t").partition(0)
         self.calls.made.clear()
 
@@ -60,8 +61,7 @@ def test_always_is_durable_when_it_returns(always: Setting) -> None:
 
 
 def test_nothing_is_visible_before_its_sync(always: Setting) -> None:
-    gate = Gate()
-    hold_syncs(always.calls, gate)
+    gate = always.files.hold("sync", LOG)
     sending = Background(lambda: always.send(b"a"))
     gate.came()
     assert (1, 0) == (always.state.written.offset, always.partition.log_end_offset)
@@ -73,8 +73,7 @@ def test_nothing_is_visible_before_its_sync(always: Setting) -> None:
 
 
 def test_threads_that_wait_share_a_sync(always: Setting) -> None:
-    gate = Gate()
-    hold_syncs(always.calls, gate)
+    gate = always.files.hold("sync", LOG)
     first = Background(lambda: always.send(b"0"))
     gate.came()
     others = [Background(lambda: always.send(b"more")) for _ in range(5)]
@@ -187,15 +186,8 @@ def test_a_failed_rollback_poisons(always: Setting, operation: str) -> None:
 
 def test_withdrawing_wakes_whoever_it_held_back(always: Setting) -> None:
     always.send(b"pending", deliver_after=NOW_MS + 10)
-    gate = Gate()
-
-    def failing(made: str, path: Path) -> OSError | int | None:
-        if made == "append" and path.suffix == LOG:
-            gate.passing()
-            return OSError(errno.ENOSPC, "full")
-        return None
-
-    always.calls.failing = failing
+    gate = always.files.hold("append", LOG)
+    always.calls.fail("append", LOG, OSError(errno.ENOSPC, "full"))
     sending = Background(lambda: always.send(b"no room"))
     gate.came()
     always.clock.advance(100)
@@ -239,11 +231,3 @@ def test_check_sees_a_visible_end_ahead_of_what_is_written(always: Setting) -> N
     always.state._visible = always.state.written._replace(offset=2)
     with pytest.raises(AssertionError):
         always.state.check()
-
-
-def hold_syncs(calls: Calls, gate: Gate) -> None:
-    def failing(operation: str, path: Path) -> None:
-        if operation == "sync" and path.suffix == LOG:
-            gate.passing()
-
-    calls.failing = failing

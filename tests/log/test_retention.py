@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afterlog.clock import ManualClock
+from afterlog.errors import OffsetOutOfRange
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
+from afterlog.log import retention
+from afterlog.log.checkpoints import SealedMark
+from afterlog.log.partition_log import PartitionLog, TopicSettings
+from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.names import LOG, parse_segment_file
+from afterlog.store import Store
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, PATH, drained, killed, open_small
+
+FOLDER = PATH / "t-0"
+FAR_MS = NOW_MS + 1_000_000_000
+
+
+class Setting:
+    """A topic whose segments are rolled by hand."""
+
+    def __init__(self, *, delayed: bool = True, **settings: int) -> None:
+        self.disk = SimulatedFiles()
+        self.clock = ManualClock(NOW_MS)
+        self.store: Store = open_small(self.disk, self.clock)
+        self.partition: Partition = self.store.create_topic("t", delayed=delayed, **settings).partition(0)
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.partition.log
+
+    def segment(self, *delays_ms: int, size: int = 10) -> None:
+        """A sealed segment with a record for each delay, whose value says so."""
+        for delay_ms in delays_ms:
+            value = b"%d" % delay_ms
+            self.store.send(
+                "t",
+                value.ljust(size) if size > 10 else value,
+                deliver_after=NOW_MS + delay_ms if self.log.delayed else None,
+            )
+        self.log.roll()
+        self.store.check()
+
+    def enforce(self, at_ms: int) -> int:
+        self.clock.set(NOW_MS + at_ms)
+        self.partition.high_watermark()
+        removed = self.store.enforce_retention()
+        self.store.check()
+        return removed
+
+    def bases(self) -> list[int]:
+        segments = map(parse_segment_file, self.disk.names(FOLDER))
+        return sorted({segment[0] for segment in segments if segment and segment[1] == LOG})
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = open_small(self.disk, self.clock)
+        self.partition = self.store.topic("t").partition(0)
+        self.store.check()
+
+    def values(self, position: int | None = None) -> list[int]:
+        return [int(value or b"") for value in drained(self.partition, position)]
+
+
+def test_time_counts_from_the_effective_deliver_after() -> None:
+    setting = Setting(retention_ms=1_000)
+    setting.segment(0, 100)
+    setting.segment(50)
+    assert 0 == setting.enforce(1_049)
+    assert 1 == setting.enforce(1_050)
+    assert [0, 3] == setting.bases()
+    assert [100] == setting.values()
+    assert 1 == setting.enforce(1_100)
+    assert ([3], []) == (setting.bases(), setting.values())
+    assert (3, 3) == (setting.partition.log_start, setting.partition.log_start_offset)
+
+
+def test_a_far_future_record_keeps_its_own_segment_and_no_other() -> None:
+    setting = Setting(retention_ms=1_000)
+    setting.segment(0, FAR_MS - NOW_MS)
+    setting.segment(1, 2)
+    setting.segment(3)
+    assert 2 == setting.enforce(10_000)
+    assert [0, 5] == setting.bases()
+    assert (4, []) == (setting.partition.log_start, setting.values())
+    assert 1 == setting.partition.pending()
+    setting.clock.set(FAR_MS)
+    assert [FAR_MS - NOW_MS] == setting.values()
+    assert 5 == setting.partition.high_watermark()
+
+
+def test_size_takes_what_was_due_longest_ago_first() -> None:
+    setting = Setting(retention_bytes=500)
+    setting.segment(20, size=300)
+    setting.segment(10, size=300)
+    setting.segment(30, size=300)
+    assert 0 == setting.enforce(9)
+    assert 1 == setting.enforce(10)
+    assert [0, 2, 3] == setting.bases()
+    assert 1 == setting.enforce(30)
+    assert [2, 3] == setting.bases()
+    assert [30] == setting.values()
+
+
+def test_nothing_that_is_pending_goes_for_its_size() -> None:
+    setting = Setting(retention_bytes=0)
+    setting.segment(0, 1_000)
+    assert 0 == setting.enforce(999)
+    assert 1 == setting.enforce(1_000)
+
+
+def test_the_active_segment_stays() -> None:
+    setting = Setting(retention_ms=0, retention_bytes=0)
+    setting.store.send("t", b"0")
+    assert 0 == setting.enforce(1_000)
+    assert [0] == setting.values()
+
+
+def test_without_rules_all_stays() -> None:
+    setting = Setting()
+    setting.segment(0)
+    assert 0 == setting.enforce(FAR_MS)
+
+
+def test_it_is_applied_at_a_roll() -> None:
+    setting = Setting(retention_ms=10)
+    setting.segment(0)
+    setting.clock.advance(100)
+    setting.partition.high_watermark()
+    setting.segment(100)
+    assert [1, 2] == setting.bases()
+
+
+def test_ranks_stay_after_removal_and_after_a_reopen() -> None:
+    setting = Setting(retention_ms=1_000)
+    setting.segment(0, 400, 800)
+    setting.segment(100, 200)
+    setting.segment(300, 900, 50_000)
+    setting.clock.set(NOW_MS + 1_000)
+    ranks = {
+        message.offset: message.delivery_offset
+        for message in setting.partition.columns(0, 100, 1 << 20)[0].to_messages()
+    }
+    assert 1 == setting.enforce(1_200)
+    for _ in range(2):
+        assert 3 == setting.partition.log_start
+        messages = setting.partition.columns(3, 100, 1 << 20)[0].to_messages()
+        assert [300, 400, 800, 900] == [int(message.value or b"") for message in messages]
+        assert [ranks[message.offset] for message in messages] == [message.delivery_offset for message in messages]
+        assert (7, 1, 8) == (
+            setting.partition.high_watermark(), setting.partition.pending(), setting.partition.log_end_offset
+        )  # fmt: skip
+        setting.reopen()
+
+
+def test_positions_below_the_log_start() -> None:
+    setting = Setting(retention_ms=1_000)
+    setting.segment(0, 201, 5_000)
+    setting.segment(100, 200)
+    assert 1 == setting.enforce(1_200)
+    partition = setting.partition
+    assert 3 == partition.log_start == partition.position(EARLIEST) == partition.position(AtTime(NOW_MS))
+    assert 4 == partition.position(LATEST)
+    for position in (0, 2, -1, AfterOffset(0), AfterOffset(3)):
+        with pytest.raises(OffsetOutOfRange, match="retention removed") as raised:
+            partition.fetch(position)
+        assert setting.log.log_end_offset == raised.value.log_end
+    assert [4, 5] == [partition.position(AfterOffset(offset)) for offset in (1, 2)]
+
+
+def test_a_consumer_that_stayed_away_too_long() -> None:
+    setting = Setting(retention_ms=1_000)
+    setting.segment(0, 1)
+    setting.segment(2, 5_000)
+    setting.clock.advance(1)
+    with setting.store.consumer("t", group="g") as consumer:
+        assert 1 == len(consumer.poll(max_records=1))
+    assert 1 == setting.enforce(2_000)
+    with setting.store.consumer("t", group="g", auto_commit=False) as consumer:
+        with pytest.raises(OffsetOutOfRange):
+            consumer.poll()
+        consumer.seek(EARLIEST)
+        assert [b"2"] == [message.value for message in consumer.poll()]
+
+
+def test_what_lies_below_the_log_start_in_other_segments_is_out_of_reach() -> None:
+    setting = Setting(retention_ms=0)
+    setting.segment(0, 2)
+    setting.segment(1, 5_000)
+    assert 1 == setting.enforce(2_000)
+    assert 3 == setting.partition.log_start
+    assert [] == setting.values()
+    setting.reopen()
+    assert (3, []) == (setting.partition.log_start, setting.values())
+
+
+def test_a_crash_after_the_checkpoint_leaves_files_that_the_next_open_removes() -> None:
+    setting = Setting(retention_ms=0)
+    setting.segment(0)
+    whole = setting.disk.image()
+    setting.segment(1)
+    assert 2 == setting.enforce(1_000)
+    folder = str(FOLDER)
+    contents = {path: data for path, data in whole.contents.items() if "0" * 20 in path}
+    after = setting.disk.image()
+    disk = SimulatedFiles(type(after)(after.folders, {**contents, **after.contents}))
+    assert len(setting.disk.names(FOLDER)) < len(disk.names(FOLDER)) and folder
+    store = open_small(disk, setting.clock)
+    store.check()
+    assert setting.disk.names(FOLDER) == disk.names(FOLDER)
+
+
+def test_a_crash_and_a_step_back_of_the_clock_leave_what_was_removed_removed() -> None:
+    setting = Setting(retention_ms=0)
+    setting.segment(100, 5_000)
+    setting.segment(900)
+    assert 0 == setting.enforce(100)
+    assert 1 == setting.enforce(1_000)
+    assert NOW_MS + 100 == setting.log.checkpoints.current.frontier.used_ms
+    clock = ManualClock(NOW_MS - 50)
+    store = open_small(killed(setting.disk), clock)
+    store.check()
+    partition = store.topic("t").partition(0)
+    assert 2 == partition.log_start == partition.high_watermark() == partition.fetch(EARLIEST).next_position
+    assert 2 == partition.fetch(LATEST).next_position
+    store.send("t", b"behind what was delivered")
+    clock.set(NOW_MS + 10_000)
+    assert [b"behind what was delivered", b"5000"] == drained(partition)
+
+
+def test_fifo_removes_a_prefix_of_append_order() -> None:
+    setting = Setting(delayed=False, retention_ms=1_000)
+    setting.segment(0)
+    setting.clock.advance(500)
+    setting.segment(1, 2)
+    setting.clock.advance(499)
+    setting.segment(3)
+    assert 1 == setting.enforce(1_000)
+    assert (1, 1) == (setting.partition.log_start, setting.partition.log_start_offset)
+    assert [1, 2, 3] == setting.values()
+    with pytest.raises(OffsetOutOfRange):
+        setting.partition.fetch(0)
+    setting.reopen()
+    assert 2 == setting.enforce(10_000)
+    assert (4, []) == (setting.partition.log_start, setting.values())
+
+
+def test_fifo_by_size() -> None:
+    setting = Setting(delayed=False, retention_bytes=500)
+    for number in range(4):
+        setting.segment(number, size=300)
+    assert [3, 4] == setting.bases()
+
+
+# --- The rule itself
+
+
+def segments(*rows: tuple[int, int, int]) -> list[SealedSegment]:
+    """(max_deliver_after, max_timestamp, log_bytes) of each."""
+    return [
+        SealedSegment(
+            SimulatedFiles(),
+            Path("/"),
+            SealedMark(
+                base_offset=base,
+                end_offset=base + 1,
+                log_bytes=size,
+                max_deliver_after=due,
+                max_timestamp=timestamp,
+                index=(0, 0),
+                time_index=(0, 0),
+            ),
+            4_096,
+        )
+        for base, (due, timestamp, size) in enumerate(rows)
+    ]
+
+
+def active(size: int) -> ActiveSegment:
+    files = SimulatedFiles()
+    segment = ActiveSegment.create(files, Path("/"), 99, 4_096)
+    segment.append(np.zeros(size, np.uint8))
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("settings", "frontier_ms", "expected"),
+    [
+        (TopicSettings(), 100, []),
+        (TopicSettings(retention_ms=0), 29, [1, 2]),
+        (TopicSettings(retention_ms=0), 30, [1, 2, 0]),
+        (TopicSettings(retention_ms=10), 30, [1, 2]),
+        (TopicSettings(retention_ms=11), 30, [1]),
+        (TopicSettings(retention_bytes=0), 15, [1]),
+        (TopicSettings(retention_bytes=36), 100, []),
+        (TopicSettings(retention_bytes=35), 100, [1]),
+        (TopicSettings(retention_bytes=25), 100, [1, 2]),
+        (TopicSettings(retention_ms=90, retention_bytes=35), 100, [1]),
+        (TopicSettings(retention_ms=80, retention_bytes=35), 100, [1, 2]),
+        (TopicSettings(retention_ms=0, delayed=False), 6, [0, 1]),
+        (TopicSettings(retention_bytes=10, delayed=False), 0, [0, 1]),
+    ],
+)
+def test_removable(settings: TopicSettings, frontier_ms: int, expected: list[int]) -> None:
+    sealed = segments((30, 5, 20), (10, 6, 10), (20, 7, 5))
+    removed = retention.removable(sealed, active(1), settings, frontier_ms)
+    assert expected == [segment.base_offset for segment in removed]

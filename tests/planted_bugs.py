@@ -1,0 +1,201 @@
+"""Bugs to plant into the engine, one at a time: each is an order of writes, or a check, that looks as if it could go.
+
+Where the crash explorer does not catch one of them it proves nothing about the others that may be there by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from afterlog import document
+from afterlog.files import TEMPORARY_SUFFIX, Data, Files
+from afterlog.log import recovery, segment
+from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.log_clock import LogClock
+from afterlog.log.log_state import End, LogState
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.segment import ActiveSegment
+from afterlog.names import LOG, segment_file
+from tests.crashes import PATH, SCENARIOS, Scenario
+from tests.simulated_disk import FailingFiles, SimulatedFiles
+
+NAMED = {scenario.name: scenario for scenario in SCENARIOS}
+Planted = contextlib.AbstractContextManager[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """`wrap` plants it into the disk of the workload, `planted` into the engine. `kill`: seen after a kill only."""
+
+    name: str
+    scenario: Scenario
+    wrap: Callable[[SimulatedFiles], Files] | None = None
+    planted: Callable[[], Planted] = contextlib.nullcontext
+    kill: bool = False
+
+
+# In the calls to the disk: syncs that are left out.
+
+
+def without(left_out: Callable[[str, Path], bool]) -> Callable[[SimulatedFiles], Files]:
+    """A disk for an engine that leaves out the syncs that `left_out` says of."""
+    return lambda files: FailingFiles(files, lambda operation, path, _: 0 if left_out(operation, path) else None)
+
+
+def after_rename() -> Callable[[SimulatedFiles], Files]:
+    """No sync of the folder behind a rename."""
+    last = [""]
+
+    def left_out(operation: str, path: Path) -> bool:
+        before, last[0] = last[0], operation
+        return operation == "sync_folder" and before == "rename"
+
+    return without(left_out)
+
+
+def rename_before_sync(files: Files, path: Path, data: Sequence[Data]) -> None:
+    """`publish` with two lines swapped."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(temporary)
+    file = files.create(temporary)
+    file.append(data)
+    files.rename(temporary, path)
+    file.sync()
+    file.close()
+    files.sync_folder(path.parent)
+
+
+# In the engine.
+
+
+def patched(place: Any, name: str, function: Any) -> Callable[[], Planted]:
+    return lambda: patch.object(place, name, function)
+
+
+def unchecked_scan(*arguments: Any) -> Any:
+    """A recovery that believes the length and looks at no CRC of the records."""
+    data, start, end, offset, _, *limit = arguments
+    return segment.kernels.scan_entries(data, start, end, offset, False, *limit)
+
+
+class Unchecked:
+    """The kernels, but for the CRC of the records."""
+
+    scan_entries = staticmethod(unchecked_scan)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(segment.kernels, name)
+
+
+def stamp_by_wall_clock(clock: LogClock, end_offset: int) -> int:
+    clock._in_flight.append((clock._now_ms(), end_offset))
+    return clock._now_ms()
+
+
+def stamp_without_lease(clock: LogClock, now_ms: Any, frontier: Any, last_stamp_ms: int, *more: Any) -> None:
+    ORIGINAL_CLOCK(clock, now_ms, frontier, last_stamp_ms, *more)
+    clock._stamp_ms = last_stamp_ms
+
+
+def uncut(active: ActiveSegment, scan: Any) -> int:
+    active.sync()
+    return 0
+
+
+def unsynced(active: ActiveSegment, scan: Any) -> int:
+    cut_bytes = active.size - scan.stop
+    if cut_bytes:
+        active.cut(scan.stop)
+    return cut_bytes
+
+
+def shown_unsynced(state: LogState, *_: object) -> None:
+    state._show(state.written)
+
+
+def shown_at_once(state: LogState, end: End) -> None:
+    with state._lock:
+        state._written = end
+    state._show(end)
+
+
+def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
+    """Retention takes the files away before it is durable that they are gone."""
+    if "log_start" in changes:
+        for gone in set(checkpoints.current.sealed) - set(changes["sealed"]):
+            checkpoints._files.unlink(checkpoints._path.parent / segment_file(gone.base_offset, LOG))
+    ORIGINAL_UPDATE(checkpoints, **changes)
+
+
+def roll_before_its_segment(files: Files, folder: Path, base_offset: int, interval_bytes: int) -> ActiveSegment:
+    """A new segment whose names are not made durable."""
+    quiet = without(lambda operation, path: operation == "sync_folder")(files)  # type: ignore[arg-type]
+    return ORIGINAL_CREATE(quiet, folder, base_offset, interval_bytes)
+
+
+@contextlib.contextmanager
+def recovery_without_folder_sync() -> Iterator[None]:
+    """A process that trusts names which another one, killed since, had no time to make durable."""
+    original = SimulatedFiles.sync_folder
+    recovering = [False]
+
+    def recover(place: Any) -> Any:
+        recovering[0] = True
+        try:
+            return original_recover(place)
+        finally:
+            recovering[0] = False
+
+    original_recover = recovery.recover
+    with (
+        patch.object(recovery, "recover", recover),
+        patch.object(
+            SimulatedFiles,
+            "sync_folder",
+            lambda files, folder: None if recovering[0] else original(files, folder),
+        ),
+    ):
+        yield
+
+
+ORIGINAL_CLOCK = LogClock.__init__
+ORIGINAL_UPDATE = CheckpointFile.update
+ORIGINAL_CREATE = ActiveSegment.create
+
+
+def nothing(*_: object) -> None:
+    return None
+
+
+BUGS = (
+    Bug("no sync of the log", NAMED["singles"], without(lambda operation, path: path.suffix == LOG)),
+    Bug("no sync of a new position", NAMED["singles"], without(lambda operation, path: path.name == "position.tmp")),
+    Bug("no sync of new checkpoints", NAMED["rolls"], without(lambda operation, path: path.name == "checkpoints.tmp")),
+    Bug("no sync of the store's folder", NAMED["singles"], without(lambda operation, path: path == PATH)),
+    Bug("no sync of a partition's folder", NAMED["rolls"], without(lambda operation, path: path.name == "mail-0")),
+    Bug("no sync of the folder of a new group", NAMED["singles"], without(lambda _, path: path.name == "subscriptions")),
+    Bug("no sync of the folder behind a rename", NAMED["singles"], lambda files: after_rename()(files)),
+    Bug("rename before sync", NAMED["singles"], planted=patched(document, "publish", rename_before_sync)),
+    Bug("no sync of the folder of a new segment", NAMED["fifo"],
+        planted=patched(ActiveSegment, "create", staticmethod(roll_before_its_segment))),
+    Bug("records' CRC not checked at recovery", NAMED["singles"], planted=patched(recovery, "kernels", Unchecked())),
+    Bug("lease not durable", NAMED["frontier"], planted=patched(PartitionLog, "lease", nothing)),
+    Bug("stamps by the wall clock", NAMED["frontier"], planted=patched(LogClock, "stamp", stamp_by_wall_clock)),
+    Bug("stamps below the lease after a crash", NAMED["frontier"],
+        planted=patched(LogClock, "__init__", stamp_without_lease)),
+    Bug("recovery does not sync", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", unsynced), kill=True),
+    Bug("recovery does not sync the folder", NAMED["fifo"], planted=recovery_without_folder_sync, kill=True),
+    Bug("torn tail not cut", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", uncut)),
+    Bug("acknowledged before the sync", NAMED["singles"], planted=patched(LogState, "committed", shown_unsynced)),
+    Bug("visible before the sync", NAMED["synced"], planted=patched(LogState, "wrote", shown_at_once)),
+    Bug("recovery point ahead of the log", NAMED["written"], planted=patched(LogState, "sync", shown_unsynced)),
+    Bug("position ahead of the log", NAMED["written"], planted=patched(LogState, "make_delivered_durable", nothing)),
+    Bug("retention unlinks first", NAMED["retention"], planted=patched(CheckpointFile, "update", unlinks_first)),
+)  # fmt: skip
+"""Left out: runs removed too early are no bug, since every index is made anew from the log."""
