@@ -206,7 +206,7 @@ class Store:
         without keys, to one partition, another with each call.
 
         Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call
-        that spans segments or partitions, the parts before that stay.
+        of more than 2^20 records, or one that spans segments or partitions, the parts before that stay.
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()

@@ -87,18 +87,25 @@ class AppendOrder:
     def _scan(self, segment: Segment, start: int, end: int, offset: int) -> kernels.Scan | None:
         """Entries up to one or more behind `offset`; None where the segment ends before it.
 
-        `start`: a byte of which the offset index says that a batch at or before `offset` begins there.
+        `start`: a byte of which the offset index says that a batch at or before `offset` begins there. A bare batch's
+        own CRC does not cover its offset: that must be the one the index names, and then follow from the one before.
         """
+        next_offset = segment.base_offset if start == 0 else -1
         for piece_start, piece in segment.view(start, end):
             position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
             while position < stop:
-                scan = kernels.scan_entries(piece, position, stop, -1, True, BLOCK_ENTRIES)
+                limit = BLOCK_ENTRIES if next_offset >= 0 else 1
+                scan = kernels.scan_entries(piece, position, stop, next_offset, True, limit)
                 if scan.fault:
                     reason = kernels.FAULTS[scan.fault]
                     raise CorruptFile(reason, path=segment.path, position=scan.stop + piece_start)
                 if int(scan.offset[0]) > offset:
                     raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
-                if int(scan.offset[-1] + scan.records[-1]) > offset:
+                behind = int(scan.offset[-1] + scan.records[-1])
+                if next_offset < 0 and behind - 1 != segment.sparse.offsets.last_offset_at(start):
+                    raise CorruptFile("the batch is not the one that the index names", path=segment.path, position=start)
+                next_offset = behind
+                if next_offset > offset:
                     return scan._replace(position=scan.position + piece_start)
                 position = scan.stop
         return None

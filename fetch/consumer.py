@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from afterlog.clock import Clock
-from afterlog.errors import StoreClosed
+from afterlog.errors import StoreClosed, UnknownPartition
 from afterlog.fetch.columns import Columns
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
@@ -104,7 +104,7 @@ class Consumer:
         return self._take(max_records, timeout)
 
     def seek(self, position: Position, partition: int | None = None) -> None:
-        """Read on from `position` in one partition, or in all. Raises OffsetOutOfRange, and then moves nothing."""
+        """Read on from `position` in one partition, or in all. Raises OffsetOutOfRange, UnknownPartition: nothing moved."""
         rows = range(len(self._partitions)) if partition is None else [self._row(partition)]
         moved = {row: self._partitions[row].position(position) for row in rows}
         self._buffer.clear()
@@ -201,7 +201,10 @@ class Consumer:
                 self._handed[row] = int(mine[0])
 
     def _row(self, number: int) -> int:
-        return next(row for row, partition in enumerate(self._partitions) if partition.number == number)
+        for row, partition in enumerate(self._partitions):
+            if partition.number == number:
+                return row
+        raise UnknownPartition(f"this consumer does not read partition {number!r} of {self.topic}")
 
     def _done(self) -> None:
         """The caller came back for more: what it has is processed."""

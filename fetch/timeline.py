@@ -144,7 +144,7 @@ class Timeline:
             block = iterator.next_block(upto, BLOCK_ENTRIES)
             if len(block) == 0 or block.end_delivery_offset > position:
                 break
-        if start < self.log_start:  # moved meanwhile, and an iterator from below it does not count what was removed
+        if min(start, position) < self.log_start:  # moved meanwhile, and an iterator from below it does not count what was removed
             return self._merged(self._not_removed(position), upto)
         self._iterators[block.end_delivery_offset] = iterator
         while len(self._iterators) > ITERATORS_MAX:

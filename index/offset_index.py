@@ -78,6 +78,12 @@ class OffsetIndex:
         row = int(self._columns.column(0).searchsorted(offset, "right"))
         return int(self._columns.column(1)[row - 1]) if row else 0
 
+    def last_offset_at(self, position: int) -> int | None:
+        """The last offset of the indexed batch that starts at `position`; None where no such batch is indexed."""
+        row = int(self._columns.column(1).searchsorted(position, "left"))
+        found = row < self._columns.count and int(self._columns.column(1)[row]) == position
+        return int(self._columns.column(0)[row]) if found else None
+
     def to_bytes(self) -> bytes:
         return self.since(0)
 

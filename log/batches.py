@@ -27,7 +27,7 @@ from afterlog.log.header import HEADER_BYTES, LENGTH_END
 
 RECORD_OVERHEAD_BYTES = 57
 """At most this much of a record is neither key, value nor header: varints, attributes, the deliver-after header."""
-PART_RECORDS = 262_144
+PART_RECORDS = 1 << 20
 """Many records are appended so many at a time: others get the append lock in between, and columns stay small."""
 PIECE_BYTES = 1 << 20
 """Batches are encoded, stamped and written so many bytes at a time, which stay in the processor's cache meanwhile."""
@@ -219,10 +219,10 @@ def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
         return _from_arrow(values, name)
     if isinstance(values, str | bytes | bytearray | memoryview):
         raise InvalidRecord(f"{name} must be a sequence of byte strings, not one {type(values).__name__}")
-    values = values if isinstance(values, list | tuple) else list(values)
     valid: Bools | None = None
-    lengths = np.zeros(len(values) + 1, np.int64)
     try:
+        values = values if isinstance(values, list | tuple) else list(values)
+        lengths = np.zeros(len(values) + 1, np.int64)
         if None in values:
             valid = np.fromiter(map(partial(operator.is_not, None), values), np.bool_, len(values))
             present = list(compress(values, valid))

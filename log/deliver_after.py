@@ -76,7 +76,7 @@ def asked_column(count: int, now_ms: int, delay: DelayColumn | None, deliver_aft
         return np.full(count, AS_SOON_AS_POSSIBLE, np.int64)
     if deliver_after is not None:
         if _is_column(deliver_after):
-            return _column(_array(deliver_after, "deliver_after"), count, "deliver_after")
+            return _column(_array(_numbers(deliver_after), "deliver_after"), count, "deliver_after")
         return np.full(count, instant_ms(deliver_after), np.int64)  # type: ignore[arg-type]
     if not _is_column(delay):
         return np.full(count, _checked(now_ms + delay_ms(delay), delay), np.int64)  # type: ignore[arg-type]
@@ -90,9 +90,13 @@ def _is_column(value: object) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, str | bytes)
 
 
+def _numbers(column: Any) -> Any:
+    """Datetimes as numbers; any other column as it is."""
+    first = column[0] if len(column) and not isinstance(column, np.ndarray) else None
+    return list(map(instant_ms, column)) if isinstance(first, datetime) else column
+
+
 def _array(column: Any, name: str) -> npt.NDArray[Any]:
-    if not isinstance(column, np.ndarray) and len(column) and isinstance(column[0], datetime):
-        column = list(map(instant_ms, column))
     try:
         return np.asarray(column)
     except ValueError as error:

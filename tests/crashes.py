@@ -268,8 +268,8 @@ def reopened(session: Session) -> None:
 
 def frontier(session: Session) -> None:
     """Deliveries only, for which nothing but the lease is written; then the clock steps back."""
-    session.send((b"a", 5), (b"b", 45), (b"c", 100))
-    for ms in (5, 40, 20, 35):
+    session.send((b"a", 5), (b"b", 15), (b"c", 45), (b"e", 100))
+    for ms in (5, 10, 30, 20, 35):
         session.advance(ms)
         session.poll()
     session.advance(-90)

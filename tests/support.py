@@ -149,9 +149,9 @@ class Gate:
 
 
 class SteppedClock(ManualClock):
-    """Nobody waits: every `wait` takes the next of `steps` instead, on the thread that would have waited.
+    """The thread that made it never waits: every `wait` takes the next of `steps` instead, on that thread.
 
-    `waits` notes what was asked for; without a step the patience is over.
+    `waits` notes what was asked for; without a step the patience is over. Threads of a store wait to be notified.
     """
 
     def __init__(self, ms: int) -> None:
@@ -159,11 +159,15 @@ class SteppedClock(ManualClock):
         self.steps: list[Callable[[], object]] = []
         self.waits: list[tuple[int | None, float | None]] = []
         self.patience_s = 0.0
+        self._thread = threading.get_ident()
 
     def monotonic_s(self) -> float:
         return self.patience_s
 
     def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        if threading.get_ident() != self._thread:
+            condition.wait(PATIENCE_S)
+            return
         self.waits.append((until_ms, timeout_s))
         if self.steps:
             self.steps.pop(0)()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, workloads
+from bench import harness, report, workloads
 from bench.workloads import START_MS, Dues
 
 
@@ -84,3 +84,9 @@ def test_committed_results_name_what_they_measured() -> None:
         assert path.stem == result["name"]
         assert result["sizes"]
         assert {"ours", "floor", "cpu_ratio", "machine"} <= result.keys()
+
+
+def test_results_are_told_as_a_table(tmp_path: Path) -> None:
+    pair = harness.Pair(1, harness.Times([20e-3], [30e-6]), harness.Times([10e-3], [1e-3]))
+    harness.record("name", {"records": 1}, pair.figures(), tmp_path)
+    assert "| name | 20 ms | 10 ms | 2.0 | 30 us | 30 us |" == report.table(tmp_path).splitlines()[-1]

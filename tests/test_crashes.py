@@ -49,4 +49,4 @@ def test_planted_bug_is_caught(bug: Bug) -> None:
             ), failures_max=1,
         )  # fmt: skip
     print(explored)
-    assert explored.failures, f"not seen: {bug.__doc__}"
+    assert explored.failures, f"not seen: {bug.name}"

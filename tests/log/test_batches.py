@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from itertools import pairwise
-from pathlib import Path
+import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,179 +9,330 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
-from afterlog.errors import InvalidRecord, RecordTooLarge, StorageFull
-from afterlog.files import Bytes
-from afterlog.log import batches
-from afterlog.log.batch import decode_batch, validate_batches
-from afterlog.log.batches import Batches, RecordColumns, cut, encode, join_ragged, ragged, stamp_batches, take_ragged
+from afterlog.config import Codec, Config
+from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnsupportedCodec
+from afterlog.log import batches as batches_module
+from afterlog.log.batch import Record, decode_batch, encode_batch
+from afterlog.log.batches import (
+    RECORD_OVERHEAD_BYTES,
+    Batches,
+    RecordColumns,
+    cut,
+    encode,
+    join_ragged,
+    parse,
+    ragged,
+    same_headers,
+    stamp_batches,
+    take_ragged,
+)
 from afterlog.log.columns import Ragged
-from afterlog.log.header import BatchHeader
-from afterlog.log.segment import ActiveSegment
-from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, drained, open_small
+from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.log.header import HEADER_BYTES, BatchHeader
+
+NOW_MS = 1_700_000_000_000
+LIMIT_BYTES = 1 << 20
 
 
-def columns(values: list[bytes | None], deliver_after: list[int]) -> RecordColumns:
-    data, valid = ragged(values)
+def int64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def columns_of(
+    values: list[bytes | None], deliver_after: list[int] | None = None, keys: list[bytes | None] | None = None
+) -> RecordColumns:
+    value_column, value_valid = ragged(values)
+    key_column, key_valid = (None, None) if keys is None else ragged(keys)
     return RecordColumns(
-        values=data,
-        value_valid=valid,
-        timestamps=np.full(len(values), NOW_MS),
-        deliver_after=np.array(deliver_after, np.int64),
+        values=value_column,
+        value_valid=value_valid,
+        keys=key_column,
+        key_valid=key_valid,
+        timestamps=NOW_MS + np.arange(len(values)),
+        deliver_after=int64(*(deliver_after or [AS_SOON_AS_POSSIBLE] * len(values))),
     )
 
 
 def strings(column: Ragged) -> list[bytes]:
     offsets, data = column
-    return [data[start:end].tobytes() for start, end in pairwise(offsets)]
+    return [data[start:end].tobytes() for start, end in itertools.pairwise(offsets)]
 
 
-def written(part: Batches) -> list[list[bytes | None]]:
-    data, positions = part.encoded(0, len(part))
-    return [
-        [record.value for record in decode_batch(data[start:end], limit_bytes=1 << 20)]
-        for start, end in pairwise(positions.tolist())
-    ]
+def split(batches: Batches) -> list[bytes]:
+    data, positions = batches.encoded(0, len(batches))
+    return [data[start:end].tobytes() for start, end in itertools.pairwise(positions)]
 
 
-def test_equal_neighbours_share_a_batch() -> None:
-    [part], order = encode(columns([b"a", b"b", None, b"d"], [5, 5, 7, 5]), Config())
-    assert order is None
-    assert [[b"a", b"b"], [None], [b"d"]] == written(part)
-    assert ([2, 1, 1], [5, 7, 5]) == (part.records.tolist(), part.deliver_after.tolist())
+def records_of(parts: list[Batches]) -> list[list[Record]]:
+    return [decode_batch(batch, limit_bytes=LIMIT_BYTES) for part in parts for batch in split(part)]
 
 
-def test_with_a_spread_records_are_sorted_and_close_ones_share_a_batch() -> None:
-    [part], order = encode(columns([b"a", b"b", b"c"], [30, 10, 14]), Config(deliver_after_spread_ms=9))
-    assert order is not None
-    assert [1, 2, 0] == order.tolist()
-    assert [[b"b", b"c"], [b"a"]] == written(part)  # a step is 10 to 19
-    assert [14, 30] == part.deliver_after.tolist()
+# --- Columns of byte strings
 
 
-def test_many_records_are_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PART_RECORDS", 2)
-    parts, _ = encode(columns([b"a", b"b", b"c"], [1, 2, 3]), Config())
-    assert [[[b"a"], [b"b"]], [[b"c"]]] == [written(part) for part in parts]
-
-
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3)), min_size=1), st.integers(0, 3))
-def test_a_batch_is_smaller_than_twice_the_limit_or_one_record(rows: list[tuple[int, int]], spread_ms: int) -> None:
-    size = np.array([size for size, _ in rows], np.int64)
-    deliver_after = np.array([due for _, due in rows], np.int64)
-    bounds = cut(deliver_after, size, 100, spread_ms)
-    assert (0, len(rows)) == (bounds[0], bounds[-1])
-    for start, end in pairwise(bounds.tolist()):
-        assert end == start + 1 or int(size[start:end].sum()) < 200
-        assert int(np.ptp(deliver_after[start:end])) <= spread_ms
-
-
-def test_records_that_fit_are_never_refused_for_their_company() -> None:
-    config = Config(batch_bytes_max=2_048)
-    [part], _ = encode(columns([bytes(900), bytes(1_900), bytes(900)], [1, 1, 1]), config)
-    assert [1, 1, 1] == part.records.tolist()
-    assert int(np.diff(part.positions).max()) <= config.batch_bytes_max
-    with pytest.raises(RecordTooLarge, match="batch_bytes_max"):
-        encode(columns([bytes(2_048)], [1]), config)
-
-
-@given(st.lists(st.binary(max_size=300), min_size=1), st.integers(1, 400))
-def test_pieces_follow_each_other_and_places_are_bounded(values: list[bytes], piece_bytes: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "PIECE_BYTES", piece_bytes)
-        [part], _ = encode(columns(list(values), list(range(len(values)))), Config())
-        pieces = list(part.pieces(0, len(part)))
-    assert (0, len(part)) == (pieces[0][0], pieces[-1][1])
-    assert all(stop == following for (_, stop), (following, _) in pairwise(pieces))
-    whole, _ = part.encoded(0, len(part))
-    assert whole.tobytes() == b"".join(part.encoded(*piece)[0].tobytes() for piece in pieces)
-    for row, last in pieces:
-        _, exact = part.encoded(row, last)
-        assert last == row + 1 or part.positions[last] - part.positions[row] <= piece_bytes
-        assert int(exact[-1]) <= int(part.positions[last] - part.positions[row])
-
-
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_compressed_batches_are_cut_out_of_what_was_compressed_once(codec: str) -> None:
-    [part], _ = encode(columns([bytes(500), bytes(500)], [1, 2]), Config(compression=codec))  # type: ignore[arg-type]
-    assert int(part.positions[-1]) < 400
-    first, _ = part.encoded(0, 1)
-    second, positions = part.encoded(1, 2)
-    assert [0, len(second)] == positions.tolist()
-    assert [bytes(500)] * 2 == [decode_batch(data, limit_bytes=1_000)[0].value for data in (first, second)]
-
-
-def test_bare_batches_get_base_offsets_and_no_epoch() -> None:
-    [part], _ = encode(columns([b"a", b"b", b"c"], [1, 1, 2]), Config())
-    data, positions = part.encoded(0, 2)
-    stamped = stamp_batches(data, positions, part.records, 1_000)
-    assert [2, 1] == validate_batches(stamped, limit_bytes=100).records.tolist()
-    headers = [BatchHeader.read(memoryview(stamped.data), start) for start in positions[:-1].tolist()]
-    assert [(1_000, 0), (1_002, 0)] == [(header.base_offset, header.partition_leader_epoch) for header in headers]
-
-
-def test_a_failure_between_pieces_leaves_nothing_of_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PIECE_BYTES", 1)
-    clock = ManualClock(NOW_MS)
-    with open_small(SimulatedFiles(), clock, segment_bytes=1 << 20) as store:
-        partition = store.create_topic("t").partition(0)
-        store.send("t", b"before")
-        append, calls = ActiveSegment.append, iter(range(10))
-
-        def full(segment: ActiveSegment, data: Bytes) -> None:
-            if next(calls) == 2:
-                raise StorageFull("no room left to write", path=Path("t"))
-            append(segment, data)
-
-        monkeypatch.setattr(ActiveSegment, "append", full)
-        with pytest.raises(StorageFull):
-            store.send_many("t", [b"a", b"b", b"c"], deliver_after=[NOW_MS + 1, NOW_MS + 2, NOW_MS + 3])
-        assert 1 == partition.log_end_offset
-        assert [1, 2, 3] == store.send_many("t", [b"a", b"b", b"c"], delay=[1, 2, 3]).tolist()
-        store.check()
-        clock.advance(3_000)
-        assert [b"before", b"a", b"b", b"c"] == drained(partition)
-
-
-@given(st.lists(st.none() | st.binary(max_size=5)))
-def test_ragged_takes_bytes_and_nulls(values: list[bytes | None]) -> None:
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([b"", b"a", b"bc"], [b"", b"a", b"bc"]),
+        ((b"a", bytearray(b"b"), memoryview(b"cd")), [b"a", b"b", b"cd"]),
+        ([None, b"a", None], [None, b"a", None]),
+        ([None], [None]),
+        (iter([b"a", None]), [b"a", None]),
+        ((int64(0, 1, 3), b"abc"), [b"a", b"bc"]),
+        ((np.array([1, 2], np.int32), np.frombuffer(b"abc", np.uint8)), [b"b"]),
+        ((int64(2), b"abc"), []),
+        (pa.array([b"a", None, b"bc"]), [b"a", None, b"bc"]),
+        (pa.array(["ä", ""]), ["ä".encode(), b""]),
+        (pa.array([b"a", None, b"bc"], pa.large_binary()), [b"a", None, b"bc"]),
+        (pa.array([b"a", None, b"bc", b"d"])[1:3], [None, b"bc"]),
+        (pa.chunked_array([[b"a"], [None, b"b"]]), [b"a", None, b"b"]),
+        (pa.array([], pa.binary()), []),
+        (pa.chunked_array([], pa.binary()), []),
+        (pa.array([None, None], pa.binary()), [None, None]),
+    ],
+    ids=repr,
+)
+def test_ragged(values: Any, expected: list[bytes | None]) -> None:
     column, valid = ragged(values)
-    assert [value or b"" for value in values] == strings(column)
-    assert [value is not None for value in values] == ([True] * len(values) if valid is None else valid.tolist())
-
-
-def test_ragged_takes_pairs_and_arrow_columns() -> None:
-    pair = (np.array([1, 3, 3], np.int32), b"xabc")
-    assert [b"ab", b""] == strings(ragged(pair)[0])
-    column, valid = ragged(pa.array([b"a", None, b"bc"], pa.binary())[1:])
-    assert ([b"", b"bc"], [False, True]) == (strings(column), [] if valid is None else valid.tolist())
+    assert len(expected) == len(column[0]) - 1
+    flags = [True] * len(expected) if valid is None else valid.tolist()
+    assert [value is not None for value in expected] == flags
+    assert expected == [value if there else None for value, there in zip(strings(column), flags, strict=True)]
+    assert np.dtype("<i8") == column[0].dtype
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        b"one string",
+        b"bytes",
         "text",
+        bytearray(b"b"),
         ["text"],
+        [b"a", "text"],
+        [None, "text"],
         [1],
-        (np.array([0, 4]), b"abc"),
-        (np.array([2, 1]), b"abc"),
+        [[1]],
+        [np.array([1, 2], np.int64)],
+        [memoryview(np.array([1, 2], np.int64))],
+        (int64(0, 9), b"short"),
+        (int64(0, 2, 1), b"abc"),
+        (int64(-1, 1), b"abc"),
         (np.array([0.0, 1.0]), b"abc"),
-        (np.empty(0, np.int64), b"abc"),
+        (int64(), b""),
+        (int64(0, 1).reshape(1, 2), b"abc"),
         pa.array([1, 2]),
-        [memoryview(b"abcd").cast("H")],
+        pa.array([[b"a"]]),
+        5,
     ],
+    ids=repr,
 )
-def test_ragged_refuses_the_rest(values: object) -> None:
+def test_not_ragged(values: Any) -> None:
     with pytest.raises(InvalidRecord):
         ragged(values)
 
 
-@given(st.lists(st.binary(max_size=5)), st.data())
-def test_ragged_columns_are_taken_and_joined(values: list[bytes], data: st.DataObject) -> None:
-    column, _ = ragged(values)
-    rows = data.draw(st.lists(st.sampled_from(range(len(values))))) if values else []
-    assert [values[row] for row in rows] == strings(take_ragged(column, np.array(rows, np.int64)))
-    assert values * 2 == strings(join_ragged([column, column]))
+@given(st.lists(st.binary(max_size=5), max_size=8), st.lists(st.integers(0, 7), max_size=12))
+def test_take_and_join(values: list[bytes], rows: list[int]) -> None:
+    rows = [row for row in rows if row < len(values)]
+    column, _ = ragged([b"in front", *values])
+    column = column[0][1:], column[1]  # a view that does not begin at 0
+    assert [values[row] for row in rows] == strings(take_ragged(column, int64(*rows)))
+    assert values + values == strings(join_ragged([column, column]))
+    assert [] == strings(join_ragged([]))
+
+
+def test_same_headers() -> None:
+    assert same_headers([], 3) is None
+    headers = same_headers([("a", b"1"), ("b", None)], 3)
+    assert headers is not None
+    assert 1 == len(set(strings(headers)))
+    [record] = decode_batch(encode_batch([Record(value=b"", timestamp=0)]), limit_bytes=LIMIT_BYTES)
+    assert () == record.headers
+
+
+def test_columns_of_records_are_cut_and_taken() -> None:
+    columns = columns_of([b"a", None, b"c"], [1, 2, 3], [None, b"k", b"l"])
+    for part in (columns[1:3], columns.take(int64(1, 2))):
+        assert 2 == len(part)
+        assert ([b"", b"c"], [b"k", b"l"]) == (strings(part.values), strings(part.keys or part.values))
+        assert ([False, True], [2, 3]) == (
+            [] if part.value_valid is None else part.value_valid.tolist(), part.deliver_after.tolist()
+        )  # fmt: skip
+
+
+# --- Cutting into batches
+
+
+@pytest.mark.parametrize(
+    ("due", "spread_ms", "expected"),
+    [
+        ([], 0, [0]),
+        ([5], 0, [0, 1]),
+        ([5, 5, 5], 0, [0, 3]),
+        ([5, 5, 6, 5], 0, [0, 2, 3, 4]),
+        ([-1, -1, 0], 0, [0, 2, 3]),
+        ([-1, 0, 9, 10, 19, 20], 9, [0, 1, 3, 5, 6]),
+    ],
+)
+def test_a_batch_ends_where_the_time_changes(due: list[int], spread_ms: int, expected: list[int]) -> None:
+    assert expected == cut(int64(*due), np.full(len(due), 10), 1_000_000, spread_ms).tolist()
+
+
+def test_a_batch_ends_where_it_is_full() -> None:
+    assert [0, 3, 5, 6] == cut(int64(1, 1, 1, 1, 1, 1), int64(10, 10, 10, 10, 25, 10), 30, 0).tolist()
+    assert [0, 1, 2, 3] == cut(int64(1, 1, 1), int64(10, 31, 10), 30, 0).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(-1, 30), st.integers(1, 50)), min_size=1), st.integers(1, 60), st.integers(0, 9))
+def test_every_batch_is_small_and_close(rows: list[tuple[int, int]], batch_bytes: int, spread_ms: int) -> None:
+    rows = sorted(rows) if spread_ms else rows
+    bounds = cut(int64(*(due for due, _ in rows)), int64(*(size for _, size in rows)), batch_bytes, spread_ms).tolist()
+    assert (0, len(rows)) == (bounds[0], bounds[-1])
+    for start, end in itertools.pairwise(bounds):
+        batch = rows[start:end]
+        assert batch
+        assert max(batch)[0] - min(batch)[0] <= spread_ms
+        assert -1 not in {due for due, _ in batch} or {-1} == {due for due, _ in batch}
+        assert len(batch) == 1 or sum(size for _, size in batch) < 2 * batch_bytes
+
+
+# --- Encoding
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("part_records", [2, 1_000])
+def test_encode_keeps_the_order(codec: Codec, part_records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "PART_RECORDS", part_records)
+    values: list[bytes | None] = [b"a" * 100, b"b" * 100, None, b"d", b"e"]
+    parts, order = encode(columns_of(values, [7, 7, 7, 9, 7], [None, b"k", b"", b"", None]), Config(compression=codec))
+    assert order is None
+    found = [record for batch in records_of(parts) for record in batch]
+    assert values == [record.value for record in found]
+    assert [None, b"k", b"", b"", None] == [record.key for record in found]
+    assert [NOW_MS + number for number in range(5)] == [record.timestamp for record in found]
+    per_batch = [
+        row for part in parts for row in zip(part.records, part.deliver_after, part.max_timestamp, strict=True)
+    ]
+    if part_records == 1_000:
+        assert [(3, 7, NOW_MS + 2), (1, 9, NOW_MS + 3), (1, 7, NOW_MS + 4)] == per_batch
+    assert all(len(part) for part in parts)
+
+
+def test_encode_with_a_spread_sorts_by_time() -> None:
+    values: list[bytes | None] = [b"0", b"1", b"2", b"3"]
+    [batches], order = encode(columns_of(values, [30, 11, 19, 10]), Config(deliver_after_spread_ms=9))
+    assert order is not None
+    assert [3, 1, 2, 0] == order.tolist()
+    [first, second] = records_of([batches])
+    assert [b"3", b"1", b"2"] == [record.value for record in first]
+    assert [b"0"] == [record.value for record in second]
+    assert [19, 30] == batches.deliver_after.tolist()
+    assert [10, 11, None] == [record.deliver_after for record in first]
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=60), st.none() | st.binary(max_size=60), st.integers(0, 3)), min_size=1),
+    st.integers(1, 300),
+)
+def test_positions_bound_what_is_encoded(rows: list[tuple[bytes, bytes | None, int]], batch_bytes: int) -> None:
+    config = Config(batch_bytes=batch_bytes, batch_bytes_max=400)
+    [batches], _ = encode(
+        columns_of([row[0] for row in rows], [row[2] for row in rows], [row[1] for row in rows]), config
+    )
+    sizes = [len(batch) for batch in split(batches)]
+    bounds = np.diff(batches.positions).tolist()
+    assert all(size <= bound <= config.batch_bytes_max for size, bound in zip(sizes, bounds, strict=True))
+    for row, last in batches.pieces(0, len(batches)):
+        data, positions = batches.encoded(row, last)
+        assert sizes[row:last] == np.diff(positions).tolist()
+        assert b"".join(split(batches)[row:last]) == data.tobytes()
+
+
+def test_the_overhead_of_a_record_is_bounded() -> None:
+    """The longest varints, and a deliver-after header beside one of the user's."""
+    headers = [("h", b"")]
+    section = same_headers(headers, 2)
+    columns = RecordColumns(
+        values=ragged([b"v" * 70_000] * 2)[0],
+        keys=ragged([b"k" * 70_000] * 2)[0],
+        headers=section,
+        timestamps=int64(0, 2**62),
+        deliver_after=int64(2**62, 2**62 - 1),
+    )
+    [batches], _ = encode(columns, Config(deliver_after_spread_ms=2**61, batch_bytes=1 << 19))
+    [batch] = split(batches)
+    bound = columns.record_bytes()
+    assert len(batch) - HEADER_BYTES <= int(bound.sum())
+    assert int(bound[0]) - 140_000 <= RECORD_OVERHEAD_BYTES + 10
+
+
+def test_pieces_are_of_at_least_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "PIECE_BYTES", 250)
+    nothing = np.empty(0, np.int64)
+    batches = Batches(
+        int64(0, 100, 200, 300, 900, 1000), nothing, nothing, nothing, lambda row, last: (nothing, nothing)
+    )
+    assert [(0, 2), (2, 3), (3, 4), (4, 5)] == list(batches.pieces(0, 5))
+    assert [(1, 3), (3, 4)] == list(batches.pieces(1, 4))
+
+
+@pytest.mark.parametrize("size", [2_000 - HEADER_BYTES - RECORD_OVERHEAD_BYTES, 5_000])
+def test_a_record_that_fits_into_no_batch(size: int) -> None:
+    config = Config(batch_bytes_max=2_000)
+    with pytest.raises(RecordTooLarge):
+        encode(columns_of([b"small", bytes(size + 1)]), config)
+    if size < 2_000:
+        encode(columns_of([b"small", bytes(size)]), config)
+
+
+# --- Batches of producers
+
+
+def test_parse_takes_batches_as_they_are() -> None:
+    first = encode_batch([Record(value=b"a", timestamp=5), Record(value=b"b", timestamp=9)], "zstd")
+    second = encode_batch([Record(value=b"c", timestamp=7, headers=[("deliver-after", b"123")])])
+    batches = parse(first + second, None, Config())
+    assert [first, second] == split(batches)
+    assert ([2, 1], [9, 7], [AS_SOON_AS_POSSIBLE, 123]) == (
+        batches.records.tolist(), batches.max_timestamp.tolist(), batches.deliver_after.tolist()
+    )  # fmt: skip
+    assert [77, 77] == parse(first + second, 77, Config()).deliver_after.tolist()
+
+
+def test_parse_refuses() -> None:
+    good = encode_batch([Record(value=b"a" * 500, timestamp=5)], "gzip")
+    header = BatchHeader.read(memoryview(good), 0)
+    for error, data in (
+        (InvalidBatch, b""),
+        (InvalidBatch, good[:-1]),
+        (InvalidBatch, good + b"x"),
+        (UnsupportedCodec, _with(header, good, attributes=7)),
+        (InvalidBatch, _with(header, good, attributes=header.attributes | 0x20)),
+        (InvalidDeliverAfter, encode_batch([Record(value=b"", timestamp=0, headers=[("deliver-after", b"soon")])])),
+    ):
+        with pytest.raises(error):
+            parse(data, None, Config())
+    with pytest.raises(InvalidBatch):
+        parse(good, None, Config(decompressed_bytes_max=499))
+
+
+def _with(header: BatchHeader, batch: bytes, **fields: int) -> bytes:
+    from afterlog.log.header import with_crc
+
+    return with_crc(header._replace(**fields), batch[HEADER_BYTES:])
+
+
+def test_stamp_batches_sets_base_offset_and_epoch_and_nothing_else() -> None:
+    data = bytearray(b"".join(encode_batch([Record(value=b"v", timestamp=1)] * count) for count in (2, 1, 3)))
+    data[12:16] = b"\1\2\3\4"
+    batches = parse(bytes(data), None, Config())
+    encoded, positions = batches.encoded(0, 3)
+    before = encoded.tobytes()
+    stamped = stamp_batches(encoded, positions, batches.records, 1_000)
+    assert before == encoded.tobytes()
+    expected = b"".join(
+        base.to_bytes(8, "big") + batch[8:12] + bytes(4) + batch[16:]
+        for base, batch in zip((1_000, 1_002, 1_003), split(batches), strict=True)
+    )
+    assert expected == stamped.tobytes()

@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from afterlog.clock import INT64_MAX, ManualClock
+from afterlog.errors import ClockBehind, CorruptFile, OffsetOutOfRange
+from afterlog.fetch import timeline as timeline_module
+from afterlog.fetch.merge import MergeIterator
+from afterlog.fetch.timeline import Timeline, empty_block
+from afterlog.index.entries import Key
+from afterlog.store import Store
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, drained, flipped, killed, open_small, with_file
+
+RECORDS = 400
+SPAN_MS = 1_000
+
+
+class Setting:
+    """A partition with several segments, runs and a bucket, and what it must deliver: (due, offset) in order."""
+
+    def __init__(self, records: int = RECORDS) -> None:
+        self.disk = SimulatedFiles()
+        self.clock = ManualClock(NOW_MS)
+        self.store: Store = open_small(self.disk, self.clock, min_index_count_per_bucket=30, segment_bytes=8_192)
+        self.partition = self.store.create_topic("t").partition(0)
+        self.rows: list[Key] = []
+        draw = random.Random(7)
+        for offset in range(records):
+            self.add(offset, draw.randrange(SPAN_MS))
+        self.timeline = Timeline(self.partition.log)
+
+    def add(self, offset: int, after_ms: int) -> None:
+        self.store.send("t", b"%d" % offset, deliver_after=self.clock.now_ms() + after_ms)
+        self.rows.append(Key(self.clock.now_ms() + after_ms, offset))
+
+    def expected(self) -> list[int]:
+        """Offsets of what is due, in delivery order."""
+        return [key.offset for key in sorted(self.rows) if key.deliver_after <= self.clock.now_ms()]
+
+    def read(self, position: int, timeline: Timeline | None = None) -> list[int]:
+        """Offsets in one block from `position` on; the delivery offsets are asserted."""
+        timeline = timeline or self.timeline
+        block = timeline.read(position, timeline.advance())
+        assert list(range(position, position + len(block))) == block.delivery_offset.tolist()
+        assert position + len(block) == block.end_delivery_offset
+        return block.offset.tolist()
+
+
+@pytest.fixture
+def setting(monkeypatch: pytest.MonkeyPatch) -> Setting:
+    monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 16)
+    monkeypatch.setattr(timeline_module, "CACHED_ENTRIES_MAX", 100)
+    return Setting()
+
+
+def test_the_high_watermark_counts_what_is_due_and_only_grows(setting: Setting) -> None:
+    before = 0
+    for step_ms in (0, 1, 250, -100, 500, 249, 10_000):
+        setting.clock.advance(step_ms)
+        reading = setting.timeline.advance()
+        assert reading.clock_ms == max(setting.clock.now_ms(), NOW_MS + 251 if step_ms == -100 else 0)
+        assert before <= reading.high_watermark
+        assert len([key for key in setting.rows if key.deliver_after <= reading.clock_ms]) == reading.high_watermark
+        before = reading.high_watermark
+
+
+def test_reading_through_gives_delivery_order(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS // 2)
+    expected = setting.expected()
+    found: list[int] = []
+    while block := setting.read(len(found)):
+        found += block
+    assert expected == found
+    assert 100 < len(found) < RECORDS
+
+
+def test_it_follows_the_clock_with_appends_in_between(setting: Setting) -> None:
+    found: list[int] = []
+    for step in range(60):
+        setting.clock.advance(20)
+        setting.add(RECORDS + step, (step * 37) % 50)
+        while block := setting.read(len(found)):
+            found += block
+        assert setting.expected() == found
+    assert len(found) > RECORDS
+
+
+def test_nothing_at_or_behind_the_high_watermark(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS // 2)
+    reading = setting.timeline.advance()
+    for position in (reading.high_watermark, reading.high_watermark + 1, RECORDS):
+        block = setting.timeline.read(position, reading)
+        assert (0, position) == (len(block), block.end_delivery_offset)
+
+
+def test_a_reading_gets_nothing_that_a_later_one_found(setting: Setting) -> None:
+    """Invariant 4: the block in the cache reaches further than the older reading may see."""
+    setting.clock.advance(SPAN_MS // 2)
+    older = setting.timeline.advance()
+    start = older.high_watermark - 3
+    setting.clock.advance(SPAN_MS // 4)
+    later = setting.timeline.advance()
+    assert len(setting.timeline.read(start, later)) > 3
+    block = setting.timeline.read(start, older)
+    assert (3, older.high_watermark) == (len(block), block.end_delivery_offset)
+    assert 0 == len(setting.timeline.read(older.high_watermark, older))
+
+
+def test_readers_that_follow_each_other_share_blocks(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged: list[int] = []
+    original = MergeIterator.next_block
+
+    def counted(self: MergeIterator, upto: Key, want_entries: int) -> object:
+        merged.append(want_entries)
+        return original(self, upto, want_entries)
+
+    monkeypatch.setattr(MergeIterator, "next_block", counted)
+    setting.clock.advance(100)
+    due = len(setting.expected())
+    for _ in range(5):
+        position = 0
+        while block := setting.read(position):
+            position += len(block)
+        assert due == position
+    assert len(merged) <= due // 16 + 1
+
+
+def test_the_cache_is_bounded(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS)
+    for position in range(0, RECORDS, 5):
+        setting.read(position)
+        held = sum(len(block) for block in setting.timeline._blocks.values())
+        assert held == setting.timeline._cached_entries
+        assert held <= 100 + 32
+        assert len(setting.timeline._blocks) == len(setting.timeline._block_starts)
+
+
+def test_more_lagging_readers_than_iterators(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS)
+    expected = setting.expected()
+    readers = [number * 13 for number in range(25)]
+    for _ in range(4):
+        for number, position in enumerate(readers):
+            block = setting.read(position)
+            assert expected[position : position + len(block)] == block
+            assert block or position == RECORDS
+            readers[number] += len(block)
+            assert len(setting.timeline._iterators) <= timeline_module.ITERATORS_MAX
+
+
+def test_jumps_back_and_forth(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS)
+    expected = setting.expected()
+    draw = random.Random(3)
+    for _ in range(200):
+        position = draw.randrange(RECORDS)
+        block = setting.read(position)
+        assert block
+        assert expected[position : position + len(block)] == block
+
+
+def test_many_records_of_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 8)
+    setting = Setting(records=0)
+    for offset in range(200):
+        setting.add(offset, 500 if offset % 10 else offset)
+    setting.clock.advance(501)
+    expected = setting.expected()
+    for position in (190, 100, 20, 0, 150):
+        block = setting.read(position)
+        assert block
+        assert expected[position : position + len(block)] == block
+
+
+def test_a_position_inside_a_batch_begins_with_the_batch() -> None:
+    setting = Setting(records=0)
+    setting.store.send_many("t", [b"a", b"b", b"c"])
+    setting.store.send_many("t", [b"d", b"e"])
+    reading = setting.timeline.advance()
+    for position, starts in ((0, [0, 3]), (1, [0, 3]), (2, [0, 3]), (3, [3]), (4, [3])):
+        assert starts == setting.timeline.read(position, reading).delivery_offset.tolist()
+
+
+def test_a_position_inside_a_pending_batch_stays() -> None:
+    setting = Setting(records=0)
+    setting.store.send_many("t", [b"a", b"b", b"c"], delay=1)
+    block = setting.timeline.read(2, setting.timeline.advance())
+    assert (0, 2) == (len(block), block.end_delivery_offset)
+
+
+def test_next_due(setting: Setting) -> None:
+    for step_ms in (0, 300, 300, 399, 1):
+        setting.clock.advance(step_ms)
+        setting.timeline.advance()
+        pending = [key.deliver_after for key in setting.rows if key.deliver_after > setting.clock.now_ms()]
+        assert min(pending, default=None) == setting.timeline.next_due()
+
+
+def test_positions_by_time(setting: Setting) -> None:
+    rows = sorted(setting.rows)
+    for ms in (0, NOW_MS, NOW_MS + 1, rows[77].deliver_after, NOW_MS + SPAN_MS, INT64_MAX):
+        assert len([key for key in rows if key.deliver_after < ms]) == setting.timeline.position_at(ms)
+
+
+def test_positions_by_offset(setting: Setting) -> None:
+    ranks = {key.offset: rank for rank, key in enumerate(sorted(setting.rows))}
+    for offset in range(0, RECORDS, 7):
+        assert ranks[offset] + 1 == setting.timeline.position_after(offset)
+    for offset in (-1, RECORDS, INT64_MAX):
+        with pytest.raises(OffsetOutOfRange, match="not appended yet" if offset > 0 else "no record"):
+            setting.timeline.position_after(offset)
+
+
+def test_positions_by_offset_inside_a_batch() -> None:
+    setting = Setting(records=0)
+    setting.store.send_many("t", [b"a", b"b", b"c"], delay=2)
+    setting.store.send_many("t", [b"d", b"e"], delay=1)
+    assert [3, 4, 5, 1, 2] == [setting.timeline.position_after(offset) for offset in range(5)]
+
+
+def test_seals_and_rolls_change_nothing_that_is_read(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS // 2)
+    expected = setting.expected()
+    found = setting.read(0)
+    for change in (setting.partition.log.checkpoint, setting.partition.log.roll, setting.store.check):
+        change()
+        found += setting.read(len(found))
+        assert expected[: len(found)] == found
+    while block := setting.read(len(found)):
+        found += block
+    assert expected == found
+
+
+def test_the_frontier_is_durable_before_the_high_watermark_grows(setting: Setting) -> None:
+    setting.clock.advance(100)
+    first = setting.timeline.advance()
+    frontier = setting.partition.log.checkpoints.current.frontier
+    assert frontier.used_ms <= first.clock_ms <= frontier.lease_ms
+    crashed = open_small(killed(setting.disk), ManualClock(NOW_MS))
+    after_crash = crashed.topic("t").partition(0)
+    crashed.send("t", b"late", deliver_after=0)
+    found = after_crash.log.index.bucket.find(RECORDS)
+    assert found is not None
+    assert found.deliver_after >= frontier.lease_ms
+    assert first.high_watermark == after_crash.high_watermark()
+
+
+def test_a_clock_far_behind_can_be_looked_at_only(setting: Setting) -> None:
+    setting.clock.advance(100)
+    high_watermark = setting.timeline.advance().high_watermark
+    setting.store.close()
+    store = open_small(setting.disk, ManualClock(NOW_MS - 4_000_000))
+    timeline = Timeline(store.topic("t").partition(0).log)
+    with pytest.raises(ClockBehind):
+        timeline.advance()
+    standing = timeline.standing()
+    assert (NOW_MS + 100, high_watermark) == (standing.clock_ms, standing.high_watermark)
+
+
+def test_corruption_is_told_and_forgotten(setting: Setting) -> None:
+    """A run is rotten: reading there fails each time; in front of it and behind it all is well."""
+    setting.store.close()
+    [first, *_] = [path for path in setting.disk.image().contents if path.endswith("0.deliverafterindex")]
+    path = setting.store.path / first.removeprefix(f"{setting.store.path}/")
+    data = setting.disk.image().contents[first]
+    disk = with_file(setting.disk, path, flipped(data, 70))
+    timeline = Timeline(open_small(disk, ManualClock(NOW_MS + SPAN_MS)).topic("t").partition(0).log)
+    for _ in range(2):
+        with pytest.raises(CorruptFile) as raised:
+            timeline.read(0, timeline.advance())
+        assert path == raised.value.path
+    assert RECORDS > len(timeline._blocks)
+
+
+class Retention:
+    """Two segments, of which retention takes the first in the middle of something."""
+
+    def __init__(self) -> None:
+        self.setting = Setting(records=0)
+        self.store = self.setting.store
+        self.partition = self.store.create_topic("r", retention_ms=0).partition(0)
+        for number in range(40):
+            if number == 20:
+                self.partition.log.roll()
+            self.store.send("r", b"%d" % number, deliver_after=NOW_MS + number % 20 * 2 + number // 20)
+        self.setting.clock.advance(39)
+        self.timeline = Timeline(self.partition.log)
+        self.reading = self.timeline.advance()
+        self.removed = False
+
+    def remove(self) -> None:
+        if not self.removed:
+            self.removed = True
+            assert 1 == self.store.enforce_retention()
+
+    def during(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        """Retention comes just before the merge iterator does this."""
+        original = getattr(MergeIterator, method)
+
+        def racing(iterator: MergeIterator, *arguments: object) -> object:
+            self.remove()
+            return original(iterator, *arguments)
+
+        monkeypatch.setattr(MergeIterator, method, racing)
+
+
+@pytest.mark.parametrize("method", ["next_block", "__init__", "_turn_to"])
+def test_retention_in_the_middle_of_a_read(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """What was removed is not counted by a merge that began before it: such ranks must reach nobody."""
+    monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 4)
+    race = Retention()
+    race.during(monkeypatch, method)
+    with pytest.raises(OffsetOutOfRange, match="just removed") as raised:
+        race.timeline.read(10, race.reading)
+    assert race.timeline.log_start == raised.value.log_start == 39
+    block = race.timeline.read(39, race.reading)
+    assert ([39], [39]) == (block.delivery_offset.tolist(), block.offset.tolist())
+
+
+def test_retention_in_the_middle_of_a_read_behind_the_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = Retention()
+    race.during(monkeypatch, "next_block")
+    block = race.timeline.read(39, race.reading)
+    assert ([39], [39]) == (block.delivery_offset.tolist(), block.offset.tolist())
+    assert race.removed
+
+
+def test_an_iterator_from_before_the_log_start_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 4)
+    race = Retention()
+    assert 4 <= len(race.timeline.read(0, race.reading))
+    race.remove()
+    end = next(iter(race.timeline._iterators))
+    with pytest.raises(OffsetOutOfRange):
+        race.timeline.read(end, race.reading)
+    assert [b"39"] == drained(race.partition)
+
+
+def test_empty_block() -> None:
+    block = empty_block(7)
+    assert (0, 7, None) == (len(block), block.end_delivery_offset, block.last_key)
+    assert np.dtype(np.int64) == block.offset.dtype

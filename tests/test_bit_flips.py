@@ -1,0 +1,204 @@
+"""Bits rot, files shrink, vanish, change places and come back from old copies: detected or harmless, never wrong.
+
+Detected: a typed error that names a file. Harmless: everything that can be observed is as before. A position is the one
+thing of which an old copy is as good as the new one: what was processed since is delivered again (D4).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from afterlog import EARLIEST, AfterlogError, CorruptFile, ManualClock, Store
+from afterlog.fetch import partition
+from afterlog.log import kernels, plain
+from afterlog.store import open_store
+from tests.crashes import FAR_MS, PATH, START_MS, small
+from tests.simulated_disk import Image, SimulatedFiles
+
+CONFIG = small(min_index_count_per_bucket=2, batch_bytes=64)
+EDGES = np.array([0, START_MS, START_MS + 3, START_MS + 20, 2 * START_MS], np.int64)
+LATER_MS = START_MS + 5
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Each rebuilt index is a warning, and there are thousands."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def images(topics: Mapping[str, bool]) -> list[Image]:
+    """What a disk held after each step in the life of a store, the last after a clean close."""
+    disk, clock, taken = SimulatedFiles(), ManualClock(START_MS), []
+    store = open_store(PATH, CONFIG, clock, disk)
+    for number, (name, delayed) in enumerate(topics.items()):
+        topic = store.create_topic(name, delayed=delayed)
+        for step in range(3):
+            values = [b"%d" % step * (number + row + 1) for row in range(2 + number)]
+            after = [START_MS + 2 * row + 1 for row in range(len(values))]
+            store.send_many(name, values, deliver_after=after if delayed else None)
+            store.send(name, b"k", key=b"key", headers=[("h", b"v")])
+            taken.append(disk.image())
+            clock.set(LATER_MS)
+            for group in ("g", "h") if number else ("g",):
+                with store.consumer(name, group=group) as consumer:
+                    consumer.poll(1 + number)
+            taken.append(disk.image())
+            if step < 2:
+                topic.partition(0).log.roll()
+            clock.set(START_MS)
+    store.close()
+    return [*taken, disk.image()]
+
+
+def observe(store: Store, clock: ManualClock) -> object:
+    """All that can be asked of a store, and all that it delivers in the end."""
+    seen: list[object] = []
+    for topic in store.topics():
+        partition = topic.partition(0)
+        seen.append((topic.name, topic.settings, partition.log_start, partition.log_start_offset))
+        seen.append((partition.high_watermark(), partition.pending(), partition.log_end_offset, partition.next_due()))
+        seen.append(partition.due_histogram(EDGES).tolist())
+    clock.advance(FAR_MS)
+    for topic in store.topics():
+        for group in ("g", "h"):
+            with store.consumer(topic.name, group=group, auto_commit=False) as consumer:
+                seen.append(consumer.committed())
+                consumer.seek(EARLIEST)
+                seen += [message for messages in iter(consumer.poll, []) for message in messages]
+    return seen
+
+
+def verdict(image: Image, contents: Mapping[str, bytes], allowed: list[object]) -> str:
+    """`detected` or `harmless`; anything else raises."""
+    clock = ManualClock(LATER_MS)
+    try:
+        store = open_store(PATH, CONFIG, clock, SimulatedFiles(Image(image.folders, contents)))
+        seen = observe(store, clock)
+    except AfterlogError as error:
+        assert isinstance(error, CorruptFile), repr(error)
+        assert PATH in error.path.parents
+        return "detected"
+    assert seen in allowed, "other content, and nobody noticed"
+    return "harmless"
+
+
+def reference(image: Image) -> object:
+    clock = ManualClock(LATER_MS)
+    return observe(open_store(PATH, CONFIG, clock, SimulatedFiles(image)), clock)
+
+
+def sweep(image: Image, damage: Callable[[str, bytes], Iterator[tuple[str, bytes | None]]]) -> dict[str, int]:
+    """Every damage to every file, one at a time; the number of verdicts of each kind."""
+    expected, counts = reference(image), {"detected": 0, "harmless": 0}
+    for path, data in image.contents.items():
+        for name, damaged in damage(path, data):
+            contents = {other: kept for other, kept in image.contents.items() if other != path}
+            if damaged is not None:
+                contents[path] = damaged
+            allowed = [expected]
+            if path.endswith("/position"):
+                allowed.append(without_position(expected))
+            try:
+                counts[verdict(image, contents, allowed if damaged is None else [expected])] += 1
+            except Exception as error:
+                raise AssertionError(f"{path}, {name}") from error
+    print(f"{sum(counts.values())} damages: {counts}")
+    return counts
+
+
+def without_position(seen: object) -> object:
+    assert isinstance(seen, list)
+    return [{0: None} if isinstance(each, dict) else each for each in seen]
+
+
+def bits(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    for position in range(len(data)):
+        for bit in range(8):
+            yield f"bit {bit} of byte {position}", data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
+
+
+def lengths(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    return ((f"cut at {size}", data[:size]) for size in range(len(data)))
+
+
+KINDS = {"delayed": {"mail": True}, "fifo": {"mail": False}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_bit(kind: str) -> None:
+    image = images(KINDS[kind])[-1]
+    counts = sweep(image, bits)
+    assert sum(counts.values()) == 8 * sum(map(len, image.contents.values()))
+    assert min(counts.values()) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_length(kind: str) -> None:
+    sweep(images(KINDS[kind])[-1], lengths)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_file_missing(kind: str) -> None:
+    counts = sweep(images(KINDS[kind])[-1], lambda path, data: iter([("deleted", None)]))
+    assert counts["detected"] >= 5, "logs, checkpoints, topics"
+
+
+TOPICS = {"late": True, "later": True, "plain": False}
+
+
+def test_every_two_files_of_a_kind_swapped() -> None:
+    image = images(TOPICS)[-1]
+    expected, counts = [reference(image)], {"detected": 0, "harmless": 0}
+    for one, other in combinations(image.contents, 2):
+        if Path(one).suffix == Path(other).suffix and (Path(one).suffix or Path(one).name == Path(other).name):
+            swapped = {one: image.contents[other], other: image.contents[one]}
+            try:
+                counts[verdict(image, {**image.contents, **swapped}, expected)] += 1
+            except Exception as error:
+                raise AssertionError(f"{one} and {other} swapped") from error
+    print(counts)
+    assert min(counts.values()) > 0
+
+
+def test_every_file_put_back_to_an_older_copy() -> None:
+    *older, image = images(TOPICS)
+    expected, counts = reference(image), {"detected": 0, "harmless": 0}
+    for path, data in image.contents.items():
+        for content in {copy.contents[path] for copy in older if path in copy.contents} - {data}:
+            contents = {**image.contents, path: content}
+            if path.endswith("/position"):
+                continue
+            try:
+                counts[verdict(image, contents, [expected])] += 1
+            except Exception as error:
+                raise AssertionError(f"{path} put back") from error
+    print(counts)
+    assert min(counts.values()) > 0
+
+
+class Blind:
+    """The kernels, but for the CRC of the records on the way to a reader."""
+
+    check_entries = staticmethod(plain.check_entries)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(kernels, name)
+
+
+def test_unchecked_rot_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep can see: without that check other bytes come out, and it says so."""
+    monkeypatch.setattr(plain, "read_entry", partial(plain.read_entry, check_body=False))
+    monkeypatch.setattr(partition, "kernels", Blind())
+    with pytest.raises(AssertionError, match="[.]log, bit") as raised:
+        sweep(images(KINDS["delayed"])[-1], lambda path, data: bits(path, data if path.endswith(".log") else b""))
+    assert "nobody noticed" in str(raised.value.__cause__)
