@@ -15,6 +15,7 @@ It is not a broker (one process writes a folder), not a cron (nothing repeats by
 ...     with store.consumer("mail", group="sender") as consumer:
 ...         [message.value for message in consumer.poll()]
 [b'first', b'second']
+>>> folder.cleanup()
 
 Importing the package costs nothing: numpy and the engine are loaded with the first name that needs them.
 """

@@ -228,15 +228,25 @@ class ReadOnlyFiles(OsFiles):
 
 
 def publish(files: Files, path: Path, data: Sequence[Data]) -> None:
-    """Put a whole file under `path`, durably and atomically: temporary name, sync, rename, sync of the folder."""
+    """Put a whole file under `path`, durably and atomically."""
+    with publishing(files, path) as file:
+        file.append(data)
+
+
+@contextlib.contextmanager
+def publishing(files: Files, path: Path) -> Iterator[File]:
+    """A new file to append to, put under `path` at the end of the block: sync, rename, sync of the folder.
+
+    Until then it has a temporary name; where the block raises it goes, and `path` stays as it was.
+    """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     with contextlib.suppress(FileNotFoundError):
         files.unlink(temporary)
     file = files.create(temporary)
     try:
-        file.append(data)
+        yield file
         file.sync()
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):  # what did not fit must not keep the room
             files.unlink(temporary)
         raise

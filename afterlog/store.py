@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from afterlog import document
-from afterlog.clock import Clock, JumpGuard, SystemClock
+from afterlog.clock import INT64_MAX, Clock, JumpGuard, SystemClock
 from afterlog.config import Config
 from afterlog.errors import (
     CorruptFile,
@@ -114,8 +114,10 @@ class Store:
         check_name(name)
         for setting, value in (("partitions", partitions), ("max_delay_ms", max_delay_ms),
                                ("retention_ms", retention_ms), ("retention_bytes", retention_bytes)):  # fmt: skip
+            if value is None and setting != "partitions":
+                continue
             least = 1 if setting == "partitions" else 0
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InvalidTopic(f"{setting} must be an integer of at least {least}, not {value!r}")
         if max_delay_ms is not None and not delayed:
             raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
@@ -215,15 +217,13 @@ class Store:
         key_column, key_valid = (None, None) if keys is None else ragged(keys, "keys")
         if key_column is not None and len(key_column[0]) - 1 != count:
             raise InvalidRecord(f"{count} values but {len(key_column[0]) - 1} keys")
-        if timestamps is not None and np.shape(timestamps) != (count,):
-            raise InvalidRecord(f"{count} values but timestamps of shape {np.shape(timestamps)}")
         columns = RecordColumns(
             values=value_column,
             value_valid=value_valid,
             keys=key_column,
             key_valid=key_valid,
             headers=same_headers(headers, count),
-            timestamps=np.full(count, now_ms) if timestamps is None else np.ascontiguousarray(timestamps, np.int64),
+            timestamps=np.full(count, now_ms) if timestamps is None else _timestamps(timestamps, count),
             deliver_after=asked_column(count, now_ms, delay, deliver_after),
         )
         if count == 0:
@@ -429,3 +429,12 @@ def _key(key: bytes | None) -> bytes | None:
     if key is not None and not isinstance(key, bytes | bytearray | memoryview):
         raise InvalidRecord(f"a key must be bytes, not {type(key).__name__}")
     return key
+
+
+def _timestamps(column: Any, count: int) -> Int64Array:
+    column = np.asarray(column)
+    if column.shape != (count,) or (count and column.dtype.kind not in "iu"):
+        raise InvalidRecord(f"timestamps must be {count} integers, not {column.dtype} of shape {column.shape}")
+    if count and not -1 <= int(column.min()) <= int(column.max()) <= INT64_MAX:
+        raise InvalidRecord("timestamps must be milliseconds since the epoch, or -1 for none")
+    return np.ascontiguousarray(column, np.int64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,6 +93,24 @@ def resident_bytes() -> dict[str, int]:
     wanted = {"VmRSS": "resident", "RssAnon": "anonymous", "VmHWM": "peak"}
     fields = (line.split(":") for line in _lines("/proc/self/status"))
     return {wanted[name]: int(number.split()[0]) * 1024 for name, number in fields if name in wanted}
+
+
+@contextmanager
+def watched_bytes(every_s: float = 0.005) -> Iterator[list[int]]:
+    """Looks while the block runs: the most memory that was no file mapping, as the last of a list."""
+    seen, done = [resident_bytes()["anonymous"]], threading.Event()
+
+    def look() -> None:
+        while not done.wait(every_s):
+            seen.append(max(seen[-1], resident_bytes()["anonymous"]))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
 
 
 # Floors.

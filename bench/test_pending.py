@@ -58,5 +58,6 @@ def test_roll(benchmark: Any, tmp_path: Path) -> None:
     with floor.measured():
         read_bytes(run)
     pair = Pair(pending, Times([result["cpu_s"]], [result["wall_s"]]), floor)
-    sizes = {"pending": pending, "run_bytes": run.stat().st_size, "peak_bytes": int(result["peak_bytes"])}
+    sizes = {"pending": pending, "run_bytes": run.stat().st_size}
+    sizes |= {name: int(result[name]) for name in ("peak_bytes", "peak_mapped_bytes")}
     told(record("roll-4000000-entries", sizes, pair.figures()))

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 import afterlog
-from afterlog.fetch.merge import MergeIterator
 from afterlog.files import OsFiles
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
-from afterlog.index.run import Coverage, Run, write_run
-from bench.harness import Times, resident_bytes
+from afterlog.index.merge import MergeIterator
+from afterlog.index.run import Coverage, Run
+from afterlog.index.run_writer import write_run
+from bench.harness import Times, resident_bytes, watched_bytes
 
 Int64Array = npt.NDArray[np.int64]
 Dues = Literal["equal", "uniform", "exponential"]
@@ -144,18 +145,19 @@ def memory(folder: Path) -> dict[str, float]:
 
 
 def roll(folder: Path) -> dict[str, float]:
-    """Open a store and seal its segment; how long that takes, and the most memory that it wants."""
+    """Open a store and seal its segment; how long that takes, and the most memory, without file mappings and with."""
     store = afterlog.open(folder, clock=afterlog.ManualClock(START_MS))
     log = store.topic(TOPIC).partition(0).log
     before = resident_bytes()
     times = Times()
-    with times.measured():
+    with watched_bytes() as seen, times.measured():
         log.roll()
     return {
         "wall_s": times.wall_s[0],
         "cpu_s": times.cpu_s[0],
         "entries": log.index.count,
-        "peak_bytes": resident_bytes()["peak"] - before["anonymous"],
+        "peak_bytes": seen[-1] - before["anonymous"],
+        "peak_mapped_bytes": resident_bytes()["peak"] - before["anonymous"],
     }
 
 
@@ -183,7 +185,7 @@ def runs(folder: Path, count: int, entries: int) -> DelayedIndex:
         part = Entries(due[first : first + size], offset, offset * 200, np.ones(size, np.int64)).sorted()
         path = folder / f"{number:04d}.deliverafterindex"
         coverage = Coverage(first, first + size, 0, first * 200, 0, (first + size) * 200)
-        write_run(files, path, part, coverage, max_entries=5_000, max_step_ms=300_000)
+        write_run(files, path, [part], coverage, max_entries=5_000, max_step_ms=300_000)
         index.replace(remove=(), add=Run.open(files, path))
     return index
 

@@ -1,1 +1,1 @@
-"""The fetch: merge, timeline, positions, consumer."""
+"""The fetch: timeline, positions, consumer."""

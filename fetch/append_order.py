@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from afterlog.errors import CorruptFile, OffsetOutOfRange
-from afterlog.fetch.merge import Block
 from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
+from afterlog.index.merge import Block
 from afterlog.log import kernels
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment, Segment
@@ -101,10 +101,10 @@ class AppendOrder:
                     raise CorruptFile(reason, path=segment.path, position=scan.stop + piece_start)
                 if int(scan.offset[0]) > offset:
                     raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
-                behind = int(scan.offset[-1] + scan.records[-1])
-                if next_offset < 0 and behind - 1 != segment.sparse.offsets.last_offset_at(start):
-                    raise CorruptFile("the batch is not the one that the index names", path=segment.path, position=start)
-                next_offset = behind
+                indexed, next_offset = next_offset < 0, int(scan.offset[-1] + scan.records[-1])
+                if indexed and next_offset - 1 != segment.sparse.offsets.last_offset_at(start):
+                    reason = kernels.FAULTS[kernels.INDEX]
+                    raise CorruptFile(reason, path=segment.path, position=start)
                 if next_offset > offset:
                     return scan._replace(position=scan.position + piece_start)
                 position = scan.stop

@@ -83,8 +83,8 @@ class Consumer:
             self._done()
             if not self._buffer:
                 columns = self._take(READ_AHEAD_RECORDS, None)
-                self._buffer = columns.to_messages()[::-1]
                 self._rewind(columns)
+                self._buffer = columns.to_messages()[::-1]
             if self._buffer:
                 message = self._buffer.pop()
                 self._handed[self._row(message.partition)] = message.delivery_offset + 1
@@ -104,7 +104,7 @@ class Consumer:
         return self._take(max_records, timeout)
 
     def seek(self, position: Position, partition: int | None = None) -> None:
-        """Read on from `position` in one partition, or in all. Raises OffsetOutOfRange, UnknownPartition: nothing moved."""
+        """Read on from `position` in one partition, or in all. Raises OffsetOutOfRange, and moves nothing then."""
         rows = range(len(self._partitions)) if partition is None else [self._row(partition)]
         moved = {row: self._partitions[row].position(position) for row in rows}
         self._buffer.clear()
@@ -167,17 +167,18 @@ class Consumer:
         return Columns.empty(self.topic)
 
     def _sweep(self, max_records: int) -> Columns:
-        parts, left = [], max_records
+        parts, left, moved = [], max_records, list(self._handed)
         count = len(self._partitions)
         for step in range(count):
             row = (self._turn + step) % count
-            columns, behind = self._partitions[row].columns(self._handed[row], left, POLL_BYTES)
+            columns, behind = self._partitions[row].columns(moved[row], left, POLL_BYTES)
             if len(columns):
-                self._handed[row] = behind
+                moved[row] = behind
                 parts.append(columns)
                 left -= len(columns)
             if left <= 0:
                 break
+        self._handed = moved  # not before: where one partition raises, what the others gave was not handed out
         self._turn = (self._turn + 1) % count
         return Columns.concatenate(parts) if parts else Columns.empty(self.topic)
 

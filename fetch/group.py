@@ -39,9 +39,10 @@ class GroupPosition:
         if position == self._committed:
             return
         if self._committed is None:
-            with contextlib.suppress(FileExistsError):
-                self._files.make_folder(self.path.parent)
-            self._files.sync_folder(self.path.parent.parent)
+            for folder in (self.path.parent.parent, self.path.parent):  # a copy may have left out the empty first one
+                with contextlib.suppress(FileExistsError):
+                    self._files.make_folder(folder)
+                self._files.sync_folder(folder.parent)
         document.write(self._files, self.path, FORMAT, VERSION, self._owner | {"position": position})
         self._committed = position
 

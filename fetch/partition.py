@@ -17,10 +17,10 @@ import numpy as np
 from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, OffsetOutOfRange
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.columns import Columns
-from afterlog.fetch.merge import Block
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.files import Bytes
+from afterlog.index.merge import Block
 from afterlog.log import kernels
 from afterlog.log.batch import decompressed
 from afterlog.log.batches import parse
@@ -145,10 +145,8 @@ class Partition:
             return self._order.log_start
         if position is LATEST:
             return self.high_watermark()
-        if isinstance(position, AtTime):
-            return self._order.position_at(instant_ms(position.instant))
-        if isinstance(position, AfterOffset):
-            return self._checked(self._order.position_after(position.offset), self.log_end_offset)
+        if isinstance(position, AtTime | AfterOffset):
+            return self._sought(position)
         try:
             delivery_offset = operator.index(position)
         except TypeError:
@@ -156,6 +154,13 @@ class Partition:
                 f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
             ) from None
         return self._checked(delivery_offset, self.log_end_offset)
+
+    def _sought(self, position: AtTime | AfterOffset) -> int:
+        """The indexes count what is written and not visible yet, too: among what is pending no rank is final."""
+        end = self.log_end_offset
+        if isinstance(position, AtTime):
+            return min(self._order.position_at(instant_ms(position.instant)), end)
+        return self._checked(min(self._order.position_after(position.offset), end), end)
 
     # Fetching.
 

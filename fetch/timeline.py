@@ -25,9 +25,9 @@ from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
 from afterlog.errors import OffsetOutOfRange
-from afterlog.fetch.merge import Block, MergeIterator
 from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import Key
+from afterlog.index.merge import Block, MergeIterator
 from afterlog.log.log_state import Visible
 from afterlog.log.partition_log import PartitionLog
 
@@ -144,7 +144,7 @@ class Timeline:
             block = iterator.next_block(upto, BLOCK_ENTRIES)
             if len(block) == 0 or block.end_delivery_offset > position:
                 break
-        if min(start, position) < self.log_start:  # moved meanwhile, and an iterator from below it does not count what was removed
+        if min(start, position) < self.log_start:  # moved meanwhile: what was removed is not counted from below it
             return self._merged(self._not_removed(position), upto)
         self._iterators[block.end_delivery_offset] = iterator
         while len(self._iterators) > ITERATORS_MAX:

@@ -166,7 +166,8 @@ class _Block:
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
-        self.records_before = np.concatenate(([0], np.cumsum(entries.records)))
+        self.records_before = np.zeros(len(entries) + 1, np.int64)
+        np.cumsum(entries.records, out=self.records_before[1:])
 
     @property
     def records(self) -> int:

@@ -37,10 +37,12 @@ class Snapshot(NamedTuple):
 class DelayedIndex:
     """Thread-safe. Queries see one snapshot each."""
 
-    def __init__(self, removed_records: int = 0) -> None:
-        """An empty index of a log from which retention has removed so many records."""
+    def __init__(
+        self, removed_records: int = 0, *, runs: Collection[Run] = (), bucket: MutableBucket | None = None
+    ) -> None:
+        """An index, empty as a rule, of a log from which retention has removed so many records."""
         self._lock = threading.Lock()
-        self._snapshot = Snapshot(0, (), MutableBucket(), removed_records)
+        self._snapshot = Snapshot(0, _in_offset_order(runs), bucket or MutableBucket(), removed_records)
 
     def snapshot(self) -> Snapshot:
         return self._snapshot

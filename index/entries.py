@@ -94,8 +94,8 @@ class Entries:
         """In delivery order. Rows of equal deliver_after must come in offset order, as an append leaves them."""
         if is_sorted(self.deliver_after):
             return self
-        rows = argsort_by_due(self.deliver_after)
-        return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
+        deliver_after, rows = sort_by_due(self.deliver_after)
+        return Entries(deliver_after, self.offset[rows], self.position[rows], self.records[rows])
 
     def rank(self, key: Key) -> int:
         """Rows with a key <= `key`; the entries must be in delivery order. Two or three binary searches."""
@@ -114,21 +114,25 @@ def rank(deliver_after: Int64Array, offset: Int64Array, key: Key) -> int:
     return low + int(offset[low:high].searchsorted(key.offset, "right"))
 
 
-def argsort_by_due(deliver_after: Int64Array) -> Int64Array:
-    """The rows in the order of (deliver_after, row). Packed where that fits 63 bits, else a stable argsort."""
+def sort_by_due(deliver_after: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The column sorted, and the rows in that order, stably. Packed where that fits 63 bits, else a stable argsort."""
     count = len(deliver_after)
     if not count:
-        return np.empty(0, np.int64)
+        return deliver_after, np.empty(0, np.int64)
     earliest, latest = int(deliver_after.min()), int(deliver_after.max())
     row_bits = (count - 1).bit_length()
     if (latest - earliest).bit_length() + row_bits > _PACKED_BITS:
-        return np.argsort(deliver_after, kind="stable").astype(np.int64, copy=False)
+        rows = np.argsort(deliver_after, kind="stable").astype(np.int64, copy=False)
+        return deliver_after[rows], rows
+    rows = np.arange(count, dtype=np.int64)
     packed = deliver_after - earliest
     packed <<= row_bits
-    packed |= np.arange(count, dtype=np.int64)
+    packed |= rows
     packed.sort()
-    packed &= (1 << row_bits) - 1
-    return packed
+    np.bitwise_and(packed, (1 << row_bits) - 1, out=rows)  # in place: fresh memory costs as much as the sort
+    packed >>= row_bits
+    packed += earliest
+    return packed, rows
 
 
 def is_sorted(column: Int64Array) -> bool:

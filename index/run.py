@@ -17,9 +17,9 @@ from afterlog.files import Bytes, Files, map_file
 from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Entry, Key, is_delivery_order
 from afterlog.index.run_cursor import RunCursor
-from afterlog.index.run_format import ENTRY_SIZE, Coverage, Identity, bitmap_of, parse, write_run
+from afterlog.index.run_format import ENTRY_SIZE, Coverage, Identity, bitmap_of, parse
 
-__all__ = ["Coverage", "Identity", "Run", "write_run"]
+__all__ = ["Coverage", "Identity", "Run"]
 
 _INT64_MAX = 2**63 - 1
 

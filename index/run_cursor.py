@@ -118,26 +118,22 @@ class RunCursor:
 class Gatherer:
     """Collects slices of chunks without a copy, and makes entries of all of them at once."""
 
-    __slots__ = ("_deliver_after", "_details", "_first_offsets")
+    __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        self._first_offsets: list[int] = []
-        self._deliver_after: list[Int64Array] = []
-        self._details: list[UInt32Array] = []
+        self._parts: list[tuple[int, Int64Array, UInt32Array]] = []
 
     def add(self, first_offset: int, deliver_after: Int64Array, details: UInt32Array) -> None:
-        self._first_offsets.append(first_offset)
-        self._deliver_after.append(deliver_after)
-        self._details.append(details)
+        self._parts.append((first_offset, deliver_after, details))
 
     def entries(self) -> Entries:
         """In the order in which they came, with absolute offsets."""
-        if not self._deliver_after:
+        if not self._parts:
             return Entries.empty()
-        lengths = [len(part) for part in self._deliver_after]
-        offset, position, records = np.concatenate(self._details, axis=1).astype(np.int64)
-        offset += np.repeat(np.array(self._first_offsets, np.int64), lengths)
-        return Entries(np.concatenate(self._deliver_after), offset, position, records)
+        first_offsets, deliver_after, details = zip(*self._parts, strict=True)
+        offset, position, records = np.concatenate(details, axis=1).astype(np.int64)
+        offset += np.repeat(np.array(first_offsets, np.int64), [len(part) for part in deliver_after])
+        return Entries(np.concatenate(deliver_after), offset, position, records)
 
 
 class Cursors:

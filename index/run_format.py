@@ -53,7 +53,6 @@ import array
 import struct
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,17 +61,14 @@ from crc32c import crc32c
 from pyroaring import BitMap
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Data, Files, publish
+from afterlog.files import Bytes
 from afterlog.index.columns import Int64Array, UInt32Array
-from afterlog.index.entries import Entries, is_delivery_order
 
 VERSION = 1
 _MAGIC = b"AFTERRUN"
-_CODEC_PLAIN = 0
+CODEC_PLAIN = 0
 ENTRY_SIZE = 20
-_ALIGNMENT = 64
-_UINT32_MAX = 2**32 - 1
-_INT64_MAX = 2**63 - 1
+ALIGNMENT = 64
 
 _HEADER = struct.Struct(
     "<"
@@ -102,6 +98,7 @@ _SEAL = struct.Struct(
 )
 _FOOTER_SIZE = _FOOTER.size + _SEAL.size
 assert (_HEADER.size, _FOOTER_SIZE) == (64, 128)
+HEADER = _HEADER.pack(_MAGIC, VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,89 +141,19 @@ class Directory:
     WIDTH = 13
 
 
-def write_run(
-    files: Files, path: Path, entries: Entries, coverage: Coverage, *, max_entries: int, max_step_ms: int
-) -> None:
-    """Publish a run of `entries`, which are in delivery order and not empty, under `path`.
+def encode_directory(rows: Sequence[tuple[int, ...]]) -> bytes:
+    """The directory of chunks whose rows are these, column by column."""
+    return np.array(rows, "<i8").reshape(len(rows), Directory.WIDTH).T.tobytes()
 
-    ValueError where they are not what a run may hold: that is a fault of the caller.
-    """
-    if not len(entries):
-        raise ValueError("a run holds at least one entry")
-    if not is_delivery_order(entries.deliver_after, entries.offset):
-        raise ValueError("the entries are not in delivery order")
-    if int(entries.records.min()) < 1 or int((entries.offset + entries.records).max()) > coverage.end_offset:
-        raise ValueError("an entry has no records, or some that the run does not cover")
-    relative = _uint32(entries.offset - coverage.first_offset)
-    position, records = _uint32(entries.position), _uint32(entries.records)
-    bounds = chunk_bounds(entries.deliver_after, max_entries, max_step_ms)
-    starts, lasts = np.array(bounds[:-1]), np.array(bounds[1:]) - 1
 
-    out = _Output()
-    header = _HEADER.pack(_MAGIC, VERSION)
-    out.add([header])
-    columns = (entries.deliver_after.astype("<i8", copy=False), relative, position, records)
-    chunks = [out.add([column[start:end].view(np.uint8).data for column in columns]) for start, end in pairwise(bounds)]
-    bitmaps = [out.add([bitmap_of(relative[start:end]).serialize()]) for start, end in pairwise(bounds)]
-    chunk_places, bitmap_places = np.array(chunks, np.int64).T, np.array(bitmaps, np.int64).T
-    directory = np.stack(
-        [
-            entries.deliver_after[starts],
-            entries.offset[starts],
-            entries.deliver_after[lasts],
-            entries.offset[lasts],
-            starts,
-            (np.cumsum(entries.records) - entries.records)[starts],
-            chunk_places[0],
-            chunk_places[1],
-            np.full(len(starts), _CODEC_PLAIN),
-            chunk_places[2],
-            *bitmap_places,
-        ]
-    ).astype("<i8")
-    directory_position, _, _ = out.add([directory.tobytes()])
+def encode_footer(coverage: Coverage, entries: int, records: int, directory: bytes, directory_position: int) -> bytes:
+    """The footer that belongs behind the padded directory; its CRC covers header and directory too."""
+    footer_position = directory_position + len(directory) + -len(directory) % ALIGNMENT
+    chunks = len(directory) // (8 * Directory.WIDTH)
     footer = _FOOTER.pack(
-        *astuple(coverage),
-        len(entries),
-        int(entries.records.sum()),
-        len(starts),
-        directory_position,
-        out.position + _FOOTER_SIZE,
+        *astuple(coverage), entries, records, chunks, directory_position, footer_position + _FOOTER_SIZE
     )
-    crc = crc32c(footer, crc32c(directory.tobytes(), crc32c(header)))
-    out.add([footer, _SEAL.pack(crc, _MAGIC)])
-    publish(files, path, out.parts)
-
-
-def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:
-    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in."""
-    bounds = [0]
-    while bounds[-1] < len(deliver_after):
-        start = bounds[-1]
-        step = min(int(deliver_after[start]) + max_step_ms, _INT64_MAX)
-        within_step = int(deliver_after.searchsorted(step, "right"))
-        smallest = start + max(max_entries // 10, 1)
-        bounds.append(min(max(within_step, smallest), start + max_entries, len(deliver_after)))
-    return bounds
-
-
-class _Output:
-    """The parts of a file one behind another, each filled up to the alignment."""
-
-    def __init__(self) -> None:
-        self.parts: list[Data] = []
-        self.position = 0
-
-    def add(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, int, int]:
-        """Position, size and CRC-32C of the part that `buffers` make together."""
-        position, size, crc = self.position, 0, 0
-        for buffer in buffers:
-            crc = crc32c(buffer, crc)
-            size += len(buffer)
-        padding = bytes(-size % _ALIGNMENT)
-        self.parts += [*buffers, padding]
-        self.position += size + len(padding)
-        return position, size, crc
+    return footer + _SEAL.pack(crc32c(footer, crc32c(directory, crc32c(HEADER))), _MAGIC)
 
 
 class _Malformed(Exception):
@@ -297,9 +224,3 @@ def bitmap_of(relative: Int64Array | UInt32Array) -> BitMap:
     bitmap = BitMap(values)
     bitmap.run_optimize()
     return bitmap
-
-
-def _uint32(column: Int64Array) -> UInt32Array:
-    if int(column.min()) < 0 or int(column.max()) > _UINT32_MAX:
-        raise ValueError("an offset, position or count does not fit 32 bits from the start of the run")
-    return column.astype("<u4")

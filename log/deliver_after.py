@@ -29,6 +29,8 @@ DelayColumn: TypeAlias = Delay | Sequence[float] | npt.NDArray[np.generic]
 AS_SOON_AS_POSSIBLE = -1
 """In a column of deliver_after: the record asked for no time."""
 
+_ROUNDED_MS = 2.0**33
+"""Up to here a float64 has room for the six decimals that `np.round` needs; beyond it noise may cost a millisecond."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -111,7 +113,10 @@ def _milliseconds(seconds: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise InvalidDeliverAfter(f"delay must be seconds, not {seconds.dtype}")
     if seconds.size and not seconds.max() <= INT64_MAX // 1000:
         raise InvalidDeliverAfter("delay has a value that is not a number, or beyond int64 milliseconds")
-    return seconds.astype(np.int64) * 1000 if seconds.dtype.kind in "iu" else np.round(seconds * 1000.0, 6)
+    if seconds.dtype.kind in "iu":
+        return seconds.astype(np.int64) * 1000
+    milliseconds = seconds * 1000.0
+    return np.where(milliseconds < _ROUNDED_MS, np.round(milliseconds, 6), milliseconds)
 
 
 def _column(values: npt.NDArray[Any], count: int, name: str) -> Int64Array:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,9 @@ from afterlog.files import Bytes, Files
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
-from afterlog.index.run import Coverage, Run, write_run
+from afterlog.index.merge import merged
+from afterlog.index.run import Coverage, Run
+from afterlog.index.run_writer import write_run
 from afterlog.log import kernels, retention
 from afterlog.log.batches import Batches, stamp_batches
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart, Recovery
@@ -339,7 +341,7 @@ class PartitionLog:
         base_offset = self._active.base_offset
         path = self.place.folder / BUCKETS / bucket_file(first_offset, end.offset)
         coverage = Coverage(first_offset, end.offset, base_offset, position, base_offset, end.position)
-        run = self._write_run(path, self.index.bucket.entries(), coverage)
+        run = self._write_run(path, [self.index.bucket.entries()], coverage)
         self.index.replace(remove=(), add=run, bucket=MutableBucket())
         self._bucket_start = (end.offset, end.position)
 
@@ -348,10 +350,10 @@ class PartitionLog:
         end = self.state.written
         max_deliver_after, add, remove = 0, None, [run for run in self.index.runs if self._in_active(run)]
         if self.delayed:
-            entries = Entries.concatenate([*(run.entries() for run in remove), self.index.bucket.entries()]).sorted()
+            blocks = merged(remove, self.index.bucket)
             base_offset = self._active.base_offset
             coverage = Coverage(base_offset, end.offset, base_offset, 0, base_offset, end.position)
-            add = self._write_run(self.place.folder / segment_file(base_offset, DELIVER_AFTER_INDEX), entries, coverage)
+            add = self._write_run(self.place.folder / segment_file(base_offset, DELIVER_AFTER_INDEX), blocks, coverage)
             max_deliver_after = add.last_key.deliver_after
         mark = self._active.seal(end.offset, max_deliver_after)
         active = ActiveSegment.create(self._files, self.place.folder, end.offset, self._config.index_interval_bytes)
@@ -370,11 +372,11 @@ class PartitionLog:
         self._unlink_stale()
         self._enforce_retention()
 
-    def _write_run(self, path: Path, entries: Entries, coverage: Coverage) -> Run:
+    def _write_run(self, path: Path, blocks: Iterable[Entries], coverage: Coverage) -> Run:
         write_run(
             self._files,
             path,
-            entries,
+            blocks,
             coverage,
             max_entries=self._config.max_indexes_per_bucket_snapshot_segment,
             max_step_ms=self._config.max_time_step_per_bucket_snapshot_segment_s * 1000,

@@ -20,7 +20,8 @@ from afterlog.errors import CorruptFile
 from afterlog.files import TEMPORARY_SUFFIX, Files, opened
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
-from afterlog.index.run import Coverage, Run, write_run
+from afterlog.index.run import Coverage, Run
+from afterlog.index.run_writer import write_run
 from afterlog.log import kernels
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, Recovery, SealedMark
 from afterlog.log.partition_log import PartitionLog, Place, RecoveredLog
@@ -122,7 +123,7 @@ def rebuild_run(place: Place, segment: SealedSegment | ActiveSegment, path: Path
     write_run(
         place.files,
         path,
-        entries,
+        [entries],
         Coverage(base_offset, end_offset, base_offset, 0, base_offset, end),
         max_entries=place.config.max_indexes_per_bucket_snapshot_segment,
         max_step_ms=place.config.max_time_step_per_bucket_snapshot_segment_s * 1000,

@@ -369,7 +369,10 @@ class Told:
 
 
 class Verifier:
-    """Recovers on a crashed disk and holds what it finds against the marks; what recovered to the same is judged once."""
+    """Recovers on a crashed disk and holds what it finds against the marks.
+
+    `once`: what recovered to the same, on the disk and in memory, is judged once.
+    """
 
     def __init__(self, scenario: Scenario, covered: bool, *, once: bool = True) -> None:
         self._scenario = scenario
@@ -406,7 +409,9 @@ class Verifier:
         """D3, D8: what was acknowledged is there, and the log is a prefix of what was appended."""
         assert len(found) <= len(told.tried), "more than was ever appended"
         if self._covered:
-            assert len(found) > max(told.dues, default=-1), f"lost acknowledged records: {len(found)} of {len(told.dues)}"
+            assert len(found) > max(told.dues, default=-1), (
+                f"lost acknowledged records: {len(found)} of {len(told.dues)}"
+            )
         for offset, (record, (value, asked)) in enumerate(zip(found, told.tried, strict=False)):
             if record is None:
                 assert told.dues[offset] <= told.now_ms, "retention took a pending record"
@@ -457,7 +462,9 @@ class Verifier:
         if self._covered:
             delivered = {rank: record for rank, *record in rows}
             for rank, record in told.shown.items():
-                assert rank < start or list(record) == list(delivered[rank]), f"delivery offset {rank} names another record"
+                assert rank < start or list(record) == list(delivered[rank]), (
+                    f"delivery offset {rank} names another record"
+                )
 
 
 def fingerprint(store: Store, disk: SimulatedFiles) -> int:
@@ -468,7 +475,9 @@ def fingerprint(store: Store, disk: SimulatedFiles) -> int:
         log = topic.partition(0).log
         entries = [*(run.entries() for run in log.index.runs), log.index.bucket.entries()]
         known.append([column.tobytes() for column in _columns(Entries.concatenate(entries))])
-        known.append((log.state.written.offset, log.state.written.position, log.checkpoints.current, log.index.runs.__len__()))
+        known.append(
+            (log.state.written.offset, log.state.written.position, log.checkpoints.current, log.index.runs.__len__())
+        )
         known.append(log._active.sparse.to_bytes())
     return hash(repr(known))
 

@@ -2,7 +2,7 @@
 
 It knows nothing of files, batches or indexes. A record is a row of `Model.records`, in append order; delivery order is
 `sorted`. The engine says which stamp an append got; the model bounds it by the clock and by what was ever read, and
-holds the engine to it from then on. Each `check_*` proves one promise of docs/guarantees.md, and its docstring names it.
+holds the engine to it from then on. Each `check_*` proves one promise of docs/guarantees.md; its docstring names it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from afterlog import Message
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
@@ -17,7 +18,7 @@ from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """One record as appended. `due` is its effective deliver_after, `asked` is AS_SOON_AS_POSSIBLE where it had none."""
+    """One record as appended. `due` is its effective deliver_after; `asked` may be AS_SOON_AS_POSSIBLE."""
 
     value: bytes
     asked: int
@@ -50,6 +51,7 @@ class Model:
     stamp_ms: int = 0
     """The largest stamp that is in the log."""
     stamp_ms_ever: int = 0
+    """No stamp was ever larger."""
 
     # What happens.
 
@@ -111,18 +113,18 @@ class Model:
         """Records that are there with edges[i] <= due < edges[i + 1]."""
         dues = sorted(record.due for offset, record in enumerate(self.records) if offset not in self.removed)
         below = [bisect_left(dues, edge) for edge in edges]
-        return [high - low for low, high in zip(below, below[1:], strict=False)]
+        return [high - low for low, high in pairwise(below)]
 
     def position_at(self, ms: int) -> int:
         """Of the first record due at or after `ms`."""
-        return max(sum(record.due < ms for record in self.records), self.log_start)
+        return min(max(sum(record.due < ms for record in self.records), self.log_start), self.visible_end)
 
     def position_after(self, offset: int) -> int:
         """Behind the record of `offset`; of a pending one where it stands so far."""
         if not self.delayed:
             return offset + 1
         key = (self.records[offset].due, offset)
-        return sum((record.due, other) <= key for other, record in enumerate(self.records))
+        return min(sum((record.due, other) <= key for other, record in enumerate(self.records)), self.visible_end)
 
     # The promises.
 
@@ -138,7 +140,7 @@ class Model:
             if record.due > record.asked:
                 assert record.due <= most, (record, most)
                 self.stamp_ms = max(self.stamp_ms, record.due)
-                self.stamp_ms_ever = max(self.stamp_ms_ever, record.due)
+        self.stamp_ms_ever = most  # where all asked for later, the stamp is not seen
 
     def check_d1_never_early(self, messages: Iterable[Message], clock_ms: int) -> None:
         """D1, never early: delivered at `clock_ms` implies asked <= effective deliver_after <= clock_ms."""
@@ -203,7 +205,13 @@ class Model:
         self.log_start = log_start
 
     def check_schedule(
-        self, clock_ms: int, high_watermark: int, pending: int, next_due: int | None, edges: Sequence[int], counts: list[int]
+        self,
+        clock_ms: int,
+        high_watermark: int,
+        pending: int,
+        next_due: int | None,
+        edges: Sequence[int],
+        counts: list[int],
     ) -> None:
         """What the log says of its schedule without reading a record: D2's set, counted."""  # fmt: skip
         assert self.high_watermark(clock_ms) == high_watermark

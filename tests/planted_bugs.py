@@ -176,7 +176,7 @@ BUGS = (
     Bug("no sync of new checkpoints", NAMED["rolls"], without(lambda operation, path: path.name == "checkpoints.tmp")),
     Bug("no sync of the store's folder", NAMED["singles"], without(lambda operation, path: path == PATH)),
     Bug("no sync of a partition's folder", NAMED["rolls"], without(lambda operation, path: path.name == "mail-0")),
-    Bug("no sync of the folder of a new group", NAMED["singles"], without(lambda _, path: path.name == "subscriptions")),
+    Bug("no sync of the folder of groups", NAMED["singles"], without(lambda _, path: path.name == "subscriptions")),
     Bug("no sync of the folder behind a rename", NAMED["singles"], after_rename()),
     Bug("rename before sync", NAMED["singles"], planted=patched(document, "publish", rename_before_sync)),
     Bug("records' CRC not checked at recovery", NAMED["singles"], planted=patched(recovery, "kernels", Unchecked())),

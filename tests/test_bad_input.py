@@ -19,7 +19,9 @@ from tests.simulated_disk import FailingFiles, Image, SimulatedFiles
 
 PATH = Path("/store")
 NOW_MS = 1_700_000_000_000
-NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
+NAIVE = datetime(2030, 1, 1)
+TOO_EARLY = datetime(1900, 1, 1, tzinfo=UTC)
+TOO_LATE_MS = NOW_MS + 60_001
 
 Call = Callable[[Store], object]
 
@@ -45,12 +47,12 @@ ROTTEN = BATCH[:-1] + bytes([BATCH[-1] ^ 1])
 BAD_SENDS: list[tuple[type[Exception], Call]] = [
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=-1)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=INT64_MAX + 1)),
-    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=NOW_MS + 60_001)),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=TOO_LATE_MS)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=math.nan)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=True)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after="soon")),  # type: ignore[arg-type]
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=NAIVE)),
-    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=datetime(1900, 1, 1, tzinfo=UTC))),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=TOO_EARLY)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=-0.001)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=timedelta(milliseconds=-1))),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=math.inf)),
@@ -58,7 +60,7 @@ BAD_SENDS: list[tuple[type[Exception], Call]] = [
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", delay=1, deliver_after=NOW_MS)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b"", b""], deliver_after=[NOW_MS, -1])),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], deliver_after=[NOW_MS, NOW_MS])),
-    (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b"", b""], deliver_after=[NOW_MS, NOW_MS + 99_999])),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b"", b""], deliver_after=[0, TOO_LATE_MS])),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], deliver_after=[NAIVE])),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], delay=[math.nan])),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], delay=[1], deliver_after=[NOW_MS])),
@@ -238,6 +240,6 @@ def test_full_disk_in_the_middle_of_an_append() -> None:
         full = False
         assert 1 == store.send("mail", b"again").offset
         assert 2 == partition.high_watermark()
-    with open_store(PATH, None, ManualClock(NOW_MS), SimulatedFiles(disk.image())) as store:
-        with store.consumer("mail", group="g") as consumer:
-            assert [b"kept", b"again"] == [message.value for message in consumer.poll()]
+    reopened = open_store(PATH, None, ManualClock(NOW_MS), SimulatedFiles(disk.image()))
+    with reopened as store, store.consumer("mail", group="g") as consumer:
+        assert [b"kept", b"again"] == [message.value for message in consumer.poll()]

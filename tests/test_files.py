@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.errors import StorageFull, StoreLocked
-from afterlog.files import Data, File, Files, OsFiles, map_file, opened, process_id, publish, read_file
+from afterlog.files import Data, File, Files, OsFiles, map_file, opened, process_id, publish, publishing, read_file
 from tests.simulated_disk import FailingFiles, Image, SimulatedFiles, fail_at
 
 ROOT = Path(__file__).parent.parent
@@ -250,6 +250,18 @@ class FilesTests:
                 break
         assert 7 == call  # unlink, create, append, sync, rename, sync_folder, and then it worked
         assert (b"new", ["a"]) == (read_file(files, folder / "a"), files.names(folder))
+
+    def test_what_is_published_piece_by_piece_is_there_at_the_end_or_not_at_all(
+        self, files: Files, folder: Path
+    ) -> None:
+        with publishing(files, folder / "a") as file:
+            file.append([b"1"])
+            assert not files.exists(folder / "a")
+            file.append([b"2"])
+        with contextlib.suppress(KeyError), publishing(files, folder / "a") as file:
+            file.append([b"3"])
+            raise KeyError
+        assert (b"12", ["a"]) == (read_file(files, folder / "a"), files.names(folder))
 
     def test_read_file_and_map_file_name_what_is_not_there(self, files: Files, folder: Path) -> None:
         for read in (read_file, map_file):

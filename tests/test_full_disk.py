@@ -21,7 +21,7 @@ CONFIG = small()
 
 
 class Work:
-    """Appends, deliveries, seals, rolls, retention, a commit; each step is tried once and may fail with a typed error."""
+    """Appends, deliveries, seals, rolls, retention, commits; each step is tried once, and fails with a typed error."""
 
     def __init__(self, files: FailingFiles) -> None:
         self.files = files

@@ -41,7 +41,8 @@ class Constant:
 
 
 def opened(disk: SimulatedFiles, *interceptors: object) -> Store:
-    return open_small(disk, ManualClock(NOW_MS), broker_entry_metadata_interceptors=interceptors)
+    settings = {"segment_bytes": 1 << 20, "broker_entry_metadata_interceptors": interceptors}
+    return open_small(disk, ManualClock(NOW_MS), **settings)
 
 
 def entries_of(disk: SimulatedFiles) -> list[Entry]:

@@ -16,8 +16,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from afterlog import ALWAYS, EARLIEST, LATEST, OS, AfterOffset, AtTime, Config, Durability, ManualClock, Message, Record
-from afterlog import Consumer, OffsetOutOfRange, Store, decode_batch, encode_batch
+from afterlog import (
+    ALWAYS,
+    EARLIEST,
+    LATEST,
+    OS,
+    AfterOffset,
+    AtTime,
+    Config,
+    Consumer,
+    Durability,
+    ManualClock,
+    Message,
+    OffsetOutOfRange,
+    Record,
+    Store,
+    decode_batch,
+    encode_batch,
+)
 from afterlog.fetch.partition import Partition
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.entry import decode_entry
@@ -83,7 +99,9 @@ class LogMachine(RuleBasedStateMachine):
         retention_ms=st.sampled_from([None, 0, 300]),
         retention_bytes=st.sampled_from([None, None, 6_000]),
     )
-    def begin(self, durability: Durability, delayed: bool, retention_ms: Any, retention_bytes: Any, **config: Any) -> None:
+    def begin(
+        self, durability: Durability, delayed: bool, retention_ms: Any, retention_bytes: Any, **config: Any
+    ) -> None:
         self.config = Config(
             durability=durability,
             batch_bytes_max=4_000,
@@ -371,5 +389,5 @@ class LogMachine(RuleBasedStateMachine):
             self.store.close()
 
 
-LogMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
+LogMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40)
 TestLog = LogMachine.TestCase

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import GroupBusy, OffsetOutOfRange, StorageFull, StoreClosed, UnknownPartition
+from afterlog.errors import CorruptFile, GroupBusy, OffsetOutOfRange, StorageFull, StoreClosed, UnknownPartition
 from afterlog.fetch import consumer as consumer_module
 from afterlog.fetch.consumer import AUTO_COMMIT_INTERVAL_S, Consumer
 from afterlog.fetch.message import Message
@@ -145,6 +145,27 @@ def test_some_partitions_only() -> None:
     for wrong in ([], [3], [-1], ["0"]):
         with pytest.raises(UnknownPartition):
             setting.consumer(partitions=wrong)
+
+
+def test_what_another_partition_gave_is_not_lost_where_one_fails(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next poll would take it for processed, and commit it."""
+    topic = setting.store.create_topic("two", partitions=2)
+    setting.store.send("two", b"a", partition=0)
+    columns = topic.partition(1).columns
+
+    def failing(position: int, max_records: int, max_bytes: int) -> object:
+        raise CorruptFile("rotten", path="log")
+
+    with setting.store.consumer("two", group="g") as consumer:
+        monkeypatch.setattr(topic.partition(1), "columns", failing)
+        for _ in range(3):
+            with pytest.raises(CorruptFile):
+                consumer.poll()
+            assert {0: 0, 1: 0} == consumer.positions()
+        monkeypatch.setattr(topic.partition(1), "columns", columns)
+        assert [b"a"] == values(consumer.poll())
 
 
 # --- Iterating

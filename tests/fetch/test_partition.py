@@ -18,10 +18,10 @@ from afterlog.errors import (
     StoreClosed,
 )
 from afterlog.fetch import partition as partition_module
-from afterlog.fetch.merge import Block
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.fetch.timeline import Reading
+from afterlog.index.merge import Block
 from afterlog.log import segment
 from afterlog.log.batch import Record, decode_batch, encode_batch
 from afterlog.names import LOG

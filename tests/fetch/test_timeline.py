@@ -8,9 +8,9 @@ import pytest
 from afterlog.clock import INT64_MAX, ManualClock
 from afterlog.errors import ClockBehind, CorruptFile, OffsetOutOfRange
 from afterlog.fetch import timeline as timeline_module
-from afterlog.fetch.merge import MergeIterator
 from afterlog.fetch.timeline import Timeline, empty_block
 from afterlog.index.entries import Key
+from afterlog.index.merge import MergeIterator
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, drained, flipped, killed, open_small, with_file

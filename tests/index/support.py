@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from afterlog.files import OsFile, OsFiles
 from afterlog.index.entries import Entries, Key
-from afterlog.index.run import Coverage, Run, write_run
+from afterlog.index.run import Coverage, Run
+from afterlog.index.run_writer import write_run
 
 INT64_MAX = 2**63 - 1
 Row = tuple[int, int, int, int]
@@ -53,7 +54,7 @@ def make_run(folder: Path, rows: list[Row], max_entries: int = 5_000, max_step_m
     path = folder / f"{next(_numbers)}.deliverafterindex"
     files = UnsyncedFiles()
     write_run(
-        files, path, entries_of(sorted(rows)), coverage_of(rows), max_entries=max_entries, max_step_ms=max_step_ms
+        files, path, [entries_of(sorted(rows))], coverage_of(rows), max_entries=max_entries, max_step_ms=max_step_ms
     )
     return Run.open(files, path)
 

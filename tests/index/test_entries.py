@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterlog.index.entries import Entries, Key, argsort_by_due, is_delivery_order
+from afterlog.index.entries import Entries, Key, is_delivery_order, sort_by_due
 from tests.index.support import INT64_MAX, Row, dues, entries_of, find, rows_in_offset_order, rows_of
 
 
@@ -20,9 +20,11 @@ def test_sorted_is_delivery_order(rows: list[Row]) -> None:
 
 
 @given(st.lists(st.integers(-(2**63), INT64_MAX), max_size=30))
-def test_argsort_is_stable_at_any_width(values: list[int]) -> None:
+def test_the_sort_is_stable_at_any_width(values: list[int]) -> None:
     expected = sorted(range(len(values)), key=lambda row: (values[row], row))
-    assert expected == argsort_by_due(np.array(values, np.int64)).tolist()
+    column = np.array(values, np.int64)
+    in_order, rows = sort_by_due(column)
+    assert (sorted(values), expected, values) == (in_order.tolist(), rows.tolist(), column.tolist())
 
 
 @given(rows_in_offset_order(), dues, st.sampled_from([-1, 0, 3, 100_001, INT64_MAX]))

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterlog.errors import CorruptFile
-from afterlog.index.entries import Entries, Entry, Key
-from afterlog.index.run import Coverage, Run, write_run
+from afterlog.index.entries import Entry, Key
+from afterlog.index.run import Coverage, Run
+from afterlog.index.run_writer import write_run
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -80,23 +81,10 @@ def test_a_cursor_counts_entries_or_says_that_they_are_too_many(folder: Path, ro
         assert expected == count or limit < count <= expected
 
 
-def test_chunks_end_at_their_size_or_at_the_time_step_once_a_tenth_full(tmp_path: Path) -> None:
-    def sizes(run: Run) -> list[int]:
-        return [len(run.chunk(chunk)) for chunk in range(run.chunks)]
-
-    dense = [(number, number, 0, 1) for number in range(95)]
-    assert [40, 40, 15] == sizes(make_run(tmp_path, dense, 40, 1_000))
-    assert [11] * 8 + [7] == sizes(make_run(tmp_path, dense, 40, 10))
-    sparse = [(number * 1_000_000, number, 0, 1) for number in range(10)]
-    assert [4, 4, 2] == sizes(make_run(tmp_path, sparse, 40, 10))
-    late = [(INT64_MAX - 1, 0, 0, 1), (INT64_MAX, 1, 0, 1)]
-    assert [2] == sizes(make_run(tmp_path, late, 40, 10))
-
-
 def test_the_example_of_the_format(tmp_path: Path) -> None:
     files, path = UnsyncedFiles(), tmp_path / "00000000000000001000.deliverafterindex"
     coverage = Coverage(1_000, 1_006, 1_000, 0, 1_000, 520)
-    write_run(files, path, entries_of(sorted(EXAMPLE)), coverage, max_entries=5_000, max_step_ms=300_000)
+    write_run(files, path, [entries_of(sorted(EXAMPLE))], coverage, max_entries=5_000, max_step_ms=300_000)
     run, data = Run.open(files, path), path.read_bytes()
     assert coverage == run.coverage
     assert len(data) == 448
@@ -172,25 +160,6 @@ def test_says_which_file_and_where(tmp_path: Path) -> None:
     data[8] = 2
     with pytest.raises(CorruptFile, match="version 2 of runs is not known here"):
         Run(path, np.frombuffer(bytes(data), np.uint8))
-
-
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        ([], "at least one entry"),
-        ([(2, 0, 0, 1), (1, 1, 0, 1)], "delivery order"),
-        ([(1, 0, 0, 0)], "no records"),
-        ([(1, 0, 0, 11)], "does not cover"),
-        ([(1, 0, 2**32, 1)], "32 bits"),
-        ([(1, -1, 0, 1)], "32 bits"),
-    ],
-)
-def test_refuses_to_write_what_a_run_cannot_hold(tmp_path: Path, rows: list[Row], reason: str) -> None:
-    path, coverage = tmp_path / "run", Coverage(0, 10, 0, 0, 0, 0)
-    entries = entries_of(rows) if rows else Entries.empty()
-    with pytest.raises(ValueError, match=reason):
-        write_run(UnsyncedFiles(), path, entries, coverage, max_entries=5, max_step_ms=5)
-    assert not path.exists()
 
 
 def test_reading_columns_copies_nothing_and_aligns_them(tmp_path: Path) -> None:

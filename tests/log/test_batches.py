@@ -91,7 +91,6 @@ def records_of(parts: list[Batches]) -> list[list[Record]]:
         (pa.chunked_array([], pa.binary()), []),
         (pa.array([None, None], pa.binary()), [None, None]),
     ],
-    ids=repr,
 )
 def test_ragged(values: Any, expected: list[bytes | None]) -> None:
     column, valid = ragged(values)
@@ -125,7 +124,6 @@ def test_ragged(values: Any, expected: list[bytes | None]) -> None:
         pa.array([[b"a"]]),
         5,
     ],
-    ids=repr,
 )
 def test_not_ragged(values: Any) -> None:
     with pytest.raises(InvalidRecord):

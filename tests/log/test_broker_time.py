@@ -10,18 +10,22 @@ from afterlog.errors import CorruptFile, InvalidTopic, StoreClosed
 from afterlog.fetch.partition import Partition
 from afterlog.log import broker_time, segment
 from afterlog.log.batch import Record, encode_batch
+from afterlog.log.columns import EXTRA_BYTES_MAX
 from afterlog.log.entry import AppendBrokerTimestamp
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, open_small, with_file
 
-STAMPED = {"broker_entry_metadata_interceptors": (AppendBrokerTimestamp(),)}
+STAMPED = {
+    "segment_bytes": EXTRA_BYTES_MAX + 4_096,  # what interceptors may add is kept free
+    "broker_entry_metadata_interceptors": (AppendBrokerTimestamp(),),
+}
 
 
 def made(steps_ms: list[int], *, delayed: bool = True, disk: SimulatedFiles | None = None) -> tuple[Store, list[int]]:
     """A store whose records were appended so far apart, in batches of 1 to 3 records; the stamp of each record."""
     clock = ManualClock(NOW_MS)
-    store = open_small(disk or SimulatedFiles(), clock, segment_bytes=4_096, index_interval_bytes=300, **STAMPED)
+    store = open_small(disk or SimulatedFiles(), clock, index_interval_bytes=300, **({} if delayed else STAMPED))
     partition = store.create_topic("t", delayed=delayed).partition(0)
     stamps: list[int] = []
     for number, step_ms in enumerate(steps_ms):
@@ -40,9 +44,10 @@ def expected(stamps: list[int], ms: int) -> int:
 @pytest.mark.parametrize("delayed", [True, False])
 def test_the_first_offset_at_or_after_an_instant(delayed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "REMAP_BYTES", 700)
-    store, stamps = made([number % 4 for number in range(90)], delayed=delayed)
+    store, stamps = made([number % 4 for number in range(120)], delayed=delayed)
     partition = store.topic("t").partition(0)
-    assert 3 < len(partition.log.state.visible().segments)
+    segments = partition.log.state.visible().segments
+    assert 3 <= len(segments) < len(stamps) / 10
     for ms in range(NOW_MS - 2, stamps[-1] + 3):
         assert expected(stamps, ms) == partition.offset_at_broker_time(ms)
 
@@ -58,6 +63,30 @@ def test_an_interval_of_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     store, stamps = made([1] * 30)
     for ms in range(NOW_MS, stamps[-1] + 2):
         assert expected(stamps, ms) == partition_of(store).offset_at_broker_time(ms)
+
+
+def test_between_the_last_of_one_segment_and_the_first_of_the_next() -> None:
+    store, stamps = made([1] * 20)
+    store.topic("t").partition(0).log.roll()
+    clock = store.clock
+    assert isinstance(clock, ManualClock)
+    assert len(stamps) == partition_of(store).offset_at_broker_time(stamps[-1] + 1)
+    clock.advance(100)
+    store.send("t", b"")
+    for ms, offset in (
+        (stamps[-1] + 1, len(stamps)),
+        (stamps[-1] + 100, len(stamps)),
+        (stamps[-1] + 101, len(stamps) + 1),
+    ):
+        assert offset == partition_of(store).offset_at_broker_time(ms)
+
+
+def test_an_offset_index_that_points_too_far_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = made([1] * 5)
+    active = partition_of(store).log.state.visible().end.active
+    monkeypatch.setattr(active.sparse.offsets, "floor", lambda offset: active.size)
+    with pytest.raises(CorruptFile, match="beyond the end"):
+        partition_of(store).offset_at_broker_time(NOW_MS + 3)
 
 
 def test_an_empty_log() -> None:

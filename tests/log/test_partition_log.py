@@ -8,8 +8,11 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS
-from afterlog.errors import InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
+from afterlog.errors import CorruptFile, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
+from afterlog.files import read_file
 from afterlog.index.bucket import MutableBucket
+from afterlog.index.entries import Entries
+from afterlog.index.run import Run
 from afterlog.log.batch import Record, encode_batch
 from afterlog.log.batches import parse
 from afterlog.log.checkpoints import FrontierLease
@@ -126,6 +129,34 @@ def test_a_full_segment_is_rolled_and_its_runs_merged(setting: Setting) -> None:
     assert all(int(name[:20]) >= second.base_offset for name in setting.buckets())
     setting.clock.advance(10_000)
     assert 40 == len(drained(setting.partition))
+
+
+def test_a_roll_merges_the_runs_and_the_bucket(setting: Setting) -> None:
+    setting.send(20)
+    index = setting.log.index
+    assert ([8, 8], 4) == ([run.count for run in index.runs], index.bucket.count)
+    expected = Entries.concatenate([*(run.entries() for run in index.runs), index.bucket.entries()]).sorted()
+    setting.log.roll()
+    [run] = index.runs
+    assert list(expected) == list(run.entries())
+    setting.store.check()
+
+
+def test_a_roll_over_a_rotten_run_is_refused_and_leaves_the_log_as_it_was(setting: Setting) -> None:
+    setting.send(9)
+    [run] = setting.log.index.runs
+    data = bytearray(read_file(setting.disk, run.path))
+    rotten = Run(run.path, np.frombuffer(data, np.uint8))
+    data[int(run.directory.position[1])] ^= 1
+    setting.log.index.replace([run], rotten)
+    with pytest.raises(CorruptFile, match="chunk 1 fails its checksum"):
+        setting.log.roll()
+    assert [] == [name for name in setting.disk.names(FOLDER) if DELIVER_AFTER_INDEX in name]
+    setting.log.index.replace([rotten], run)
+    setting.send()
+    setting.log.roll()
+    assert [10] == [run.count for run in setting.log.index.runs]
+    setting.store.check()
 
 
 def test_rolling_by_hand(setting: Setting) -> None:

@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from afterlog.errors import CorruptFile
-from afterlog.fetch.merge import AHEAD_PER_RUN, Block, MergeIterator
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
-from afterlog.index.entries import Key
+from afterlog.index.entries import Entries, Key
+from afterlog.index.merge import AHEAD_PER_RUN, MERGED_ENTRIES, Block, MergeIterator, merged
 from afterlog.index.run import Run
-from tests.index.support import INT64_MAX, Row, entries_of, find, make_run, records_up_to, rows_in_offset_order
+from tests.index.support import (
+    INT64_MAX,
+    Row,
+    entries_of,
+    find,
+    make_run,
+    records_up_to,
+    rows_in_offset_order,
+    rows_of,
+)
 
 END = Key(INT64_MAX, INT64_MAX)
 
@@ -87,6 +96,16 @@ def test_one_instant_comes_in_slices(folder: Path, due: int, want: int) -> None:
         assert rows[:20] == [row for _ in range(20) for row in rows_of_block(merge.next_block(END, want))][:20]
     else:
         assert rows == drained(merge, END, want)
+
+
+@pytest.mark.parametrize("cuts", [[], [60_000], [3, 1_000, 30_000], [20_000, 60_000]])
+def test_runs_and_a_bucket_are_merged_block_by_block(folder: Path, cuts: list[int]) -> None:
+    rows: list[Row] = [(offset * 7_919 % 40_000, offset, 0, 1) for offset in range(60_000)]
+    index = index_of(folder, rows, cuts, max_entries=500)
+    blocks = list(merged(index.runs, index.bucket))
+    assert sorted(rows) == rows_of(Entries.concatenate(blocks))
+    assert 2 * MERGED_ENTRIES >= max(len(block) for block in blocks)
+    assert [] == list(merged((), MutableBucket()))
 
 
 def test_what_is_ahead_stays_small_whatever_is_pending(folder: Path) -> None:

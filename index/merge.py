@@ -17,10 +17,13 @@ after the other. Memory is that of a round: O(wanted + runs), whatever is pendin
 What is ahead may lie in the future, since a run does not change. The bucket does: it is asked up to the key of each
 block, and the log never adds an entry in front of a key that was delivered. When the index gets other runs, the merge
 drops what is ahead and finds its place again by the last key.
+
+Readers merge all that a partition has; a roll merges the runs of a segment into one (`merged`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +32,13 @@ from afterlog.index.bucket import MutableBucket
 from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DelayedIndex, Snapshot
 from afterlog.index.entries import Entries, Key
+from afterlog.index.run import Run
 from afterlog.index.run_cursor import Cursors, Gatherer, RunCursor
 
 AHEAD_PER_RUN = 128
 """Entries that a round takes from a run on average. Larger: cheaper entries with many runs, more memory."""
+MERGED_ENTRIES = 16_384
+"""Entries in a block of `merged`: a few of its columns stay in the cache. Larger: more memory."""
 _INT64_MAX = 2**63 - 1
 _BEGINNING = Key(-1, -1)
 _STALE = -1
@@ -76,6 +82,13 @@ class Block:
             self.records[rows],
             end,
         )
+
+
+def merged(runs: Collection[Run], bucket: MutableBucket) -> Iterator[Entries]:
+    """All entries of these runs and of a bucket behind them in delivery order, block by block: to write one run."""
+    merge = MergeIterator(DelayedIndex(runs=runs, bucket=bucket))
+    while block := merge.next_block(Key(_INT64_MAX, _INT64_MAX), MERGED_ENTRIES):
+        yield Entries(block.deliver_after, block.offset, block.position, block.records)
 
 
 class MergeIterator:

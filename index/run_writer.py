@@ -1,0 +1,148 @@
+"""Writing a run: entries in delivery order go in block by block, chunks go out to the file as they fill up.
+
+    add(block) ──> rest: less than a chunk ──> chunk ──> file, a MiB at a time
+                                               bitmap, row of the directory: kept to the end, behind the chunks
+
+However the entries are cut into blocks, the file is the same. In memory are the last blocks, a MiB of output, and what
+belongs behind the chunks: two bytes an entry as a rule for the bitmaps, and 13 numbers a chunk for the directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from afterlog.files import Data, File, Files, publishing
+from afterlog.index.columns import Int64Array, UInt32Array
+from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.run_format import (
+    ALIGNMENT,
+    CODEC_PLAIN,
+    HEADER,
+    Coverage,
+    bitmap_of,
+    encode_directory,
+    encode_footer,
+)
+
+_WRITE_BYTES = 1 << 20
+"""Output is handed to the file in pieces of about this size. Larger: fewer writes, more memory."""
+_UINT32_MAX = 2**32 - 1
+_INT64_MAX = 2**63 - 1
+
+
+def write_run(
+    files: Files, path: Path, blocks: Iterable[Entries], coverage: Coverage, *, max_entries: int, max_step_ms: int
+) -> None:
+    """Publish a run of the entries of all blocks, which follow each other in delivery order, under `path`.
+
+    ValueError where they are none, or not what a run may hold: that is a fault of the caller.
+    """
+    with publishing(files, path) as file:
+        writer = RunWriter(file, coverage, max_entries=max_entries, max_step_ms=max_step_ms)
+        for block in blocks:
+            writer.add(block)
+        writer.finish()
+
+
+class RunWriter:
+    """A run in the making."""
+
+    def __init__(self, file: File, coverage: Coverage, *, max_entries: int, max_step_ms: int) -> None:
+        self._coverage = coverage
+        self._max_entries = max_entries
+        self._max_step_ms = max_step_ms
+        self._output = _Output(file)
+        self._rest = Entries.empty()
+        self._last_key = Key(-1, -1)
+        self._entries, self._records = 0, 0
+        self._rows: list[tuple[int, ...]] = []
+        self._bitmaps: list[bytes] = []
+        self._output.add([HEADER])
+
+    def add(self, block: Entries) -> None:
+        """Add the entries that follow in delivery order. The columns are kept for a while: they must not change."""
+        entries = Entries.concatenate([self._rest, block])
+        bounds = chunk_bounds(entries.deliver_after, self._max_entries, self._max_step_ms)
+        for start, end in pairwise(bounds[:-1]):
+            self._add_chunk(entries[start:end])
+        self._rest = entries[bounds[-2] :] if len(entries) else entries  # what comes next may belong to its chunk
+
+    def finish(self) -> None:
+        """Write the last chunk and all that stands behind the chunks."""
+        if len(self._rest):
+            self._add_chunk(self._rest)
+        if not self._rows:
+            raise ValueError("a run holds at least one entry")
+        rows = [row + self._output.add([bitmap]) for row, bitmap in zip(self._rows, self._bitmaps, strict=True)]
+        directory = encode_directory(rows)
+        position, _, _ = self._output.add([directory])
+        footer = encode_footer(self._coverage, self._entries, self._records, directory, position)
+        self._output.add([footer])
+        self._output.flush()
+
+    def _add_chunk(self, chunk: Entries) -> None:
+        first_key, last_key = chunk.key(0), chunk.key(-1)
+        if first_key <= self._last_key or not is_delivery_order(chunk.deliver_after, chunk.offset):
+            raise ValueError("the entries are not in delivery order")
+        if int(chunk.records.min()) < 1 or int((chunk.offset + chunk.records).max()) > self._coverage.end_offset:
+            raise ValueError("an entry has no records, or some that the run does not cover")
+        relative = chunk.offset - self._coverage.first_offset
+        bits_set = int(np.bitwise_or.reduce(relative | chunk.position | chunk.records))  # negative if one of them is
+        if not 0 <= bits_set <= _UINT32_MAX:
+            raise ValueError("an offset, position or count does not fit 32 bits from the start of the run")
+        details = np.stack([relative, chunk.position, chunk.records], dtype="<u4", casting="unsafe")
+        place = self._output.add([_bytes(chunk.deliver_after.astype("<i8", copy=False)), _bytes(details)])
+        self._rows.append((*first_key, *last_key, self._entries, self._records, *place[:2], CODEC_PLAIN, place[2]))
+        self._bitmaps.append(bitmap_of(details[0]).serialize())
+        self._last_key = last_key
+        self._entries += len(chunk)
+        self._records += int(chunk.records.sum())
+
+
+def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:
+    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in."""
+    bounds = [0]
+    while bounds[-1] < len(deliver_after):
+        start = bounds[-1]
+        step = min(int(deliver_after[start]) + max_step_ms, _INT64_MAX)
+        within_step = int(deliver_after.searchsorted(step, "right"))
+        smallest = start + max(max_entries // 10, 1)
+        bounds.append(min(max(within_step, smallest), start + max_entries, len(deliver_after)))
+    return bounds
+
+
+class _Output:
+    """The parts of a file one behind another, each filled up to the alignment."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._buffers: list[Data] = []
+        self._position = 0
+        self._written = 0
+
+    def add(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, int, int]:
+        """Position, size and CRC-32C of the part that `buffers` make together."""
+        position, size, crc = self._position, 0, 0
+        for buffer in buffers:
+            crc = crc32c(buffer, crc)
+            size += len(buffer)
+        padding = bytes(-size % ALIGNMENT)
+        self._buffers += [*buffers, padding]
+        self._position += size + len(padding)
+        if self._position - self._written >= _WRITE_BYTES:
+            self.flush()
+        return position, size, crc
+
+    def flush(self) -> None:
+        """Hand to the file what it does not have yet."""
+        self._file.append(self._buffers)
+        self._buffers, self._written = [], self._position
+
+
+def _bytes(columns: Int64Array | UInt32Array) -> memoryview:
+    return columns.reshape(-1).view(np.uint8).data

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import afterlog
+from afterlog import errors
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("afterlog", "log", "index", "fetch")
+MODULES = sorted(
+    f"{'afterlog' if folder == 'afterlog' else f'afterlog.{folder}'}.{path.stem}".removesuffix(".__init__")
+    for folder in FOLDERS
+    for path in (ROOT / folder).glob("*.py")
+)
+KEPT_INSIDE = {"StorageError"}
+"""Never raised itself: its leaves are the names to catch."""
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_every_name_is_there() -> None:
+    assert sorted(set(afterlog.__all__)) == sorted(afterlog.__all__)
+    for name in afterlog.__all__:
+        assert getattr(afterlog, name) is not None
+    namespace: dict[str, object] = {}
+    exec("from afterlog import *", namespace)
+    assert set(afterlog.__all__) <= set(namespace)
+    assert sorted(afterlog.__all__) == sorted(dir(afterlog))
+
+
+def test_every_name_comes_from_where_type_checkers_see_it() -> None:
+    """The lazy table, the imports for type checkers, and the list name the same."""
+    source = inspect.getsource(afterlog)
+    block = source[source.index("if TYPE_CHECKING:") : source.index("_HOME = {")]
+    lazy = set(afterlog._MODULE_OF)
+    assert lazy | {"__version__", "open"} == set(afterlog.__all__)
+    for name in lazy:
+        assert name in block
+        assert getattr(importlib.import_module(afterlog._MODULE_OF[name]), name) is getattr(afterlog, name)
+
+
+def test_every_error_is_public() -> None:
+    raised = {
+        name for name, value in vars(errors).items() if inspect.isclass(value) and value.__module__ == errors.__name__
+    }
+    assert raised - KEPT_INSIDE <= set(afterlog.__all__)
+
+
+def test_no_other_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = afterlog.nothing
+
+
+def test_importing_loads_neither_numpy_nor_the_engine() -> None:
+    loaded = run("import sys, afterlog; print(*sorted(sys.modules))").split()
+    assert "afterlog" in loaded
+    assert not {"numpy", "afterlog.store", "afterlog.errors", "asyncio", "pathlib"} & (
+        set(loaded) - set(run("import sys; print(*sys.modules)").split())
+    )
+
+
+def test_a_name_loads_no_more_than_it_needs() -> None:
+    loaded = run("import sys; from afterlog import StoreClosed, Config, ManualClock; print(*sys.modules)").split()
+    assert "afterlog.errors" in loaded
+    assert "numpy" not in loaded
+
+
+def test_pyarrow_and_rich_are_loaded_by_who_wants_them() -> None:
+    loaded = run("import sys, afterlog; afterlog.Store; print(*sys.modules)").split()
+    assert "afterlog.store" in loaded
+    assert not {"pyarrow", "rich", "click", "pandas"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    if name.endswith("__main__"):
+        return
+    module = importlib.import_module(name)
+    assert (module.__doc__ or "").strip()
+    assert 0 == doctest.testmod(module).failed
+
+
+def test_the_tour_has_an_example() -> None:
+    assert doctest.testmod(afterlog).attempted > 2
