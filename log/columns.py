@@ -27,7 +27,7 @@ Int32Array = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Ragged = tuple[Int64Array, Bytes]
 
-EXTRA_BYTES_MAX: Final = 32 << 10
+EXTRA_BYTES_MAX: Final = 1 << 10
 """What interceptors may add to the metadata of an entry."""
 
 INT32_MAX: Final = 2**31 - 1

@@ -86,7 +86,7 @@ class Producer(Generic[Id]):
         self._batch_bytes_max = batch_bytes_max
         self._buffers: dict[int, _Buffer[Id]] = {}
         self._changed = threading.Condition()
-        self._append_lock = threading.Lock()
+        self._append_lock = threading.RLock()  # a future's callback may flush
         self._closed = False
         self._owner = process_id()
         self._thread = threading.Thread(target=self._run, name="afterlog-producer", daemon=True)
@@ -160,7 +160,8 @@ class Producer(Generic[Id]):
                 return
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # closed in a future's callback
+            self._thread.join()
         self.flush()
 
     def _run(self) -> None:

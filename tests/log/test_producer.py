@@ -301,3 +301,18 @@ def test_a_batch_is_never_larger_than_allowed(setting: Setting) -> None:
         futures = [producer.send(bytes(400)) for _ in range(20)]
     assert list(range(20)) == [future.result(0).offset for future in futures]
     setting.store.check()
+
+
+def test_a_callback_may_flush_and_close() -> None:
+    setting, done = Setting(), threading.Event()
+    producer = setting.producer(linger_ms=0)
+
+    def again(_: object) -> None:
+        producer.flush()
+        producer.close()
+        done.set()
+
+    producer.send(b"x").add_done_callback(again)
+    assert done.wait(10)
+    producer.close()
+    assert 1 == setting.partition.log_end_offset
