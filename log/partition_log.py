@@ -27,7 +27,7 @@ import numpy as np
 
 from afterlog.clock import Clock
 from afterlog.config import Config
-from afterlog.errors import InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
+from afterlog.errors import ClockBehind, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
 from afterlog.files import Bytes, Files
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.delayed_index import DelayedIndex
@@ -396,8 +396,14 @@ class PartitionLog:
     # Retention.
 
     def _enforce_retention(self) -> int:
-        frontier_ms = self._clock.used_ms if self.delayed else self.place.now_ms()
-        removed = retention.removable(self._sealed, self._active, self.place.settings, frontier_ms)
+        settings = self.place.settings
+        if settings.retention_ms is None and settings.retention_bytes is None:
+            return 0
+        try:
+            frontier_ms = self.state.due_reading()[0] if self.delayed else self.place.now_ms()
+        except ClockBehind:
+            return 0
+        removed = retention.removable(self._sealed, self._active, settings, frontier_ms)
         if not removed:
             return 0
         gone = {segment.base_offset for segment in removed}

@@ -202,9 +202,9 @@ def test_what_lies_below_the_log_start_in_other_segments_is_out_of_reach() -> No
 
 def test_a_crash_after_the_checkpoint_leaves_files_that_the_next_open_removes() -> None:
     setting = Setting(retention_ms=0)
-    setting.segment(0)
+    setting.segment(10)
     whole = setting.disk.image()
-    setting.segment(1)
+    setting.segment(11)
     assert 2 == setting.enforce(1_000)
     contents = {path: data for path, data in whole.contents.items() if "0" * 20 in path}
     after = setting.disk.image()
@@ -310,3 +310,16 @@ def test_removable(settings: TopicSettings, frontier_ms: int, expected: list[int
     sealed = segments((30, 5, 20), (10, 6, 10), (20, 7, 5))
     removed = retention.removable(sealed, active(1), settings, frontier_ms)
     assert expected == [segment.base_offset for segment in removed]
+
+
+def test_a_topic_that_nobody_reads_is_trimmed_too() -> None:
+    setting = Setting(retention_ms=1_000)
+    setting.segment(0, 100)
+    setting.clock.set(NOW_MS + 5_000)
+    assert 1 == setting.store.enforce_retention()
+    setting.store.check()
+    clock = ManualClock(NOW_MS)
+    store = open_small(killed(setting.disk), clock)
+    store.send("t", b"behind what was removed")
+    clock.set(NOW_MS + 5_000)
+    assert [b"behind what was removed"] == drained(store.topic("t").partition(0))
