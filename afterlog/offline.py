@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from afterlog import document
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.errors import CorruptFile, UnknownTopic
@@ -23,10 +22,11 @@ from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.columns import view_of
 from afterlog.log.entry import Entry, read_entry
 from afterlog.log.inspect import REPAIR, Finding, checkpoint_fault, log_end, verify
-from afterlog.log.partition_log import Place, TopicSettings
+from afterlog.log.place import Place, TopicSettings
 from afterlog.log.repair import apply, plan
 from afterlog.log.repair_plan import Plan
 from afterlog.log.stretch import Advance, log_bases, unheard
+from afterlog.log.topics import read_topics, write_topics
 from afterlog.names import (
     CHECKPOINTS,
     LOCK,
@@ -38,7 +38,6 @@ from afterlog.names import (
     position_file,
     segment_file,
 )
-from afterlog.store import FORMAT, VERSION, read_topics
 
 ASIDE = ".corrupt"
 COPY = "restore it from a copy"
@@ -170,8 +169,7 @@ class OfflineStore:
             else:
                 GroupPosition(self._files, change.folder, change.group).commit(change.position)
         if store_plan.topics is not None:
-            body = {name: asdict(settings) for name, settings in store_plan.topics.items()}
-            document.write(self._files, self.path / TOPICS, FORMAT, VERSION, body)
+            write_topics(self._files, self.path, store_plan.topics)
 
     def _places(self, topic: str | None) -> list[Place]:
         if topic is not None and topic not in self._topics:

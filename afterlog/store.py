@@ -9,21 +9,17 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from afterlog import document
-from afterlog.clock import INT64_MAX, Clock, JumpGuard, SystemClock
+from afterlog.clock import Clock, JumpGuard, SystemClock
 from afterlog.config import Config
 from afterlog.errors import (
-    CorruptFile,
     GroupBusy,
     InvalidRecord,
-    InvalidTopic,
     StoreClosed,
     StoreForked,
     TopicExists,
@@ -37,20 +33,18 @@ from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.fetch.topic import Topic
 from afterlog.files import Files, OsFiles, process_id
-from afterlog.log.batches import RecordColumns, ragged, same_headers
+from afterlog.log.batches import RecordColumns, ragged, same_headers, timestamp_column
 from afterlog.log.columns import Int64Array
 from afterlog.log.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
 from afterlog.log.interval_sync import IntervalSync
 from afterlog.log.log_state import LogState
-from afterlog.log.partition_log import Place, TopicSettings
+from afterlog.log.place import Place, TopicSettings
 from afterlog.log.producer import Headers, Producer
-from afterlog.log.recovery import create_log, holds_records, open_log
-from afterlog.names import LOCK, TOPICS, check_name, parse_partition_folder, partition_folder
+from afterlog.log.recovery import create_log, open_log
+from afterlog.log.topics import check_owned, checked, read_topics, write_topics
+from afterlog.names import LOCK, check_name, partition_folder
 
 logger = logging.getLogger("afterlog.store")
-
-FORMAT = "afterlog-topics"
-VERSION = 1
 
 
 class Store:
@@ -73,7 +67,7 @@ class Store:
         self._sync: IntervalSync | None = None
         try:
             topics = read_topics(files, path)
-            _check_owned(files, path, topics)
+            check_owned(files, path, topics)
             files.sync_folder(path)  # a process that was killed may have left names behind that are not durable
             if not topics:
                 files.sync_folder(path.parent)
@@ -112,15 +106,6 @@ class Store:
         Raises InvalidTopic, TopicExists.
         """
         check_name(name)
-        for setting, value in (("partitions", partitions), ("max_delay_ms", max_delay_ms),
-                               ("retention_ms", retention_ms), ("retention_bytes", retention_bytes)):  # fmt: skip
-            if value is None and setting != "partitions":
-                continue
-            least = 1 if setting == "partitions" else 0
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidTopic(f"{setting} must be an integer of at least {least}, not {value!r}")
-        if max_delay_ms is not None and not delayed:
-            raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
         settings = TopicSettings(
             partitions=partitions,
             delayed=bool(delayed),
@@ -128,6 +113,7 @@ class Store:
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
         )
+        checked(settings)
         with self._lock:
             self._usable()
             if name in self._topics:
@@ -136,8 +122,8 @@ class Store:
                 return self._topics[name]
             for number in range(partitions):
                 create_log(self._place(name, number, settings))
-            known = {topic.name: asdict(topic.settings) for topic in self._topics.values()}
-            document.write(self._files, self.path / TOPICS, FORMAT, VERSION, known | {name: asdict(settings)})
+            known = {topic.name: topic.settings for topic in self._topics.values()}
+            write_topics(self._files, self.path, known | {name: settings})
             self._topics[name] = self._open_topic(name, settings)
             return self._topics[name]
 
@@ -223,7 +209,7 @@ class Store:
             keys=key_column,
             key_valid=key_valid,
             headers=same_headers(headers, count),
-            timestamps=np.full(count, now_ms) if timestamps is None else _timestamps(timestamps, count),
+            timestamps=np.full(count, now_ms) if timestamps is None else timestamp_column(timestamps, count),
             deliver_after=asked_column(count, now_ms, delay, deliver_after),
         )
         if count == 0:
@@ -388,30 +374,9 @@ class Store:
         return Topic(name, settings, partitions)
 
 
-def read_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
-    """The topics of the store in the folder `path`, and their settings. Raises CorruptFile."""
-    path = path / TOPICS
-    try:
-        body = document.read(files, path, FORMAT, VERSION)
-    except FileNotFoundError:
-        return {}
-    try:
-        return {check_name(name): TopicSettings(**settings) for name, settings in body.items()}
-    except (TypeError, InvalidTopic) as error:
-        raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
-
-
 def open_store(path: Path, config: Config | None, clock: Clock | None, files: Files | None) -> Store:
     """What `afterlog.open` does, with the disk as an argument too."""
     return Store(path, config or Config(), clock or SystemClock(), files or OsFiles())
-
-
-def _check_owned(files: Files, path: Path, topics: dict[str, TopicSettings]) -> None:
-    """Raises CorruptFile where a folder has records and no topic: what names the topics is gone, or an older copy."""
-    known = {partition_folder(name, number) for name in topics for number in range(topics[name].partitions)}
-    for name in files.names(path):
-        if parse_partition_folder(name) and name not in known and holds_records(files, path / name):
-            raise CorruptFile(f"no topic for {name}, which holds records; restore it from a copy", path=path / TOPICS)
 
 
 def _make_folders(files: Files, path: Path) -> None:
@@ -429,12 +394,3 @@ def _key(key: bytes | None) -> bytes | None:
     if key is not None and not isinstance(key, bytes | bytearray | memoryview):
         raise InvalidRecord(f"a key must be bytes, not {type(key).__name__}")
     return key
-
-
-def _timestamps(column: Any, count: int) -> Int64Array:
-    column = np.asarray(column)
-    if column.shape != (count,) or (count and column.dtype.kind not in "iu"):
-        raise InvalidRecord(f"timestamps must be {count} integers, not {column.dtype} of shape {column.shape}")
-    if count and not -1 <= int(column.min()) <= int(column.max()) <= INT64_MAX:
-        raise InvalidRecord("timestamps must be milliseconds since the epoch, or -1 for none")
-    return np.ascontiguousarray(column, np.int64)

@@ -14,7 +14,8 @@ from afterlog.fetch.message import RecordId
 from afterlog.fetch.partition import Partition
 from afterlog.log.batches import Batches, RecordColumns, encode
 from afterlog.log.columns import Int64Array
-from afterlog.log.partition_log import PartitionLog, TopicSettings
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.place import TopicSettings
 
 
 class Topic:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from afterlog.clock import INT64_MAX
 from afterlog.config import Config
 from afterlog.errors import InvalidRecord, RecordTooLarge
 from afterlog.files import Bytes
@@ -246,6 +247,16 @@ def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Rag
         return None
     data = np.tile(np.frombuffer(section, np.uint8), count)
     return np.arange(count + 1, dtype=np.int64) * len(section), data
+
+
+def timestamp_column(column: Any, count: int) -> Int64Array:
+    """`count` record timestamps, ms since the epoch or -1 for none. Raises InvalidRecord."""
+    column = np.asarray(column)
+    if column.shape != (count,) or (count and column.dtype.kind not in "iu"):
+        raise InvalidRecord(f"timestamps must be {count} integers, not {column.dtype} of shape {column.shape}")
+    if count and not -1 <= int(column.min()) <= int(column.max()) <= INT64_MAX:
+        raise InvalidRecord("timestamps must be milliseconds since the epoch, or -1 for none")
+    return np.ascontiguousarray(column, np.int64)
 
 
 def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:

@@ -19,16 +19,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from afterlog.clock import Clock
-from afterlog.config import Config
 from afterlog.errors import ClockBehind, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
-from afterlog.files import Bytes, Files
+from afterlog.files import Bytes
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
@@ -43,6 +41,7 @@ from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.entry import extra_fields
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
+from afterlog.log.place import Place
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX, bucket_file, segment_file
 
@@ -50,33 +49,6 @@ logger = logging.getLogger("afterlog.log")
 
 PREFIX_BYTES_MAX = 64
 """An entry's prefix is no longer, but for what interceptors add."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
-    """What is fixed of a topic when it is made."""
-
-    partitions: int = 1
-    delayed: bool = True
-    max_delay_ms: int | None = None
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a partition lives, and by what rules."""
-
-    files: Files
-    folder: Path
-    config: Config
-    settings: TopicSettings
-    clock: Clock
-    """For waiting."""
-    now_ms: Callable[[], int]
-    """For deciding: the clock's wall time, with jumps held back where that is set."""
-    changed: threading.Condition
-    """Notified when the visible end moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,8 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
 from afterlog.log import kernels
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, Recovery, SealedMark
-from afterlog.log.partition_log import PartitionLog, Place, RecoveredLog
+from afterlog.log.partition_log import PartitionLog, RecoveredLog
+from afterlog.log.place import Place
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.names import (
     BUCKETS,

@@ -26,7 +26,7 @@ from afterlog.errors import CorruptFile
 from afterlog.files import map_file, opened, publish
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.inspect import checkpoint_fault
-from afterlog.log.partition_log import Place
+from afterlog.log.place import Place
 from afterlog.log.recovery import open_log
 from afterlog.log.repair_plan import Plan, Planner
 from afterlog.log.segment import ActiveSegment

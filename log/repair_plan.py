@@ -26,7 +26,7 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.inspect import active_fault, active_runs, log_end, run_fault, sparse_faults
-from afterlog.log.partition_log import Place
+from afterlog.log.place import Place
 from afterlog.log.stretch import CUT, GONE, Stretch, log_bases, read_log
 from afterlog.names import (
     BUCKETS,

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import LogStart
+from afterlog.log.place import TopicSettings
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
-
-if TYPE_CHECKING:
-    from afterlog.log.partition_log import TopicSettings
 
 
 def removable(

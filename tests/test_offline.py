@@ -9,9 +9,9 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.errors import StoreLocked, UnknownTopic
 from afterlog.fetch.group import GroupPosition
+from afterlog.log.topics import read_topics
 from afterlog.names import position_file
 from afterlog.offline import OfflineStore
-from afterlog.store import read_topics
 from tests.log.broken import (
     DELAYED,
     FIFO,

@@ -27,8 +27,9 @@ from afterlog.errors import (
     UnknownTopic,
 )
 from afterlog.fetch.message import RecordId
+from afterlog.log.topics import FORMAT, VERSION, read_topics
 from afterlog.names import CHECKPOINTS, LOCK, LOG, TOPICS
-from afterlog.store import FORMAT, VERSION, open_store, read_topics
+from afterlog.store import open_store
 from tests.simulated_disk import FailingFiles, SimulatedFiles
 from tests.support import (
     NOW_MS,
@@ -399,9 +400,9 @@ def test_a_jump_of_the_clock_is_reported_and_held_until_confirmed() -> None:
 def test_enforce_retention_counts_over_all_topics(setting: Setting) -> None:
     for name in ("a", "b"):
         partition = setting.store.create_topic(name, retention_ms=0).partition(0)
-        setting.store.send(name, b"x")
+        setting.store.send(name, b"x", delay=1)
         partition.log.roll()
-        partition.high_watermark()
+    setting.clock.advance(1_000)
     assert [2, 0] == [setting.store.enforce_retention(), setting.store.enforce_retention()]
 
 

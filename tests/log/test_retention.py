@@ -11,7 +11,8 @@ from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.log import retention
 from afterlog.log.checkpoints import SealedMark
-from afterlog.log.partition_log import PartitionLog, TopicSettings
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.place import TopicSettings
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.names import LOG, parse_segment_file
 from afterlog.store import Store
