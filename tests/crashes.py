@@ -30,7 +30,8 @@ from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.entry import decode_entry
 from afterlog.log.kernels import scan_entries
 from afterlog.store import open_store
-from tests.simulated_disk import CrashState, SimulatedFiles
+from tests.crash_states import CrashState
+from tests.simulated_disk import SimulatedFiles
 
 PATH = Path("/store")
 TOPIC = "mail"

@@ -22,7 +22,8 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import ActiveSegment
 from afterlog.names import LOG, segment_file
 from tests.crashes import PATH, SCENARIOS, Scenario
-from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import SimulatedFiles
 
 NAMED = {scenario.name: scenario for scenario in SCENARIOS}
 Planted = contextlib.AbstractContextManager[Any]

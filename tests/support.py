@@ -13,7 +13,9 @@ from afterlog.config import OS, Config
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.store import Store, open_store
-from tests.simulated_disk import FailingFiles, Image, SimulatedFiles, crash_states
+from tests.crash_states import crash_states
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import Image, SimulatedFiles
 
 PATH = Path("/store")
 NOW_MS = 1_700_000_000_000

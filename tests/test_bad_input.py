@@ -15,7 +15,8 @@ import afterlog
 from afterlog import AtTime, Config, ManualClock, Store
 from afterlog.clock import INT64_MAX
 from afterlog.store import open_store
-from tests.simulated_disk import FailingFiles, Image, SimulatedFiles
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import Image, SimulatedFiles
 
 PATH = Path("/store")
 NOW_MS = 1_700_000_000_000

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.crash_states import CrashModel
 from tests.crashes import SCENARIOS, Scenario, Verifier
+from tests.explorer import explore
 from tests.planted_bugs import BUGS, Bug
-from tests.simulated_disk import CrashModel, explore
 
 STATES_MIN = 50_000
 

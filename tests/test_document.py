@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from afterlog import document
 from afterlog.errors import CorruptFile, StorageFull
-from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import SimulatedFiles
 from tests.support import Calls, flipped, power_cut
 
 PATH = Path("/position")

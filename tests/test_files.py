@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from afterlog.errors import StorageFull, StoreLocked
 from afterlog.files import Data, File, Files, OsFiles, map_file, opened, process_id, publish, publishing, read_file
-from tests.simulated_disk import FailingFiles, Image, SimulatedFiles, fail_at
+from tests.failing_files import FailingFiles, fail_at
+from tests.simulated_disk import Image, SimulatedFiles
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,7 +15,8 @@ import pytest
 from afterlog import AfterlogError, ManualClock, PartitionPoisoned, StorageFull, Store, StoreLocked
 from afterlog.store import open_store
 from tests.crashes import PATH, START_MS, TOPIC, contents, small
-from tests.simulated_disk import FailingFiles, SimulatedFiles, fail_at
+from tests.failing_files import FailingFiles, fail_at
+from tests.simulated_disk import SimulatedFiles
 
 CONFIG = small()
 

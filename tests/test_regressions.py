@@ -21,8 +21,10 @@ from afterlog import (
 )
 from afterlog.log.interval_sync import IntervalSync
 from afterlog.store import open_store
+from tests.crash_states import crash_states
 from tests.crashes import INTERVAL, PATH, START_MS, TOPIC, small
-from tests.simulated_disk import FailingFiles, Image, SimulatedFiles, crash_states
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import Image, SimulatedFiles
 
 FOLDER = PATH / "mail-0"
 

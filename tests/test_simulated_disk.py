@@ -13,24 +13,10 @@ import pytest
 
 from afterlog.errors import StorageFull
 from afterlog.files import Files, opened, publish, read_file
-from tests.simulated_disk import (
-    Append,
-    CrashModel,
-    Create,
-    Explored,
-    FailingFiles,
-    Image,
-    MakeFolder,
-    Mark,
-    SimulatedFiles,
-    Sync,
-    SyncFolder,
-    crash_states,
-    explore,
-    fail_at,
-    kill_state,
-    lying_syncs,
-)
+from tests.crash_states import CrashModel, crash_states, kill_state
+from tests.explorer import Explored, explore
+from tests.failing_files import FailingFiles, fail_at, lying_syncs
+from tests.simulated_disk import Append, Create, Image, MakeFolder, Mark, SimulatedFiles, Sync, SyncFolder
 
 FOLDER = Path("/toy")
 RECORDS_PER_FILE = 4

@@ -39,8 +39,9 @@ from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.entry import decode_entry
 from afterlog.log.kernels import FAULTS, scan_entries
 from afterlog.store import open_store
+from tests.crash_states import CrashModel, CrashPoints
 from tests.model import Expected, Model
-from tests.simulated_disk import CrashModel, CrashPoints, SimulatedFiles
+from tests.simulated_disk import SimulatedFiles
 
 PATH = Path("/store")
 START_MS = 1_700_000_000_000

@@ -30,7 +30,8 @@ from afterlog.fetch.message import RecordId
 from afterlog.log.topics import FORMAT, VERSION, read_topics
 from afterlog.names import CHECKPOINTS, LOCK, LOG, TOPICS
 from afterlog.store import open_store
-from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import SimulatedFiles
 from tests.support import (
     NOW_MS,
     PATH,

@@ -9,7 +9,8 @@ from afterlog import document
 from afterlog.errors import CorruptFile, InvalidTopic, StorageFull
 from afterlog.fetch.group import FORMAT, VERSION, GroupPosition
 from afterlog.names import SUBSCRIPTIONS
-from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import SimulatedFiles
 from tests.support import Calls, content, flipped, power_cut, with_file
 
 FOLDER = Path("/mail-0")

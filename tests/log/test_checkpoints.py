@@ -20,7 +20,8 @@ from afterlog.log.checkpoints import (
     Recovery,
     SealedMark,
 )
-from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.failing_files import FailingFiles
+from tests.simulated_disk import SimulatedFiles
 from tests.support import Background, Calls, content, flipped, power_cut, with_file
 
 FOLDER = Path("/mail-0")

@@ -17,6 +17,7 @@ from afterlog.log.dump import dump
 from afterlog.names import CHECKPOINTS
 from afterlog.offline import OfflineStore
 from afterlog.store import open_store
+from tests.failing_files import FailingFiles
 from tests.log.broken import (
     CONFIG,
     DELAYED,
@@ -35,7 +36,7 @@ from tests.log.broken import (
     small_store,
     value_of,
 )
-from tests.simulated_disk import FailingFiles, SimulatedFiles
+from tests.simulated_disk import SimulatedFiles
 
 TOPIC = {DELAYED: "mail", FIFO: "ticks"}
 

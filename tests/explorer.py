@@ -1,0 +1,126 @@
+"""Runs a workload once and checks what is left after every crash point and state of `tests/crash_states.py`."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from afterlog.files import Files
+from tests.crash_states import CrashModel, CrashPoints, CrashState
+from tests.simulated_disk import Mark, SimulatedFiles, digest
+
+Workload = Callable[[Files, SimulatedFiles], object]
+"""Works on the files, and marks on the disk what it promised."""
+Verify = Callable[[SimulatedFiles, Sequence[object], CrashState], object]
+"""Recovers on a crashed disk and raises if what it finds breaks a promise. Gets the marks before the crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A state in which `verify` raised. `explore(..., only=state)` runs just this one again."""
+
+    state: str
+    error: str
+
+
+@dataclass(slots=True)
+class Explored:
+    """What `explore` went through."""
+
+    points: int = 0
+    states: int = 0
+    distinct: int = 0
+    """States that differ in content or in the marks before them: those that were verified."""
+    seconds: float = 0.0
+    failures: list[Failure] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rate = self.distinct / self.seconds if self.seconds else 0.0
+        text = f"{self.points} crash points, {self.states} states, {self.distinct} distinct, {rate:.0f} states/s"
+        return "\n".join([text, *(f"{failure.state}\n    {failure.error}" for failure in self.failures)])
+
+
+def explore(
+    workload: Workload,
+    verify: Verify,
+    *,
+    wrap: Callable[[SimulatedFiles], Files] | None = None,
+    model: CrashModel | None = None,
+    kill: bool = False,
+    again_every: int = 0,
+    only: str | None = None,
+    failures_max: int = 3,
+) -> Explored:
+    """Run `workload` once, then verify every state that a crash at any point of it may leave.
+
+    `wrap` puts something between the workload and the disk, a FailingFiles for instance. `kill`: kills of the process
+    instead of power cuts. `again_every`: every so many states, also cut the power at every point of what `verify` did
+    to the crashed disk (it gets the marks of both lives). `only` takes the description of one state. Marks must have
+    the same repr in every run. Stops after `failures_max` failing states.
+    """
+    disk = SimulatedFiles()
+    workload(disk if wrap is None else wrap(disk), disk)
+    explorer = _Explorer(verify, model or CrashModel(), again_every, only, failures_max)
+    started = time.monotonic()
+    explorer.explore(disk, 0, CrashPoints.kills if kill else CrashPoints.power_cuts, (), "")
+    explorer.explored.seconds = time.monotonic() - started
+    return explorer.explored
+
+
+class _Explorer:
+    def __init__(
+        self, verify: Verify, model: CrashModel, again_every: int, only: str | None, failures_max: int
+    ) -> None:
+        self.explored = Explored()
+        self._verify = verify
+        self._model = model
+        self._again_every = again_every
+        self._only = only
+        self._failures_max = failures_max
+        self._seen: set[tuple[bytes, bytes]] = set()
+
+    def explore(
+        self,
+        disk: SimulatedFiles,
+        first: int,
+        states: Callable[[CrashPoints], Iterator[CrashState]],
+        marks: tuple[object, ...],
+        prefix: str,
+    ) -> None:
+        """The crash points of `disk` from operation `first` on. A `prefix` names the crash that `disk` comes from."""
+        points = CrashPoints(disk.start, self._model)
+        oracle = list(marks)
+        for operation in itertools.chain([None], tuple(disk.operations)):
+            if operation is not None:
+                points.apply(operation)
+            if isinstance(operation, Mark) and len(points.operations) > first:
+                oracle.append(operation.event)
+            if len(points.operations) < first:
+                continue
+            self.explored.points += 1
+            told = digest(repr(oracle).encode())
+            for state in states(points):
+                self._one(state, tuple(oracle), told, prefix)
+                if len(self.explored.failures) >= self._failures_max:
+                    return
+
+    def _one(self, state: CrashState, marks: tuple[object, ...], told: bytes, prefix: str) -> None:
+        self.explored.states += 1
+        description = prefix + state.describe()
+        if (state.digest, told) in self._seen or not (self._only or description).startswith(description):
+            return
+        self._seen.add((state.digest, told))
+        self.explored.distinct += 1
+        disk = state.files()
+        first = len(disk.operations)
+        try:
+            self._verify(disk, marks, state)
+        except Exception as error:
+            if self._only in (None, description):
+                self.explored.failures.append(Failure(description, f"{type(error).__name__}: {error}"))
+            return
+        again = self._again_every and (self._only or not self.explored.distinct % self._again_every)
+        if again and not prefix and len(disk.operations) > first:
+            self.explore(disk, first, CrashPoints.power_cuts, marks, f"{description}, then ")

@@ -1,0 +1,141 @@
+"""Any `Files`, with chosen calls that fail, write short, or lie."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from afterlog.errors import StorageFull
+from afterlog.files import Bytes, Data, File, Files, Lock
+from tests.simulated_disk import error, joined
+
+Fail = Callable[[str, Path, int], OSError | int | None]
+"""Asked before each call: (name of the method, path, number of the call from 1). None: go on. An OSError: raise it,
+having done nothing. An int: of append, write this many bytes (negative: all but so many), then fail; of sync and
+sync_folder, return as if done."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TRUTHFUL = ("sync", "sync_folder")
+
+
+def fail_at(call: int, number: int, *, for_ever: bool = False) -> Fail:
+    """The `call`-th call fails with errno `number`, and where `for_ever` all calls behind it too.
+
+    To fail each call of some work once, count `call` up until the work runs through with `FailingFiles.calls < call`.
+    """
+
+    def fail(operation: str, path: Path, at: int) -> OSError | None:
+        return error(number, path) if at == call or (for_ever and at > call) else None
+
+    return fail
+
+
+def lying_syncs(operation: str, path: Path, call: int) -> int | None:
+    """Every sync returns without doing anything."""
+    return 0 if operation in _TRUTHFUL else None
+
+
+class FailingFiles:
+    """Any Files, with calls that fail as `fail` says. `exists`, `size` and `close` never do."""
+
+    def __init__(self, files: Files, fail: Fail, *, short_write_error: int = errno.ENOSPC) -> None:
+        self.calls = 0
+        self.short_write_error = short_write_error
+        self._files = files
+        self._fail = fail
+        self._lock = threading.Lock()
+
+    def ask(self, operation: str, path: Path) -> int | None:
+        """Count the call and raise what it is to raise."""
+        with self._lock:
+            self.calls += 1
+            answer = self._fail(operation, path, self.calls)
+        if isinstance(answer, OSError):
+            raise _as_real_files_would(operation, answer, path)
+        if answer is not None and operation not in ("append", *_TRUTHFUL):
+            raise TypeError(f"{operation} cannot be done in part: fail with an OSError")
+        return answer
+
+    def create(self, path: Path) -> FailingFile:
+        self.ask("create", path)
+        return FailingFile(self._files.create(path), self)
+
+    def open(self, path: Path) -> FailingFile:
+        self.ask("open", path)
+        return FailingFile(self._files.open(path), self)
+
+    def names(self, folder: Path) -> list[str]:
+        self.ask("names", folder)
+        return self._files.names(folder)
+
+    def exists(self, path: Path) -> bool:
+        return self._files.exists(path)
+
+    def make_folder(self, path: Path) -> None:
+        self.ask("make_folder", path)
+        self._files.make_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.ask("rename", source)
+        self._files.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self.ask("unlink", path)
+        self._files.unlink(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        if self.ask("sync_folder", folder) is None:
+            self._files.sync_folder(folder)
+
+    def lock(self, path: Path) -> Lock:
+        self.ask("lock", path)
+        return self._files.lock(path)
+
+
+class FailingFile:
+    """A file of FailingFiles."""
+
+    def __init__(self, file: File, files: FailingFiles) -> None:
+        self.path = file.path
+        self._file = file
+        self._files = files
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def append(self, data: Sequence[Data]) -> None:
+        size = self._files.ask("append", self.path)
+        if size is None:
+            return self._file.append(data)
+        self._file.append([joined(data)[:size]])
+        raise _as_real_files_would("append", error(self._files.short_write_error, self.path), self.path)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._files.ask("pread", self.path)
+        return self._file.pread(size, position)
+
+    def sync(self) -> None:
+        if self._files.ask("sync", self.path) is None:
+            self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        self._files.ask("truncate", self.path)
+        self._file.truncate(size)
+
+    def map(self, size: int) -> Bytes:
+        self._files.ask("map", self.path)
+        return self._file.map(size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _as_real_files_would(operation: str, error: OSError, path: Path) -> OSError:
+    """Of what OsFiles raises when the disk is full, StorageFull; else the error itself."""
+    if operation in ("append", "create", "make_folder", "rename", "lock") and error.errno in _FULL:
+        full = StorageFull("no room left to write", path=path)
+        full.__cause__ = error
+        return full
+    return error
