@@ -36,9 +36,9 @@ from tests.simulated_disk import (
     Sync,
     SyncFolder,
     Truncate,
-    digest,
-    rename,
-    walk,
+    digest_of,
+    rename_in,
+    walk_names,
 )
 
 
@@ -97,7 +97,7 @@ class PowerCut(CrashState):
 
     def __init__(self, point: int, choice: str, folders: Sequence[str], versions: Mapping[str, Version]) -> None:
         parts = [*folders, *(f"{path}\0{version.digest.hex()}" for path, version in versions.items())]
-        super().__init__(point, choice, digest("\0\0".join(parts).encode()))
+        super().__init__(point, choice, digest_of("\0\0".join(parts).encode()))
         self._folders = folders
         self._versions = versions
 
@@ -109,7 +109,7 @@ class Kill(CrashState):
     """After a kill of the process; what was not durable is there and still not durable."""
 
     def __init__(self, point: int, choice: str, start: Image, operations: Sequence[Operation]) -> None:
-        super().__init__(point, choice, digest(f"{point} {choice}".encode()))
+        super().__init__(point, choice, digest_of(f"{point} {choice}".encode()))
         self._start = start
         self._operations = operations
 
@@ -121,7 +121,7 @@ class _FileHistory:
     """The possible contents of one file: what is durable, and each version that its unsynced operations allow."""
 
     def __init__(self, data: bytes) -> None:
-        self.durable = self.kept = Version("", data, b"", digest(data))
+        self.durable = self.kept = Version("", data, b"", digest_of(data))
         self.versions: list[Version] = []
         self._unsynced = 0
         self._hole: tuple[bytes, int] | None = None
@@ -173,7 +173,7 @@ class _FolderHistory:
         self.unsynced: list[NameOperation] = []
 
     def rename(self, operation: NameOperation) -> None:
-        rename(self.kept, operation)
+        rename_in(self.kept, operation)
         self.unsynced.append(operation)
 
     def sync(self) -> None:
@@ -184,7 +184,7 @@ class _FolderHistory:
         """The names where `count` of the unsynced operations survive."""
         names = dict(self.durable)
         for operation in self.unsynced[:count]:
-            rename(names, operation)
+            rename_in(names, operation)
         return names
 
 
@@ -236,7 +236,7 @@ class CrashPoints:
         yield self._state("names survive, data does not", names_kept, data_lost)
         yield self._state("data survives, names do not", names_lost, data_kept)
         for others, names, data in (("lost", names_lost, data_lost), ("kept", names_kept, data_kept)):
-            found, places = walk(names)
+            found, places = walk_names(names)
             versions = {path: data[number] for path, number in places.items()}
             for path, number in places.items():
                 for version in files[number].versions if number in files else ():
@@ -263,7 +263,7 @@ class CrashPoints:
                 yield Kill(point, f"{last.path} cut at {cut}", self._start, (*before, torn))
 
     def _state(self, choice: str, names: Numbers, data: Mapping[int, Version]) -> PowerCut:
-        folders, places = walk(names)
+        folders, places = walk_names(names)
         return PowerCut(len(self.operations), choice, folders, {path: data[number] for path, number in places.items()})
 
 

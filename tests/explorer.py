@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from afterlog.files import Files
 from tests.crash_states import CrashModel, CrashPoints, CrashState
-from tests.simulated_disk import Mark, SimulatedFiles, digest
+from tests.simulated_disk import Mark, SimulatedFiles, digest_of
 
 Workload = Callable[[Files, SimulatedFiles], object]
 """Works on the files, and marks on the disk what it promised."""
@@ -100,7 +100,7 @@ class _Explorer:
             if len(points.operations) < first:
                 continue
             self.explored.points += 1
-            told = digest(repr(oracle).encode())
+            told = digest_of(repr(oracle).encode())
             for state in states(points):
                 self._one(state, tuple(oracle), told, prefix)
                 if len(self.explored.failures) >= self._failures_max:

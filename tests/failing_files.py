@@ -9,7 +9,7 @@ from pathlib import Path
 
 from afterlog.errors import StorageFull
 from afterlog.files import Bytes, Data, File, Files, Lock
-from tests.simulated_disk import error, joined
+from tests.simulated_disk import join_data, os_error
 
 Fail = Callable[[str, Path, int], OSError | int | None]
 """Asked before each call: (name of the method, path, number of the call from 1). None: go on. An OSError: raise it,
@@ -27,7 +27,7 @@ def fail_at(call: int, number: int, *, for_ever: bool = False) -> Fail:
     """
 
     def fail(operation: str, path: Path, at: int) -> OSError | None:
-        return error(number, path) if at == call or (for_ever and at > call) else None
+        return os_error(number, path) if at == call or (for_ever and at > call) else None
 
     return fail
 
@@ -109,8 +109,8 @@ class FailingFile:
         size = self._files.ask("append", self.path)
         if size is None:
             return self._file.append(data)
-        self._file.append([joined(data)[:size]])
-        raise _as_real_files_would("append", error(self._files.short_write_error, self.path), self.path)
+        self._file.append([join_data(data)[:size]])
+        raise _as_real_files_would("append", os_error(self._files.short_write_error, self.path), self.path)
 
     def pread(self, size: int, position: int) -> bytes:
         self._files.ask("pread", self.path)

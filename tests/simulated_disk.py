@@ -99,7 +99,7 @@ NameOperation = MakeFolder | Create | Rename | Unlink
 Operation = NameOperation | SyncFolder | Append | Truncate | Sync | Mark
 
 
-def rename(names: dict[str, int], operation: NameOperation) -> None:
+def rename_in(names: dict[str, int], operation: NameOperation) -> None:
     match operation:
         case MakeFolder() | Create():
             names[operation.name] = operation.number
@@ -155,7 +155,7 @@ class SimulatedFiles:
     def image(self) -> Image:
         """What the disk holds now, durable or not."""
         with self._lock:
-            folders, files = walk(self._folders)
+            folders, files = walk_names(self._folders)
             return Image(folders, {path: bytes(self._files[number]) for path, number in files.items()})
 
     def do(self, operation: Operation) -> None:
@@ -173,7 +173,7 @@ class SimulatedFiles:
                     data.extend(bytes(max(operation.size - len(data), 0)))
                     del data[operation.size :]
             if isinstance(operation, NameOperation):
-                rename(self._folders[operation.folder], operation)
+                rename_in(self._folders[operation.folder], operation)
             self.operations.append(operation)
 
     def create(self, path: Path) -> SimulatedFile:
@@ -208,15 +208,15 @@ class SimulatedFiles:
             number = self._number(source)
             (folder, name), (target_folder, target_name) = self._place(source), self._place(target)
             if folder != target_folder:  # would be two operations, of which a crash may keep one: nobody should want it
-                raise error(errno.EXDEV, target)
+                raise os_error(errno.EXDEV, target)
             replaced = self._folders[folder].get(target_name, number)
             if replaced != number and replaced in self._folders:
                 if number in self._files:
-                    raise error(errno.EISDIR, target)
+                    raise os_error(errno.EISDIR, target)
                 if self._folders[replaced]:
-                    raise error(errno.ENOTEMPTY, target)
+                    raise os_error(errno.ENOTEMPTY, target)
             elif replaced != number and number in self._folders:
-                raise error(errno.ENOTDIR, target)
+                raise os_error(errno.ENOTDIR, target)
             self.do(Rename(str(source), folder, name, target_name))
 
     def unlink(self, path: Path) -> None:
@@ -257,7 +257,7 @@ class SimulatedFiles:
         number, asked = _ROOT, asked or path
         for name in path.parts[1:]:
             if number not in self._folders:
-                raise error(errno.ENOTDIR, asked)
+                raise os_error(errno.ENOTDIR, asked)
             if name not in self._folders[number]:
                 raise no_entry(name, asked)
             number = self._folders[number][name]
@@ -266,13 +266,13 @@ class SimulatedFiles:
     def _folder(self, path: Path, asked: Path | None = None) -> int:
         number = self._number(path, asked)
         if number not in self._folders:
-            raise error(errno.ENOTDIR, asked or path)
+            raise os_error(errno.ENOTDIR, asked or path)
         return number
 
     def _file(self, path: Path) -> int:
         number = self._number(path)
         if number not in self._files:
-            raise error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         return number
 
     def _place(self, path: Path) -> tuple[int, str]:
@@ -280,7 +280,7 @@ class SimulatedFiles:
 
     def _free_place(self, path: Path) -> tuple[int, str]:
         if self.exists(path):
-            raise error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         return self._place(path)
 
 
@@ -297,12 +297,12 @@ class SimulatedFile:
         return self._open().size_of(self.number)
 
     def append(self, data: Sequence[Data]) -> None:
-        if joined := joined(data):
+        if joined := join_data(data):
             self._open().do(Append(str(self.path), self.number, joined))
 
     def pread(self, size: int, position: int) -> bytes:
         if size < 0 or position < 0:
-            raise error(errno.EINVAL, self.path)
+            raise os_error(errno.EINVAL, self.path)
         return self._open().bytes_of(self.number, position, position + size)
 
     def sync(self) -> None:
@@ -310,7 +310,7 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         if size < 0:
-            raise error(errno.EINVAL, self.path)
+            raise os_error(errno.EINVAL, self.path)
         self._open().do(Truncate(str(self.path), self.number, size))
 
     def map(self, size: int) -> Bytes:
@@ -325,7 +325,7 @@ class SimulatedFile:
 
     def _open(self) -> SimulatedFiles:
         if self._closed:
-            raise error(errno.EBADF, self.path)
+            raise os_error(errno.EBADF, self.path)
         return self._files
 
 
@@ -340,7 +340,7 @@ class SimulatedLock:
         self._held.discard(self._file)
 
 
-def walk(names: Mapping[int, Mapping[str, int]]) -> tuple[list[str], dict[str, int]]:
+def walk_names(names: Mapping[int, Mapping[str, int]]) -> tuple[list[str], dict[str, int]]:
     """The folders and the files that can be reached from the root, by path, in an order that the names alone decide."""
     folders: list[str] = []
     files: dict[str, int] = {}
@@ -356,20 +356,20 @@ def walk(names: Mapping[int, Mapping[str, int]]) -> tuple[list[str], dict[str, i
     return folders, files
 
 
-def joined(data: Sequence[Data]) -> bytes:
+def join_data(data: Sequence[Data]) -> bytes:
     return b"".join(bytes(part) for part in data)
 
 
-def digest(data: bytes) -> bytes:
+def digest_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 def no_entry(name: str, path: Path) -> Exception:
     if "\0" in name:
         return ValueError("embedded null byte")
-    return error(errno.ENAMETOOLONG if len(os.fsencode(name)) > _NAME_BYTES_MAX else errno.ENOENT, path)
+    return os_error(errno.ENAMETOOLONG if len(os.fsencode(name)) > _NAME_BYTES_MAX else errno.ENOENT, path)
 
 
-def error(number: int, path: Path) -> OSError:
+def os_error(number: int, path: Path) -> OSError:
     """The builtin leaf (FileNotFoundError and so on) of an errno, as the kernel's errors come."""
     return OSError(number, os.strerror(number), str(path))
