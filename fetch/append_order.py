@@ -42,8 +42,8 @@ class AppendOrder:
         """Nothing is pending."""
         return None
 
-    def read(self, position: int, reading: Reading) -> Block:
-        """Entries from the one that holds `position` on, up to the end of its segment."""
+    def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
+        """Entries from the one that holds `position` on, up to the end of its segment; BLOCK_ENTRIES at most."""
         if position >= reading.high_watermark:
             return empty_block(position)
         segment = segment_of(reading.visible.segments, position)

@@ -25,7 +25,7 @@ from afterlog.log import kernels
 from afterlog.log.batch import decompressed
 from afterlog.log.batches import parse
 from afterlog.log.broker_time import offset_at_broker_time
-from afterlog.log.columns import Int32Array, Int64Array
+from afterlog.log.columns import Decoded, Int32Array, Int64Array
 from afterlog.log.deliver_after import Instant, instant_ms
 from afterlog.log.log_state import Visible
 from afterlog.log.partition_log import PartitionLog
@@ -49,6 +49,20 @@ class FetchResult:
     high_watermark: int
     log_end_offset: int
     clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Entries in delivery order: rows of a block, the buffers that they lie in, which of these and where."""
+
+    block: Block
+    buffers: list[Bytes]
+    which: Int32Array
+    positions: Int64Array
+
+    def __getitem__(self, rows: slice) -> Located:
+        """A view of the rows from one to another."""
+        return Located(self.block[rows], self.buffers, self.which[rows], self.positions[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +197,8 @@ class Partition:
         wanted = self.position(position)
         while True:
             reading = self._order.advance()
-            fetched = self._fetch(wanted, reading, max_bytes, max_records, whole=True)
+            located = self._locate(wanted, reading, max_records, whole=True)
+            fetched = self._fetch(located, reading.visible, max_bytes)
             left_s = deadline_s - place.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
                 return self._result(fetched, reading)
@@ -191,11 +206,12 @@ class Partition:
 
     def columns(self, position: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
         """Up to `max_records` decoded records from `position` on, and the position behind them."""
-        fetched = self._fetch(position, self._order.advance(), max_bytes, max_records, whole=False)
-        block = fetched.block
-        if not len(block):
+        reading = self._order.advance()
+        located = self._locate(position, reading, max_records, whole=False)
+        if not len(located.block):
             return Columns.empty(self.topic), position
-        columns = self._decode(fetched)
+        block, decoded = self._read(located, reading.visible, max_bytes)
+        columns = self._columns(block, decoded)
         first = max(position - int(block.delivery_offset[0]), 0)
         columns = columns[first : first + max_records]
         return columns, int(columns.delivery_offset[-1]) + 1
@@ -254,49 +270,94 @@ class Partition:
             clock_ms=reading.clock_ms,
         )
 
-    def _fetch(
-        self, position: int, reading: Reading, max_bytes: int, max_records: int | None, *, whole: bool
-    ) -> Fetched:
-        """Verified entries from `position` on, cut at the limits but for the first.
+    def _locate(self, position: int, reading: Reading, max_records: int | None, *, whole: bool) -> Located:
+        """Entries from `position` on, cut at `max_records` but for the first.
 
         whole: only batches that fit into `max_records`, or else also the one in which they end.
         """
         end = reading.visible.end.offset
         try:
-            block = self._order.read(self._checked(position, end), reading)
+            block = self._order.read(self._checked(position, end), reading, max_records or 0)
             if max_records is not None:
-                behind = block.delivery_offset + block.records - position
-                ends = behind.searchsorted(max_records, "right") if whole else behind.searchsorted(max_records) + 1
-                block = block[: max(int(ends), 1)]
-            buffers, which, positions = self._places(block, reading.visible)
+                limit = position + max_records
+                ends = int(block.delivery_offset.searchsorted(limit))
+                if whole and block[:ends].end_delivery_offset > limit:
+                    ends -= 1
+                block = block[: max(ends, 1)]
+            return Located(block, *self._places(block, reading.visible))
         except CorruptFile:
             self._checked(position, end)  # retention may have removed the segment meanwhile
             raise
-        steps: list[tuple[Int64Array, ...]] = []
+
+    def _fetch(self, located: Located, visible: Visible, max_bytes: int) -> Fetched:
+        """Entries that pass every check, up to `max_bytes` but for the first."""
+        block = located.block
+        steps: list[kernels.Checked] = []
         row, size, step = 0, 0, FIRST_ENTRIES
         while row < len(block) and (row == 0 or size < max_bytes):
-            rows = slice(row, row + step)
-            steps.append(self._verify(block[rows], buffers, which[rows], positions[rows], reading.visible))
-            size += int(steps[-1][1].sum())
+            part = located[row : row + step]
+            due = part.block.deliver_after if self.log.delayed else None
+            checked = kernels.check_entries(
+                part.buffers, part.which, part.positions, part.block.offset, part.block.records, due
+            )
+            if checked.fault:
+                raise _corrupt(checked.fault, part.block[checked.row :], visible)
+            steps.append(checked)
+            size += int(checked.batch_sizes.sum())
             row = min(row + step, len(block))
             step = max((max_bytes - size) * row // size, FIRST_ENTRIES)
         if not steps:
-            return Fetched(block, [], which, positions, positions, positions, positions)
-        batch_positions, sizes, attributes, asked = (np.concatenate(column) for column in zip(*steps, strict=True))
+            return Fetched(block, [], located.which, *(located.positions,) * 4)
+        batch_positions, sizes, attributes, asked = (
+            np.concatenate(column) for column in zip(*(step[:4] for step in steps), strict=True)
+        )
         fit = max(int(np.cumsum(sizes).searchsorted(max_bytes, side="right")), 1)
         return Fetched(
-            block[:fit], buffers, which[:fit], batch_positions[:fit], sizes[:fit], attributes[:fit], asked[:fit]
+            block[:fit],
+            located.buffers,
+            located.which[:fit],
+            batch_positions[:fit],
+            sizes[:fit],
+            attributes[:fit],
+            asked[:fit],
         )
+
+    def _read(self, located: Located, visible: Visible, max_bytes: int) -> tuple[Block, Decoded]:
+        """The same, decoded; the records' deliver_after is as asked."""
+        block = located.block
+        due = block.deliver_after if self.log.delayed else None
+        read = kernels.read_records(
+            located.buffers, located.which, located.positions, block.offset, block.records, due, max_bytes
+        )
+        if read.fault:
+            raise _corrupt(read.fault, block[read.row :], visible)
+        if not read.compressed:
+            return block[: read.row], read.decoded
+        fetched = self._fetch(located, visible, max_bytes)
+        limit_bytes = self.log.place.config.decompressed_bytes_max
+        places = decompressed(
+            fetched.buffers,
+            fetched.which,
+            fetched.batch_positions,
+            fetched.batch_sizes,
+            fetched.attributes,
+            limit_bytes,
+        )
+        decoded = kernels.decode_records(*places, fetched.block.records)
+        asked = np.repeat(fetched.asked, fetched.block.records)
+        deliver_after = np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked)
+        return fetched.block, decoded._replace(deliver_after=deliver_after)
 
     def _places(self, block: Block, visible: Visible) -> tuple[list[Bytes], Int32Array, Int64Array]:
         """Buffers, and for each entry which of them it lies in and where."""
         segments = visible.segments
-        bases = np.array([segment.base_offset for segment in segments], np.int64)
-        which = (bases.searchsorted(block.offset, side="right") - 1).astype(np.int32)
+        which = np.zeros(len(block), np.int32)
+        if len(segments) > 1:
+            bases = np.array([segment.base_offset for segment in segments], np.int64)
+            which += bases[1:].searchsorted(block.offset, side="right").astype(np.int32)
         positions = block.position
-        touched = np.flatnonzero(np.bincount(which, minlength=len(segments)))
         buffers = [_NOTHING] * len(segments)
-        for number in touched.tolist():
+        for number in np.flatnonzero(np.bincount(which)).tolist():
             segment = segments[number]
             if segment is not visible.end.active:
                 buffers[number] = segment.view(0, segment.size)[0][1]
@@ -312,54 +373,22 @@ class Partition:
                 buffers.append(tail)
         return buffers, which, positions
 
-    def _verify(
-        self, block: Block, buffers: list[Bytes], which: Int32Array, positions: Int64Array, visible: Visible
-    ) -> tuple[Int64Array, ...]:
-        """(batch positions, batch sizes, attributes, deliver_after as asked) of entries that pass every check."""
-        due = block.deliver_after if self.log.delayed else None
-        checked = kernels.check_entries(buffers, which, positions, block.offset, block.records, due)
-        if checked.fault:
-            bases = [segment.base_offset for segment in visible.segments]
-            number = int(np.searchsorted(bases, block.offset[checked.row], side="right")) - 1
-            raise CorruptFile(
-                f"{kernels.FAULTS[checked.fault]}, in the entry of offset {int(block.offset[checked.row])}",
-                path=visible.segments[number].path,
-                position=int(block.position[checked.row]),
-            )
-        return checked.batch_positions, checked.batch_sizes, checked.attributes, checked.asked
-
-    def _decode(self, fetched: Fetched) -> Columns:
-        block = fetched.block
-        limit_bytes = self.log.place.config.decompressed_bytes_max
-        buffers, which, positions, sizes = decompressed(
-            fetched.buffers,
-            fetched.which,
-            fetched.batch_positions,
-            fetched.batch_sizes,
-            fetched.attributes,
-            limit_bytes,
-        )
-        decoded = kernels.decode_records(buffers, which, positions, sizes, block.records)
+    def _columns(self, block: Block, decoded: Decoded) -> Columns:
         if bool((block.records == 1).all()):
-            offset, delivery_offset, due, asked = (
-                block.offset,
-                block.delivery_offset,
-                block.deliver_after,
-                fetched.asked,
-            )
+            offset, delivery_offset, due = block.offset, block.delivery_offset, block.deliver_after
         else:
             first = np.cumsum(block.records) - block.records
             within = np.arange(int(block.records.sum())) - np.repeat(first, block.records)
             offset = np.repeat(block.offset, block.records) + within
             delivery_offset = np.repeat(block.delivery_offset, block.records) + within
-            due, asked = np.repeat(block.deliver_after, block.records), np.repeat(fetched.asked, block.records)
+            due = np.repeat(block.deliver_after, block.records)
         return Columns(
             topic=self.topic,
             partition=np.full(len(offset), self.number, np.int64),
             offset=offset,
             delivery_offset=delivery_offset,
             due=due,
-            deliver_after=np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked),
+            deliver_after=decoded.deliver_after,
             timestamp=decoded.timestamp,
             key=decoded.key,
             key_valid=decoded.key_valid,
@@ -367,6 +396,18 @@ class Partition:
             value_valid=decoded.value_valid,
             headers=decoded.headers,
         )
+
+
+def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:
+    """The error for the first of the entries."""
+    offset = int(entries.offset[0])
+    bases = [segment.base_offset for segment in visible.segments]
+    number = int(np.searchsorted(bases, offset, side="right")) - 1
+    return CorruptFile(
+        f"{kernels.FAULTS[fault]}, in the entry of offset {offset}",
+        path=visible.segments[number].path,
+        position=int(entries.position[0]),
+    )
 
 
 _NOTHING = np.empty(0, np.uint8)

@@ -36,7 +36,9 @@ CACHED_ENTRIES_MAX = 262_144
 ITERATORS_MAX = 16
 """Readers far apart that keep a merge iterator; one more begins with a search."""
 BLOCK_ENTRIES = 8_192
-"""Entries that a merge is asked for."""
+"""Entries that a merge is asked for, where the reader wants no more."""
+BLOCK_ENTRIES_MAX = 65_536
+"""Entries that it is asked for at most. Larger: cheaper entries for who reads many at once, more memory per reader."""
 SEARCH_WAYS = 64
 """Instants that a search for a delivery offset counts at a time: one look at every run for six steps of a bisection."""
 
@@ -90,9 +92,10 @@ class Timeline:
         with self._lock:
             return self._counter.next_due()
 
-    def read(self, position: int, reading: Reading) -> Block:
+    def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
         """Entries from the one that holds `position` on, below the reading's high watermark; none if it is not due.
 
+        `want_entries` tells how many the reader could use; they may be fewer or more.
         Raises OffsetOutOfRange where retention has taken the position since it was checked.
         """
         if position >= reading.high_watermark:
@@ -100,7 +103,7 @@ class Timeline:
         with self._lock:
             block = self._cached(position)
             if block is None:
-                block = self._merged(position, reading.upto)
+                block = self._merged(position, reading.upto, want_entries)
         first = int(block.delivery_offset.searchsorted(position, side="right")) - 1
         last = int(block.delivery_offset.searchsorted(reading.high_watermark))
         block = block[max(first, 0) : last]
@@ -136,16 +139,16 @@ class Timeline:
         block: Block = self._blocks.peekitem(row)[1]
         return block if position < block.end_delivery_offset else None
 
-    def _merged(self, position: int, upto: Key) -> Block:
+    def _merged(self, position: int, upto: Key, want_entries: int) -> Block:
         """The block that holds `position`, merged anew; empty where `position` is not due."""
         iterator = self._iterators.pop(position, None) or self._iterator_before(position, upto)
         start = iterator.delivery_offset
         while True:
-            block = iterator.next_block(upto, BLOCK_ENTRIES)
+            block = iterator.next_block(upto, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX))
             if len(block) == 0 or block.end_delivery_offset > position:
                 break
         if min(start, position) < self.log_start:  # moved meanwhile: what was removed is not counted from below it
-            return self._merged(self._not_removed(position), upto)
+            return self._merged(self._not_removed(position), upto, want_entries)
         self._iterators[block.end_delivery_offset] = iterator
         while len(self._iterators) > ITERATORS_MAX:
             self._iterators.popitem(last=False)

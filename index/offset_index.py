@@ -68,8 +68,9 @@ class OffsetIndex:
         page = int(indexed[-1]) // self.interval_bytes if len(indexed) else 0
         if int(positions[-1]) // self.interval_bytes == page:  # what a small append nearly always meets
             return _NO_ROWS
-        pages = positions // self.interval_bytes
-        rows = np.flatnonzero(pages != np.concatenate(([page], pages[:-1])))
+        last_page = int(positions[-1]) // self.interval_bytes
+        rows: Int64Array = positions.searchsorted(np.arange(page + 1, last_page + 1) * self.interval_bytes)
+        rows = rows[np.append(True, rows[1:] != rows[:-1])]  # a batch may leap over pages
         self._columns.append(last_offsets[rows], positions[rows])
         return rows
 

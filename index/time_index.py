@@ -61,13 +61,14 @@ class TimeIndex:
         if not len(rows):
             self._note_latest(max_timestamps, last_offsets)
             return
-        timestamps = np.concatenate(([self.latest[0]], max_timestamps))
-        offsets = np.concatenate(([self.latest[1]], last_offsets))
-        latest = np.maximum.accumulate(timestamps)
-        rises = np.concatenate(([False], latest[1:] > latest[:-1]))
-        holder = np.maximum.accumulate(np.where(rises, np.arange(len(rises)), 0))
-        self._append(latest[rows + 1], offsets[holder[rows + 1]])
-        self.latest = int(latest[-1]), int(offsets[holder[-1]])
+        latest = np.maximum.accumulate(max_timestamps)
+        noted = np.append(rows, len(latest) - 1)
+        holder = latest.searchsorted(latest[noted])  # where each was reached first
+        risen = latest[noted] > self.latest[0]
+        timestamps = np.where(risen, latest[noted], self.latest[0])
+        offsets = np.where(risen, last_offsets[holder], self.latest[1])
+        self._append(timestamps[:-1], offsets[:-1])
+        self.latest = int(timestamps[-1]), int(offsets[-1])
 
     def _note_latest(self, max_timestamps: Int64Array, last_offsets: Int64Array) -> None:
         if len(max_timestamps):

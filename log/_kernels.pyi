@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from afterlog.files import Bytes
-from afterlog.log.columns import Bools, Checked, Decoded, Int32Array, Int64Array, Ragged, Scan
+from afterlog.log.columns import Bools, Checked, Decoded, Int32Array, Int64Array, Ragged, Scan, Verified
 
 def encode_batches(
     values: Ragged,
@@ -20,7 +20,20 @@ def stamp_entries(
     broker_timestamp: int,
     asked: Int64Array | None,
     extra: bytes,
-) -> tuple[Bytes, Int64Array, Int64Array]: ...
+) -> tuple[Bytes, Int64Array]: ...
+def encode_entries(
+    values: Ragged,
+    value_valid: Bools | None,
+    keys: Ragged | None,
+    key_valid: Bools | None,
+    headers: Ragged | None,
+    timestamps: Int64Array,
+    deliver_after: Int64Array | None,
+    bounds: Int64Array,
+    base_offset: int,
+    broker_timestamp: int,
+    extra: bytes,
+) -> tuple[Bytes, Int64Array]: ...
 def scan_entries(
     buffer: Bytes, start: int, end: int, next_offset: int, check_bodies: bool, limit: int = -1
 ) -> Scan: ...
@@ -39,4 +52,13 @@ def decode_records(
     batch_sizes: Int64Array,
     records: Int64Array,
 ) -> Decoded: ...
+def read_records(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+    max_bytes: int,
+) -> Verified: ...
 def crc32c(data: Bytes, by_table: bool) -> int: ...

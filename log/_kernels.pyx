@@ -15,7 +15,7 @@ import numpy as np
 
 from afterlog.errors import InvalidRecord, RecordTooLarge
 from afterlog.log import columns
-from afterlog.log.columns import Checked, Decoded, Scan
+from afterlog.log.columns import Checked, Decoded, Verified, Scan
 
 cdef extern from *:
     """
@@ -86,9 +86,11 @@ cdef extern from *:
             crc32c_of = crc32c_by_instruction;
     }
 
-    /* Asks for the first cache lines of what is read soon: four of them hold most entries. */
+    /* Asks for the first cache lines of what is read soon: five of them hold most entries. Without the statement that
+       does nothing GCC takes a function that only prefetches for one without effect, and leaves out its calls. */
     static void prefetch(const uint8_t *at, int lines) {
     #if defined(__GNUC__) || defined(__clang__)
+        __asm__ volatile ("");
         for (int line = 0; line < lines; line++)
             __builtin_prefetch(at + 64 * line);
     #else
@@ -142,9 +144,11 @@ cdef enum:
     METADATA_OVERHEAD_MAX = 64          # the fields that the log writes itself come to 58 with the prefix's head
     METADATA_BYTES_MAX = 65536
     SCAN_COLUMNS = 9
-    PREFETCH_LINES = 4
+    FIRST_RECORDS = 64                  # room for so many before it is known how large they are
+    FIRST_BYTES = 16384
+    PREFETCH_LINES = 5
     PREFETCH_DISTANCE = 8
-    PREFETCH_GROUP = 32
+    PREFETCH_GROUP = 64
 
 cdef const uint8_t *DELIVER_AFTER_KEY = b"deliver-after"
 cdef enum:
@@ -313,9 +317,9 @@ cdef uint8_t *put_header_section(uint8_t *at, Slice section, Headers *headers, i
     return put64(at, <uint64_t>deliver_after)
 
 cdef void put_batch_header(
-    uint8_t *at, int64_t size, int64_t records, int64_t base_timestamp, int64_t max_timestamp
+    uint8_t *at, int64_t base_offset, int64_t size, int64_t records, int64_t base_timestamp, int64_t max_timestamp
 ) noexcept nogil:
-    put64(at, 0)
+    put64(at, <uint64_t>base_offset)
     put32(at + LENGTH_AT, <uint32_t>(size - LENGTH_END))
     put32(at + LEADER_EPOCH_AT, 0)
     at[MAGIC_AT] = 2
@@ -345,18 +349,31 @@ cdef struct Encoded:
     int64_t batch
     int reason
 
-cdef uint8_t *put_batch(uint8_t *start, Records *records, int64_t first, int64_t stop, Encoded *encoded) noexcept nogil:
+cdef inline int64_t latest(Records *records, int64_t first, int64_t stop) noexcept nogil:
+    # The deliver_after of a batch; -1 where it has none.
+    cdef int64_t deliver_after = -1, record
+    if records.deliver_after != NULL:
+        for record in range(first, stop):
+            deliver_after = max(deliver_after, records.deliver_after[record])
+    return deliver_after
+
+cdef uint8_t *put_batch(
+    uint8_t *start,
+    Records *records,
+    int64_t first,
+    int64_t stop,
+    int64_t base_offset,
+    int64_t batch_deliver_after,
+    Encoded *encoded,
+) noexcept nogil:
+    # All but the CRC.
     cdef int64_t base_timestamp = records.timestamp[first]
     cdef int64_t max_timestamp = base_timestamp
-    cdef int64_t batch_deliver_after = -1
     cdef int64_t record, size, own
     cdef uint64_t timestamp_delta, offset_delta
     cdef Slice key, value, section
     cdef Headers headers
     cdef uint8_t *at = start + HEADER_BYTES
-    if records.deliver_after != NULL:
-        for record in range(first, stop):
-            batch_deliver_after = max(batch_deliver_after, records.deliver_after[record])
     for record in range(first, stop):
         max_timestamp = max(max_timestamp, records.timestamp[record])
         timestamp_delta = zigzag(<int64_t>(<uint64_t>records.timestamp[record] - <uint64_t>base_timestamp))
@@ -386,8 +403,16 @@ cdef uint8_t *put_batch(uint8_t *start, Records *records, int64_t first, int64_t
         at = put_slice(at, key)
         at = put_slice(at, value)
         at = put_header_section(at, section, &headers, own)
-    put_batch_header(start, at - start, stop - first, base_timestamp, max_timestamp)
+    put_batch_header(start, base_offset, at - start, stop - first, base_timestamp, max_timestamp)
     return at
+
+cdef const int64_t *int64s_of(column) except? NULL:
+    # Where a column starts that the caller keeps alive; NULL for None.
+    cdef const int64_t[::1] view
+    if column is None:
+        return NULL
+    view = column
+    return &view[0]
 
 cdef Items items_of(column, valid):
     cdef Items items
@@ -405,38 +430,48 @@ cdef Items items_of(column, valid):
             items.valid = &flags[0]
     return items
 
-def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds):
-    columns.check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
-    cdef const int64_t[::1] bound = bounds
-    cdef const int64_t[::1] timestamp = timestamps
-    cdef const int64_t[::1] due
+cdef Records records_of(values, value_valid, keys, key_valid, headers, timestamps, deliver_after):
     cdef Records records
     records.value = items_of(values, value_valid)
     records.key = items_of(keys, key_valid)
     records.headers = items_of(headers, None)
-    records.timestamp = &timestamp[0]
-    records.deliver_after = NULL
-    if deliver_after is not None:
-        due = deliver_after
-        records.deliver_after = &due[0]
-    cdef int64_t first = bound[0], stop = bound[len(bound) - 1]
-    cdef int64_t size = (stop - first) * RECORD_OVERHEAD_MAX + (len(bound) - 1) * HEADER_BYTES
+    records.timestamp = int64s_of(timestamps)
+    records.deliver_after = int64s_of(deliver_after)
+    return records
+
+cdef int64_t batch_bytes_max(values, keys, headers, bounds) except -1:
+    # Of all batches together.
+    cdef int64_t first = bounds[0], stop = bounds[len(bounds) - 1]
+    cdef int64_t size = (stop - first) * RECORD_OVERHEAD_MAX + (len(bounds) - 1) * HEADER_BYTES
     for column in (values, keys, headers):
         if column is not None:
             size += int(column[0][stop] - column[0][first])
-    out = np.empty(size, np.uint8)
+    return size
+
+cdef int refuse(Encoded *encoded) except -1:
+    # Raise the error for what could not be encoded.
+    if encoded.reason == COUNT:
+        raise RecordTooLarge(f"batch {encoded.batch} is longer than 2^31-1 bytes")
+    raise InvalidRecord(f"record {encoded.record}: malformed headers: {columns.REASONS[encoded.reason]}")
+
+def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds):
+    columns.check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    cdef Records records = records_of(values, value_valid, keys, key_valid, headers, timestamps, deliver_after)
+    cdef const int64_t[::1] bound = bounds
+    out = np.empty(batch_bytes_max(values, keys, headers, bounds), np.uint8)
     positions = np.zeros(len(bound), np.int64)
     cdef uint8_t[::1] view = out
     cdef int64_t[::1] position = positions
     cdef uint8_t *start = &view[0]
     cdef uint8_t *at = start
     cdef Encoded encoded
-    cdef int64_t batches = len(bound) - 1, index
+    cdef int64_t batches = len(bound) - 1, index, due
     encoded.reason = DECODED
     with nogil:
         # A CRC waits until the next batch is written: its wide loads would stall behind the batch's own narrow stores.
         for index in range(batches):
-            at = put_batch(at, &records, bound[index], bound[index + 1], &encoded)
+            due = latest(&records, bound[index], bound[index + 1])
+            at = put_batch(at, &records, bound[index], bound[index + 1], 0, due, &encoded)
             if at == NULL:
                 encoded.batch = index
                 break
@@ -445,10 +480,8 @@ def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, de
                 put_batch_crc(start + position[index - 1], position[index] - position[index - 1])
         if at != NULL and batches > 0:
             put_batch_crc(start + position[batches - 1], position[batches] - position[batches - 1])
-    if encoded.reason == COUNT:
-        raise RecordTooLarge(f"batch {encoded.batch} is longer than 2^31-1 bytes")
     if encoded.reason != DECODED:
-        raise InvalidRecord(f"record {encoded.record}: malformed headers: {columns.REASONS[encoded.reason]}")
+        refuse(&encoded)
     return out[: position[batches]], positions
 
 
@@ -457,81 +490,128 @@ def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, de
 cdef inline uint8_t *put_field(uint8_t *at, uint64_t number, uint64_t value) noexcept nogil:
     return put_varint(put_varint(at, number << 3), value)
 
-cdef uint8_t *put_entry(
-    uint8_t *start,
-    const uint8_t *batch,
-    int64_t batch_bytes,
-    int64_t base_offset,
-    int64_t broker_timestamp,
-    int64_t effective,
-    int64_t asked,
-    const uint8_t *extra,
-    int64_t extra_bytes,
-) noexcept nogil:
-    # `effective` is -1 where the topic is not delayed, `asked` where the field is not wanted.
+cdef struct Stamp:
+    # What entries of one append have in common.
+    int64_t broker_timestamp
+    const uint8_t *extra
+    int64_t extra_bytes
+    bint delayed
+
+cdef uint8_t *put_prefix(uint8_t *start, Stamp *stamp, int64_t last_offset, int64_t asked) noexcept nogil:
+    # All but the CRC. Returns where the batch starts.
     cdef uint8_t *at = start + PREFIX_HEAD_BYTES
-    cdef uint8_t *header
-    cdef uint32_t crc
-    at = put_field(at, 1, <uint64_t>broker_timestamp)
-    at = put_field(at, 2, <uint64_t>(base_offset + <int32_t>load32(batch + LAST_OFFSET_DELTA_AT)))
-    if effective >= 0:
-        at = put_field(at, 16, <uint64_t>effective)
-    if asked >= 0:
-        at = put_field(at, 18, <uint64_t>asked)
-    memcpy(at, extra, extra_bytes)
-    at += extra_bytes
-    header = at + CRC_FIELD_BYTES
+    at = put_field(at, 1, <uint64_t>stamp.broker_timestamp)
+    at = put_field(at, 2, <uint64_t>last_offset)
+    if stamp.delayed:
+        at = put_field(at, 16, <uint64_t>max(asked, stamp.broker_timestamp))
+        if 0 <= asked < stamp.broker_timestamp:
+            at = put_field(at, 18, <uint64_t>asked)
+    memcpy(at, stamp.extra, stamp.extra_bytes)
+    at += stamp.extra_bytes + CRC_FIELD_BYTES
     put16(start, PREFIX_MAGIC)
-    put32(start + 2, <uint32_t>(header - start - PREFIX_HEAD_BYTES))
-    memcpy(header, batch, batch_bytes)
-    put64(header, <uint64_t>base_offset)
-    put32(header + LEADER_EPOCH_AT, 0)
-    crc = crc32c_of(crc32c_of(0, start, at - start), header, HEADER_BYTES)
+    put32(start + 2, <uint32_t>(at - start - PREFIX_HEAD_BYTES))
+    return at
+
+cdef void put_header_crc(uint8_t *start, uint8_t *header) noexcept nogil:
+    cdef uint8_t *at = header - CRC_FIELD_BYTES
+    cdef uint32_t crc = crc32c_of(crc32c_of(0, start, at - start), header, HEADER_BYTES)
     put16(at, 0x8D01)
     at[2] = <uint8_t>crc
     at[3] = <uint8_t>(crc >> 8)
     at[4] = <uint8_t>(crc >> 16)
     at[5] = <uint8_t>(crc >> 24)
+
+cdef uint8_t *put_entry(
+    uint8_t *start, const uint8_t *batch, int64_t batch_bytes, int64_t base_offset, int64_t asked, Stamp *stamp
+) noexcept nogil:
+    cdef int64_t last_offset = base_offset + <int32_t>load32(batch + LAST_OFFSET_DELTA_AT)
+    cdef uint8_t *header = put_prefix(start, stamp, last_offset, asked)
+    memcpy(header, batch, batch_bytes)
+    put64(header, <uint64_t>base_offset)
+    put32(header + LEADER_EPOCH_AT, 0)
+    put_header_crc(start, header)
     return header + batch_bytes
 
 def stamp_entries(data, positions, base_offset, broker_timestamp, asked, extra):
-    columns.check_stamp(data, positions, base_offset, broker_timestamp, asked, extra)
+    columns.check_asked(data, positions, asked)
+    columns.check_stamp(base_offset, broker_timestamp, extra)
     cdef const uint8_t[::1] view = data
     cdef const int64_t[::1] start = positions
-    cdef const int64_t[::1] asked_for
-    cdef const int64_t *wanted = NULL
-    if asked is not None:
-        asked_for = asked
-        wanted = &asked_for[0]
+    cdef const int64_t *wanted = int64s_of(asked)
     cdef bytes extra_data = bytes(extra)
-    cdef const uint8_t *extra_at = extra_data
-    cdef int64_t extra_bytes = len(extra_data)
+    cdef Stamp stamp = Stamp(broker_timestamp, extra_data, len(extra_data), wanted != NULL)
     cdef int64_t batches = len(start) - 1
-    out = np.empty(start[batches] - start[0] + batches * (METADATA_OVERHEAD_MAX + extra_bytes), np.uint8)
+    out = np.empty(start[batches] - start[0] + batches * (METADATA_OVERHEAD_MAX + stamp.extra_bytes), np.uint8)
     entry_positions = np.zeros(batches + 1, np.int64)
-    effective = np.full(batches, broker_timestamp, np.int64)
     cdef uint8_t[::1] out_view = out
     cdef int64_t[::1] entry_position = entry_positions
-    cdef int64_t[::1] due = effective
     cdef uint8_t *at = &out_view[0]
     cdef const uint8_t *batch
-    cdef int64_t offset = base_offset, now = broker_timestamp, index, stamp, original
+    cdef int64_t offset = base_offset, index
     with nogil:
         for index in range(batches):
             batch = &view[start[index]]
-            stamp = -1
-            original = -1
-            if wanted != NULL:
-                stamp = max(now, wanted[index])
-                due[index] = stamp
-                if wanted[index] != stamp:
-                    original = wanted[index]
             at = put_entry(
-                at, batch, start[index + 1] - start[index], offset, now, stamp, original, extra_at, extra_bytes
+                at, batch, start[index + 1] - start[index], offset, wanted[index] if wanted != NULL else -1, &stamp
             )
             entry_position[index + 1] = at - &out_view[0]
             offset += <int64_t><int32_t>load32(batch + LAST_OFFSET_DELTA_AT) + 1
-    return out[: entry_position[batches]], entry_positions, effective
+    return out[: entry_position[batches]], entry_positions
+
+
+# ---- encode and stamp in one go: columns to entries
+
+cdef struct Unfinished:
+    # An entry that still lacks its CRCs.
+    uint8_t *start
+    uint8_t *header
+    uint8_t *end
+
+cdef inline void put_crcs(Unfinished entry) noexcept nogil:
+    put_batch_crc(entry.header, entry.end - entry.header)
+    put_header_crc(entry.start, entry.header)
+
+def encode_entries(
+    values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds,
+    base_offset, broker_timestamp, extra,
+):
+    columns.check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    columns.check_stamp(base_offset, broker_timestamp, extra)
+    cdef Records records = records_of(values, value_valid, keys, key_valid, headers, timestamps, deliver_after)
+    cdef const int64_t[::1] bound = bounds
+    cdef int64_t batches = len(bound) - 1
+    cdef bytes extra_data = bytes(extra)
+    cdef Stamp stamp = Stamp(broker_timestamp, extra_data, len(extra_data), deliver_after is not None)
+    cdef int64_t prefixes_bytes = batches * (METADATA_OVERHEAD_MAX + stamp.extra_bytes)
+    out = np.empty(batch_bytes_max(values, keys, headers, bounds) + prefixes_bytes, np.uint8)
+    positions = np.zeros(batches + 1, np.int64)
+    cdef uint8_t[::1] view = out
+    cdef int64_t[::1] position = positions
+    cdef Encoded encoded
+    cdef Unfinished entry, before
+    cdef int64_t offset = base_offset, index, due, count
+    entry.end = &view[0]
+    encoded.reason = DECODED
+    with nogil:
+        for index in range(batches):
+            before = entry
+            due = latest(&records, bound[index], bound[index + 1])
+            count = bound[index + 1] - bound[index]
+            entry.start = before.end
+            entry.header = put_prefix(entry.start, &stamp, offset + count - 1, due)
+            entry.end = put_batch(entry.header, &records, bound[index], bound[index + 1], offset, due, &encoded)
+            if entry.end == NULL:
+                encoded.batch = index
+                break
+            position[index + 1] = entry.end - &view[0]
+            offset += count
+            if index > 0:  # the CRCs wait, as in encode_batches
+                put_crcs(before)
+        if entry.end != NULL and batches > 0:
+            put_crcs(entry)
+    if encoded.reason != DECODED:
+        refuse(&encoded)
+    return out[: position[batches]], positions
 
 
 # ---- scan and check: entries to rows
@@ -709,58 +789,88 @@ cdef class Buffers:
             self.addresses[place] = <intptr_t>&view[0]
             self.sizes[place] = len(view)
 
-def check_entries(buffers, which, positions, offsets, records, deliver_after):
-    columns.check_places(
-        buffers, which, (positions, offsets, records, *(() if deliver_after is None else (deliver_after,)))
-    )
-    cdef Buffers held = Buffers(buffers)
-    cdef const intptr_t *addresses = &held.addresses[0]
-    cdef const int64_t *sizes = &held.sizes[0]
+cdef struct Places:
+    # Where an index says that entries lie, and what it says of them.
+    const intptr_t *addresses
+    const int64_t *sizes
+    const int32_t *which
+    const int64_t *position
+    const int64_t *offset
+    const int64_t *records
+    const int64_t *deliver_after        # NULL where the index does not say
+    int64_t count
+
+cdef Places places_of(Buffers held, which, positions, offsets, records, deliver_after):
     cdef const int32_t[::1] buffer = which
-    cdef const int64_t[::1] position = positions
-    cdef const int64_t[::1] offset = offsets
-    cdef const int64_t[::1] count = records
-    cdef const int64_t[::1] due
-    cdef const int64_t *wanted = NULL
-    if deliver_after is not None:
-        due = deliver_after
-        wanted = &due[0]
-    cdef int64_t entries = len(position), place = 0, ahead
-    found = np.empty((4, entries), np.int64)
-    cdef int64_t[:, ::1] row = found
+    cdef Places places
+    places.addresses = &held.addresses[0]
+    places.sizes = &held.sizes[0]
+    places.which = &buffer[0]
+    places.position = int64s_of(positions)
+    places.offset = int64s_of(offsets)
+    places.records = int64s_of(records)
+    places.deliver_after = int64s_of(deliver_after)
+    places.count = len(buffer)
+    return places
+
+cdef inline const uint8_t *buffer_of(Places *places, int64_t row) noexcept nogil:
+    return <const uint8_t *>places.addresses[places.which[row]]
+
+cdef inline bint lies_inside(Places *places, int64_t row) noexcept nogil:
+    return 0 <= places.position[row] < places.sizes[places.which[row]]
+
+cdef inline void prefetch_from(Places *places, int64_t row) noexcept nogil:
+    # What comes behind `row`. Entries lie on pages of their own: the look-ups of these overlap where one line of each
+    # of the next group is asked for at once.
+    cdef int64_t ahead
+    if row % PREFETCH_GROUP == 0:
+        for ahead in range(row + PREFETCH_GROUP, min(row + 2 * PREFETCH_GROUP, places.count)):
+            if lies_inside(places, ahead):
+                prefetch(buffer_of(places, ahead) + places.position[ahead], 1)
+    ahead = row + PREFETCH_DISTANCE
+    if ahead < places.count and lies_inside(places, ahead):
+        prefetch(buffer_of(places, ahead) + places.position[ahead], PREFETCH_LINES)
+
+cdef int read_place(Places *places, int64_t row, Entry *entry) noexcept nogil:
+    # The entry that lies there, or the code of its first fault.
+    cdef int fault
+    if not lies_inside(places, row):
+        return INDEX
+    fault = read_entry(
+        buffer_of(places, row), places.position[row], places.sizes[places.which[row]], True, entry
+    )
+    if fault == OK and (
+        entry.offset != places.offset[row]
+        or entry.records != places.records[row]
+        or (places.deliver_after != NULL and entry.deliver_after != places.deliver_after[row])
+    ):
+        return INDEX
+    return fault
+
+cdef inline int64_t asked_for(Entry *entry) noexcept nogil:
+    return entry.deliver_after if entry.asked < 0 else entry.asked
+
+def check_entries(buffers, which, positions, offsets, records, deliver_after):
+    columns.check_entry_places(buffers, which, positions, offsets, records, deliver_after)
+    cdef Buffers held = Buffers(buffers)
+    cdef Places places = places_of(held, which, positions, offsets, records, deliver_after)
+    found = np.empty((4, places.count), np.int64)
+    cdef int64_t[:, ::1] column = found
+    cdef int64_t row = 0
     cdef int fault = OK
     cdef Entry entry
     with nogil:
-        while place < entries:
-            if place % PREFETCH_GROUP == 0:
-                # One line of each entry of the next group: entries lie on pages of their own, whose look-ups overlap.
-                for ahead in range(place + PREFETCH_GROUP, min(place + 2 * PREFETCH_GROUP, entries)):
-                    if 0 <= position[ahead] < sizes[buffer[ahead]]:
-                        prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead], 1)
-            ahead = place + PREFETCH_DISTANCE
-            if ahead < entries and 0 <= position[ahead] < sizes[buffer[ahead]]:
-                prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead], PREFETCH_LINES)
-            fault = INDEX
-            if not 0 <= position[place] < sizes[buffer[place]]:
-                break
-            fault = read_entry(
-                <const uint8_t *>addresses[buffer[place]], position[place], sizes[buffer[place]], True, &entry
-            )
+        while row < places.count:
+            prefetch_from(&places, row)
+            fault = read_place(&places, row, &entry)
             if fault != OK:
                 break
-            if (
-                entry.offset != offset[place]
-                or entry.records != count[place]
-                or (wanted != NULL and entry.deliver_after != wanted[place])
-            ):
-                fault = INDEX
-                break
-            row[0, place] = entry.batch_position
-            row[1, place] = entry.batch_bytes
-            row[2, place] = entry.attributes
-            row[3, place] = entry.deliver_after if entry.asked < 0 else entry.asked
-            place += 1
-    return Checked(*found[:, :place], fault, place)
+            column[0, row] = entry.batch_position
+            column[1, row] = entry.batch_bytes
+            column[2, row] = entry.attributes
+            column[3, row] = asked_for(&entry)
+            row += 1
+    return Checked(*found[:, :row], fault, row)
 
 
 # ---- decode: batches to columns
@@ -806,7 +916,13 @@ cdef struct Columns:
     int64_t *deliver_after
 
 cdef int read_record(
-    const uint8_t *at, const uint8_t *end, int64_t delta, int64_t base_timestamp, int64_t item, Columns *out
+    const uint8_t *at,
+    const uint8_t *end,
+    int64_t delta,
+    int64_t base_timestamp,
+    int64_t batch_deliver_after,
+    int64_t item,
+    Columns *out,
 ) noexcept nogil:
     # The record must fill [at, end). Returns a reason.
     cdef int64_t timestamp_delta, offset_delta
@@ -832,7 +948,7 @@ cdef int read_record(
         return reason
     section.data = at
     section.size = end - at if headers.count else 0
-    out.deliver_after[item] = -1
+    out.deliver_after[item] = batch_deliver_after
     if headers.deliver_after.data != NULL:
         reason = parse_deliver_after(headers.deliver_after, &out.deliver_after[item])
         if reason != DECODED:
@@ -843,7 +959,9 @@ cdef int read_record(
     out.timestamp[item] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>timestamp_delta)
     return DECODED
 
-cdef int read_batch(const uint8_t *batch, int64_t size, int64_t records, int64_t item, Columns *out) noexcept nogil:
+cdef int read_batch(
+    const uint8_t *batch, int64_t size, int64_t records, int64_t item, int64_t batch_deliver_after, Columns *out
+) noexcept nogil:
     cdef const uint8_t *at = batch + HEADER_BYTES
     cdef const uint8_t *end = batch + size
     cdef int64_t base_timestamp = <int64_t>load64(batch + BASE_TIMESTAMP_AT)
@@ -858,7 +976,7 @@ cdef int read_batch(const uint8_t *batch, int64_t size, int64_t records, int64_t
             return VARINT
         if record_bytes < 1 or record_bytes > end - at:
             return BOUNDS
-        reason = read_record(at, at + record_bytes, delta, base_timestamp, item + delta, out)
+        reason = read_record(at, at + record_bytes, delta, base_timestamp, batch_deliver_after, item + delta, out)
         if reason != DECODED:
             return reason
         if attributes & LOG_APPEND_TIME:
@@ -866,13 +984,64 @@ cdef int read_batch(const uint8_t *batch, int64_t size, int64_t records, int64_t
         at += record_bytes
     return DECODED if at == end else LEFT_OVER
 
-cdef Output output_of(int64_t[::1] offsets, uint8_t[::1] valid, uint8_t[::1] data):
-    cdef Output column
-    column.offset = &offsets[0]
-    column.valid = &valid[0] if valid is not None else NULL
-    column.start = &data[0]
-    column.at = column.start
-    return column
+cdef class Outputs:
+    # Room for decoded records and their bytes. A record has at most as many bytes in a column as in its batch.
+    cdef Columns columns
+    cdef int64_t records_max, bytes_max
+    cdef object numbers, valid, data
+
+    def __init__(self, int64_t records_max, int64_t bytes_max):
+        self.numbers = np.empty((5, records_max + 1), np.int64)
+        self.valid = np.empty((2, records_max), np.uint8)
+        self.data = np.empty((3, bytes_max), np.uint8)
+        self.numbers[:3, 0] = 0
+        self.point_into(0, 0, 0)
+
+    cdef point_into(self, int64_t key_bytes, int64_t value_bytes, int64_t header_bytes):
+        cdef int64_t[:, ::1] number = self.numbers
+        cdef uint8_t[:, ::1] flag = self.valid, data = self.data
+        self.columns.key = Output(&number[0, 0], &flag[0, 0], &data[0, 0], &data[0, 0] + key_bytes)
+        self.columns.value = Output(&number[1, 0], &flag[1, 0], &data[1, 0], &data[1, 0] + value_bytes)
+        self.columns.headers = Output(&number[2, 0], NULL, &data[2, 0], &data[2, 0] + header_bytes)
+        self.columns.timestamp = &number[3, 0]
+        self.columns.deliver_after = &number[4, 0]
+        self.records_max = flag.shape[1]
+        self.bytes_max = data.shape[1]
+
+    cdef grow(self, int64_t records_max, int64_t bytes_max):
+        # To hold so much, or what is held already if that is more.
+        cdef int64_t key_bytes = self.columns.key.at - self.columns.key.start
+        cdef int64_t value_bytes = self.columns.value.at - self.columns.value.start
+        cdef int64_t header_bytes = self.columns.headers.at - self.columns.headers.start
+        self.numbers = wider(self.numbers, records_max + 1)
+        self.valid = wider(self.valid, records_max)
+        self.data = wider(self.data, bytes_max)
+        self.point_into(key_bytes, value_bytes, header_bytes)
+
+    cdef decoded(self, int64_t records):
+        key, value, headers, timestamp, deliver_after = self.numbers
+        key_data, value_data, header_data = self.data
+        key_valid, value_valid = self.valid[:, :records].view(np.bool_)
+        return Decoded(
+            (key[: records + 1], key_data[: key[records]]),
+            key_valid,
+            (value[: records + 1], value_data[: value[records]]),
+            value_valid,
+            (headers[: records + 1], header_data[: headers[records]]),
+            timestamp[:records],
+            deliver_after[:records],
+        )
+
+cdef wider(table, int64_t length):
+    if length <= table.shape[1]:
+        return table
+    wide = np.empty((len(table), length), table.dtype)
+    wide[:, : table.shape[1]] = table
+    return wide
+
+cdef inline bint holds(int64_t batch_bytes, int64_t records) noexcept nogil:
+    # Whether a batch has bytes enough for so many records.
+    return 0 <= records <= (batch_bytes - HEADER_BYTES) // RECORD_BYTES_MIN
 
 def decode_records(buffers, which, batch_positions, batch_sizes, records):
     columns.check_places(buffers, which, (batch_positions, batch_sizes, records))
@@ -886,47 +1055,76 @@ def decode_records(buffers, which, batch_positions, batch_sizes, records):
     for batch in range(batches):
         if position[batch] < 0 or size[batch] < HEADER_BYTES or size[batch] > held.sizes[buffer[batch]] - position[batch]:
             raise columns.undecodable(PLACE, batch)
-        if count[batch] < 0 or count[batch] > (size[batch] - HEADER_BYTES) // RECORD_BYTES_MIN:
+        if not holds(size[batch], count[batch]):
             raise columns.undecodable(COUNT, batch)
         items += count[batch]
         data_bytes += size[batch] - HEADER_BYTES
-
-    key_offsets, value_offsets, header_offsets = np.zeros((3, items + 1), np.int64)
-    key_data, value_data, header_data = np.empty((3, data_bytes), np.uint8)
-    key_valid, value_valid = np.empty((2, items), np.uint8)
-    timestamps, deliver_after = np.empty((2, items), np.int64)
-    cdef Columns out
-    cdef int64_t[::1] timestamp = timestamps, due = deliver_after
-    out.key = output_of(key_offsets, key_valid, key_data)
-    out.value = output_of(value_offsets, value_valid, value_data)
-    out.headers = output_of(header_offsets, None, header_data)
-    out.timestamp = &timestamp[0]
-    out.deliver_after = &due[0]
-
+    cdef Outputs out = Outputs(items, data_bytes)
     cdef int reason = DECODED
-    cdef int64_t item = 0
+    items = 0
     with nogil:
         for batch in range(batches):
             ahead = batch + PREFETCH_DISTANCE
             if ahead < batches:
                 prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead], PREFETCH_LINES)
             reason = read_batch(
-                <const uint8_t *>addresses[buffer[batch]] + position[batch], size[batch], count[batch], item, &out
+                <const uint8_t *>addresses[buffer[batch]] + position[batch], size[batch], count[batch], items, -1,
+                &out.columns,
             )
             if reason != DECODED:
                 break
-            item += count[batch]
+            items += count[batch]
     if reason != DECODED:
         raise columns.undecodable(reason, batch)
-    return Decoded(
-        (key_offsets, key_data[: key_offsets[items]]),
-        key_valid.view(np.bool_),
-        (value_offsets, value_data[: value_offsets[items]]),
-        value_valid.view(np.bool_),
-        (header_offsets, header_data[: header_offsets[items]]),
-        timestamps,
-        deliver_after,
-    )
+    return out.decoded(items)
+
+
+# ---- check and decode in one go: places in an index to columns
+
+def read_records(buffers, which, positions, offsets, records, deliver_after, max_bytes):
+    columns.check_entry_places(buffers, which, positions, offsets, records, deliver_after)
+    cdef Buffers held = Buffers(buffers)
+    cdef Places places = places_of(held, which, positions, offsets, records, deliver_after)
+    cdef int64_t limit = max_bytes, row = 0, items = 0, data_bytes = 0, left
+    cdef Outputs out = Outputs(FIRST_RECORDS, FIRST_BYTES)
+    cdef int fault = OK, reason = DECODED
+    cdef bint compressed = False, full = True
+    cdef Entry entry
+    while full:
+        full = False
+        with nogil:
+            while row < places.count:
+                prefetch_from(&places, row)
+                fault = read_place(&places, row, &entry)
+                if fault != OK:
+                    break
+                compressed = entry.attributes & CODEC_BITS != 0
+                if compressed or (row > 0 and data_bytes + entry.batch_bytes > limit):
+                    break
+                if not holds(entry.batch_bytes, entry.records):
+                    reason = COUNT
+                    break
+                full = items + entry.records > out.records_max or data_bytes + entry.batch_bytes > out.bytes_max
+                if full:
+                    break
+                reason = read_batch(
+                    buffer_of(&places, row) + entry.batch_position, entry.batch_bytes, entry.records, items,
+                    asked_for(&entry), &out.columns,
+                )
+                if reason != DECODED:
+                    break
+                items += entry.records
+                data_bytes += entry.batch_bytes
+                row += 1
+        if full:  # entries are of a size, mostly
+            left = min(places.count - row, (limit - data_bytes) // (data_bytes // row)) + 1 if row else 1
+            out.grow(
+                items + max(items * left // max(row, 1), entry.records),
+                data_bytes + max(data_bytes * left // max(row, 1), entry.batch_bytes),
+            )
+    if reason != DECODED:
+        raise columns.undecodable(reason, row)
+    return Verified(out.decoded(items), fault, row, compressed)
 
 
 def crc32c(data, by_table):

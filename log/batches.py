@@ -7,7 +7,8 @@ A batch is due with its last record, so records share a batch only where their t
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -35,19 +36,28 @@ PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
-    """Record batches with base offset 0, to be written one behind another, and what the log must know of each.
+class Batches(ABC):
+    """Record batches, to be written one behind another, and what the log must know of each.
 
     positions: int64[n+1], where each begins and the last one ends, at most; records, deliver_after (as asked, the
-    largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n]. encoded(row, last): the bytes of the batches
-    from row to last and their positions in these, int64[last-row+1].
+    largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n].
     """
 
     positions: Int64Array
     records: Int64Array
     deliver_after: Int64Array
     max_timestamp: Int64Array
-    encoded: Callable[[int, int], tuple[Bytes, Int64Array]]
+
+    @abstractmethod
+    def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
+        """The batches from `row` to `last` with base offset 0, and their positions, int64[last - row + 1]."""
+
+    def entries(
+        self, row: int, last: int, base_offset: int, stamp_ms: int, *, delayed: bool, extra: bytes
+    ) -> tuple[Bytes, Int64Array]:
+        """The same as entries of the log: the first has `base_offset`, all are appended at `stamp_ms`."""
+        asked = self.deliver_after[row:last] if delayed else None
+        return kernels.stamp_entries(*self.encoded(row, last), base_offset, stamp_ms, asked, extra)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -62,6 +72,45 @@ class Batches:
             stop = min(max(full, row + 1), last)
             yield row, stop
             row = stop
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatches(Batches):
+    """Batches that are bytes already: a producer's own, or compressed."""
+
+    data: Bytes
+
+    def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
+        start, end = int(self.positions[row]), int(self.positions[last])
+        return self.data[start:end], self.positions[row : last + 1] - start
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatches(Batches):
+    """Batches that are cut out of columns at `bounds`, int64[n+1], and become bytes when these are asked for."""
+
+    columns: RecordColumns
+    bounds: Int64Array
+
+    def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
+        part, bounds = self._part(row, last)
+        return kernels.encode_batches(
+            part.values, part.value_valid, part.keys, part.key_valid, part.headers,
+            part.timestamps, part.deliver_after, bounds,
+        )  # fmt: skip
+
+    def entries(
+        self, row: int, last: int, base_offset: int, stamp_ms: int, *, delayed: bool, extra: bytes
+    ) -> tuple[Bytes, Int64Array]:
+        part, bounds = self._part(row, last)
+        return kernels.encode_entries(
+            part.values, part.value_valid, part.keys, part.key_valid, part.headers,
+            part.timestamps, part.deliver_after if delayed else None, bounds, base_offset, stamp_ms, extra,
+        )  # fmt: skip
+
+    def _part(self, row: int, last: int) -> tuple[RecordColumns, Int64Array]:
+        first, stop = int(self.bounds[row]), int(self.bounds[last])
+        return self.columns[first:stop], self.bounds[row : last + 1] - first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +177,7 @@ def encode(columns: RecordColumns, config: Config) -> tuple[list[Batches], Int64
 
 
 def _encode(columns: RecordColumns, config: Config) -> Batches:
-    """The batches of one part. Compression is done here; others are encoded when asked for, a piece at a time."""
+    """The batches of one part. Compression is done here; others are encoded when written, a piece at a time."""
     size = columns.record_bytes()
     if int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
         raise RecordTooLarge(
@@ -139,26 +188,14 @@ def _encode(columns: RecordColumns, config: Config) -> Batches:
     count = len(bounds) - 1
     positions = np.zeros(count + 1, np.int64)
     (_by_batch(np.add, size, bounds) + HEADER_BYTES).cumsum(out=positions[1:])
-    encoded = partial(_encoded, columns, bounds)
-    if config.compression != "none":
-        data, positions = compress_batches(*encoded(0, count), config.compression)
-        encoded = partial(_cut_out, data, positions)
-    return Batches(
-        positions,
-        bounds[1:] - bounds[:-1],
-        _by_batch(np.maximum, columns.deliver_after, bounds),
-        _by_batch(np.maximum, columns.timestamps, bounds),
-        encoded,
-    )
-
-
-def _encoded(columns: RecordColumns, bounds: Int64Array, row: int, last: int) -> tuple[Bytes, Int64Array]:
-    first, stop = int(bounds[row]), int(bounds[last])
-    part = columns[first:stop]
-    return kernels.encode_batches(
-        part.values, part.value_valid, part.keys, part.key_valid, part.headers,
-        part.timestamps, part.deliver_after, bounds[row : last + 1] - first,
-    )  # fmt: skip
+    records = bounds[1:] - bounds[:-1]
+    deliver_after = _by_batch(np.maximum, columns.deliver_after, bounds)
+    max_timestamp = _by_batch(np.maximum, columns.timestamps, bounds)
+    batches = ColumnBatches(positions, records, deliver_after, max_timestamp, columns, bounds)
+    if config.compression == "none":
+        return batches
+    data, positions = compress_batches(*batches.encoded(0, count), config.compression)
+    return EncodedBatches(positions, records, deliver_after, max_timestamp, data)
 
 
 def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms: int) -> Int64Array:
@@ -193,8 +230,9 @@ def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, confi
     """
     columns = validate_batches(data, limit_bytes=config.decompressed_bytes_max)
     asked = columns.deliver_after if deliver_after is None else np.full(len(columns.records), deliver_after)
-    encoded = partial(_cut_out, np.frombuffer(data, np.uint8), columns.positions)
-    return Batches(columns.positions, columns.records, asked, columns.max_timestamp, encoded)
+    return EncodedBatches(
+        columns.positions, columns.records, asked, columns.max_timestamp, np.frombuffer(data, np.uint8)
+    )
 
 
 def stamp_batches(data: Bytes, positions: Int64Array, records: Int64Array, base_offset: int) -> Bytes:
@@ -220,24 +258,18 @@ def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
         return _from_arrow(values, name)
     if isinstance(values, str | bytes | bytearray | memoryview):
         raise InvalidRecord(f"{name} must be a sequence of byte strings, not one {type(values).__name__}")
-    valid: Bools | None = None
     try:
         values = values if isinstance(values, list | tuple) else list(values)
-        lengths = np.zeros(len(values) + 1, np.int64)
-        if None in values:
+        try:
+            return _joined(values), None
+        except TypeError:  # a None among them, or worse
             valid = np.fromiter(map(partial(operator.is_not, None), values), np.bool_, len(values))
-            present = list(compress(values, valid))
-            lengths[1:][valid] = np.fromiter(map(len, present), np.int64, len(present))
-            data = b"".join(present)
-        else:
-            lengths[1:] = np.fromiter(map(len, values), np.int64, len(values))
-            data = b"".join(values)
-    except (TypeError, ValueError) as error:  # ValueError: arrays, which do not compare with None
+            offsets, data = _joined(list(compress(values, valid)))
+    except TypeError as error:
         raise InvalidRecord(f"{name} must be byte strings: {error}") from error
-    offsets = np.cumsum(lengths)
-    if int(offsets[-1]) != len(data):
-        raise InvalidRecord(f"{name} must be byte strings, one byte an item")
-    return (offsets, np.frombuffer(data, np.uint8)), valid
+    except ValueError as error:
+        raise InvalidRecord(f"{name} must be byte strings, one byte an item") from error
+    return (offsets[np.append(0, np.cumsum(valid))], data), valid
 
 
 def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Ragged | None:
@@ -276,6 +308,15 @@ def join_ragged(columns: Sequence[Ragged]) -> Ragged:
     return np.cumsum(lengths), np.concatenate(data) if data else np.empty(0, np.uint8)
 
 
+def _joined(values: Sequence[bytes]) -> Ragged:
+    data = b"".join(values)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+    if int(offsets[-1]) != len(data):
+        raise ValueError(f"{int(offsets[-1])} items of {len(data)} bytes")
+    return offsets, np.frombuffer(data, np.uint8)
+
+
 def _lengths(column: Ragged) -> Int64Array:
     offsets, _ = column
     return offsets[1:] - offsets[:-1]
@@ -289,17 +330,12 @@ def _by_batch(ufunc: np.ufunc, column: Int64Array, bounds: Int64Array) -> Int64A
     return reduced
 
 
-def _cut_out(data: Bytes, positions: Int64Array, row: int, last: int) -> tuple[Bytes, Int64Array]:
-    start, end = int(positions[row]), int(positions[last])
-    return data[start:end], positions[row : last + 1] - start
-
-
 def _checked_pair(offsets: npt.NDArray[Any], data: Any, name: str) -> Ragged:
     flat = np.frombuffer(data, np.uint8)
     if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
         raise InvalidRecord(f"{name}: offsets must be an int64 column of one more than the values")
     offsets = np.ascontiguousarray(offsets, np.int64)
-    if int(offsets[0]) < 0 or int(offsets[-1]) > len(flat) or bool((np.diff(offsets) < 0).any()):
+    if int(offsets[0]) < 0 or int(offsets[-1]) > len(flat) or bool((offsets[1:] < offsets[:-1]).any()):
         raise InvalidRecord(f"{name}: offsets must not decrease, and stay within the data")
     return offsets, flat
 

@@ -118,6 +118,19 @@ class Checked(NamedTuple):
     """Which one that is; else how many there are."""
 
 
+class Verified(NamedTuple):
+    """Records of entries that are what an index says they are, as far as they were read."""
+
+    decoded: Decoded
+    """deliver_after: where the record has none, what its batch asked for; -1 where no prefix says."""
+    fault: int
+    """Of the first entry that fails; OK where none does."""
+    row: int
+    """How many entries were read; where one fails or is compressed, which one."""
+    compressed: bool
+    """The next entry is compressed, and so nothing for a kernel."""
+
+
 class Decoded(NamedTuple):
     """Records of some batches, in the order of the batches."""
 
@@ -156,7 +169,10 @@ def check_ragged(column: Ragged, items: int, name: str) -> None:
 
 def check_rising(positions: Int64Array, end: int, least: int, name: str) -> None:
     """ValueError where positions do not rise by at least `least`, from 0 or more up to `end` or less."""
-    if len(positions) == 0 or positions[0] < 0 or positions[-1] > end or (positions[1:] - positions[:-1] < least).any():
+    inside = len(positions) > 0 and positions[0] >= 0 and positions[-1] <= end
+    # Compared before they are subtracted: a difference of what does not rise may overflow.
+    rising = inside and not (positions[1:] < positions[:-1]).any()
+    if not rising or (least > 0 and (positions[1:] - positions[:-1] < least).any()):
         raise ValueError(f"{name} must rise by at least {least} within 0 and {end}")
 
 
@@ -166,6 +182,18 @@ def check_places(buffers: Sequence[Bytes], which: Int32Array, columns: Sequence[
         raise ValueError("columns differ in length")
     if len(which) and not 0 <= int(which.min()) <= int(which.max()) < len(buffers):
         raise ValueError(f"`which` must name one of {len(buffers)} buffers")
+
+
+def check_entry_places(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+) -> None:
+    """ValueError where the arguments of `check_entries` or `read_records` do not fit together."""
+    check_places(buffers, which, (positions, offsets, records, *(() if deliver_after is None else (deliver_after,))))
 
 
 def check_batch_columns(
@@ -189,20 +217,17 @@ def check_batch_columns(
     check_rising(bounds, records, 1, "bounds")
 
 
-def check_stamp(
-    data: Bytes,
-    positions: Int64Array,
-    base_offset: int,
-    broker_timestamp: int,
-    asked: Int64Array | None,
-    extra: bytes,
-) -> None:
-    """ValueError where the arguments of `stamp_entries` do not fit together."""
+def check_asked(data: Bytes, positions: Int64Array, asked: Int64Array | None) -> None:
+    """ValueError where there is not one time for each of the batches, which lie at `positions`."""
     check_rising(positions, len(data), HEADER_BYTES, "positions")
-    if not (0 <= base_offset < 1 << 62 and 0 <= broker_timestamp <= INT64_MAX):  # room for the offsets behind it
-        raise ValueError(f"base offset {base_offset} or broker timestamp {broker_timestamp} is out of range")
     if asked is not None and len(asked) != len(positions) - 1:
         raise ValueError(f"asked: {len(asked)} items for {len(positions) - 1} batches")
+
+
+def check_stamp(base_offset: int, broker_timestamp: int, extra: bytes) -> None:
+    """ValueError where entries cannot be stamped so."""
+    if not (0 <= base_offset < 1 << 62 and 0 <= broker_timestamp <= INT64_MAX):  # room for the offsets behind it
+        raise ValueError(f"base offset {base_offset} or broker timestamp {broker_timestamp} is out of range")
     if len(extra) > EXTRA_BYTES_MAX:
         raise ValueError(f"extra metadata of {len(extra)} bytes, more than {EXTRA_BYTES_MAX}")
 

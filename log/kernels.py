@@ -2,9 +2,11 @@
 
     encode_batches   columns of records    -> uncompressed batches
     stamp_entries    batches               -> entries of the log
+    encode_entries   columns of records    -> entries of the log: the two above in one go
     scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped
     check_entries    places in an index    -> are they what the index says, every checksum verified
     decode_records   uncompressed batches  -> columns of records
+    read_records     places in an index    -> columns of records: the two above in one go
 
 Both give the same bytes and raise the same errors; tests hold one against the other. Arrays are C-contiguous and may be
 read-only; none is kept. Arguments that contradict each other are the caller's mistake and raise ValueError; bytes that
@@ -29,13 +31,30 @@ from afterlog.log.columns import (
     Decoded,
     Ragged,
     Scan,
+    Verified,
     ragged,
 )
 
 try:
-    from afterlog.log._kernels import check_entries, decode_records, encode_batches, scan_entries, stamp_entries
+    from afterlog.log._kernels import (
+        check_entries,
+        decode_records,
+        encode_batches,
+        encode_entries,
+        read_records,
+        scan_entries,
+        stamp_entries,
+    )
 except ImportError:
-    from afterlog.log.plain import check_entries, decode_records, encode_batches, scan_entries, stamp_entries
+    from afterlog.log.plain import (
+        check_entries,
+        decode_records,
+        encode_batches,
+        encode_entries,
+        read_records,
+        scan_entries,
+        stamp_entries,
+    )
 
 __all__ = [
     "BODY_CRC",
@@ -53,10 +72,13 @@ __all__ = [
     "Decoded",
     "Ragged",
     "Scan",
+    "Verified",
     "check_entries",
     "decode_records",
     "encode_batches",
+    "encode_entries",
     "ragged",
+    "read_records",
     "scan_entries",
     "stamp_entries",
 ]

@@ -33,7 +33,7 @@ from afterlog.index.entries import Entries
 from afterlog.index.merge import merged
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
-from afterlog.log import kernels, retention
+from afterlog.log import retention
 from afterlog.log.batches import Batches, stamp_batches
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart, Recovery
 from afterlog.log.columns import EXTRA_BYTES_MAX, Int64Array
@@ -221,50 +221,52 @@ class PartitionLog:
         """How many batches from `row` on the active segment has room for."""
         room_bytes = self._config.segment_bytes - self._active.size
         room_records = 2**31 - 1 - (self.state.written.offset - self._active.base_offset)
-        size = batches.positions[row + 1 :] - batches.positions[row]
+        count = len(batches) - row
+        size = int(batches.positions[-1] - batches.positions[row]) + count * self._prefix_bytes_max
+        if size <= room_bytes and int(batches.records[row:].sum()) <= room_records:
+            return count
+        sizes = batches.positions[row + 1 :] - batches.positions[row]
+        sizes += np.arange(1, count + 1) * self._prefix_bytes_max
         records = batches.records[row:].cumsum()
-        if int(size[-1]) + len(size) * self._prefix_bytes_max <= room_bytes and int(records[-1]) <= room_records:
-            return len(size)
-        size += np.arange(1, len(size) + 1) * self._prefix_bytes_max
         return min(
-            int(size.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
+            int(sizes.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
         )
 
     def _write(self, batches: Batches, row: int, last: int) -> None:
         records = batches.records[row:last]
-        offset = self.state.written.offset + records.cumsum() - records
-        end_offset = int(offset[-1] + records[-1])
+        end = self.state.written.offset + records.cumsum()
+        offset = end - records
+        end_offset = int(end[-1])
         start = self._active.size
         stamp_ms = self.state.begin(end_offset)
-        due, positions = [], []
+        position = np.empty(last - row, np.int64)
         try:
             for first, stop in batches.pieces(row, last):
-                data, at, deliver_after = self._stamp(batches, first, stop, int(offset[first - row]), stamp_ms)
-                due.append(deliver_after)
-                positions.append(at[:-1] + self._active.size)
+                data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms)
+                np.add(at[:-1], self._active.size, out=position[first - row : stop - row])
                 self._active.append(data)
         except BaseException:
             self._withdraw(start)
             raise
-        entries = Entries(np.concatenate(due), offset, np.concatenate(positions), records)
-        self._active.sparse.add(entries.position, offset + records - 1, batches.max_timestamp[row:last])
+        effective = np.maximum(batches.deliver_after[row:last], stamp_ms)  # the stamping rule
+        entries = Entries(effective, offset, position, records)
+        self._active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
         if self.delayed and len(entries) == 1:
             self.index.add(*entries.entry(0))
         elif self.delayed:
             self.index.add_many(entries)
         self.state.wrote(End(end_offset, self._active.size, self._active))
 
-    def _stamp(
+    def _entries(
         self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
-    ) -> tuple[Bytes, Int64Array, Int64Array]:
-        data, positions = batches.encoded(row, last)
+    ) -> tuple[Bytes, Int64Array]:
+        """The bytes of the batches from `row` to `last` as the log has them, and where each begins in these."""
         interceptors = self._config.broker_entry_metadata_interceptors
         if not self.delayed and not interceptors:
-            stamped = stamp_batches(data, positions, batches.records[row:last], base_offset)
-            return stamped, positions, np.full(last - row, stamp_ms)
-        asked = batches.deliver_after[row:last] if self.delayed else None
+            data, positions = batches.encoded(row, last)
+            return stamp_batches(data, positions, batches.records[row:last], base_offset), positions
         extra = extra_fields(interceptors, base_offset, stamp_ms, last - row)
-        return kernels.stamp_entries(data, positions, base_offset, stamp_ms, asked, extra)
+        return batches.entries(row, last, base_offset, stamp_ms, delayed=self.delayed, extra=extra)
 
     def _withdraw(self, size: int) -> None:
         try:

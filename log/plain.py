@@ -7,6 +7,7 @@ Written to be read: one function per kernel, record by record. See `afterlog.log
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,7 +34,10 @@ from afterlog.log.columns import (
     Int64Array,
     Ragged,
     Scan,
+    Verified,
+    check_asked,
     check_batch_columns,
+    check_entry_places,
     check_places,
     check_stamp,
     ragged,
@@ -106,11 +110,11 @@ def stamp_entries(
     broker_timestamp: int,
     asked: Int64Array | None,
     extra: bytes,
-) -> tuple[Bytes, Int64Array, Int64Array]:
-    check_stamp(data, positions, base_offset, broker_timestamp, asked, extra)
+) -> tuple[Bytes, Int64Array]:
+    check_asked(data, positions, asked)
+    check_stamp(base_offset, broker_timestamp, extra)
     view = view_of(data)
     entries = []
-    effective = np.full(len(positions) - 1, broker_timestamp, np.int64)
     for batch, (start, end) in enumerate(zip(positions[:-1].tolist(), positions[1:].tolist(), strict=True)):
         header = BatchHeader.read(view, start)._replace(base_offset=base_offset, partition_leader_epoch=0)
         last_offset = base_offset + header.last_offset_delta
@@ -118,7 +122,6 @@ def stamp_entries(
         if asked is not None:
             wanted = int(asked[batch])
             due = max(wanted, broker_timestamp)
-            effective[batch] = due
             metadata = BrokerEntryMetadata(
                 broker_timestamp=broker_timestamp,
                 index=last_offset,
@@ -129,7 +132,29 @@ def stamp_entries(
         entries.append(encode_entry(metadata, header.encode() + view[start + HEADER_BYTES : end]))
         base_offset = last_offset + 1
     (entry_positions, entry_data), _ = ragged(entries)
-    return entry_data, entry_positions, effective
+    return entry_data, entry_positions
+
+
+def encode_entries(
+    values: Ragged,
+    value_valid: Bools | None,
+    keys: Ragged | None,
+    key_valid: Bools | None,
+    headers: Ragged | None,
+    timestamps: Int64Array,
+    deliver_after: Int64Array | None,
+    bounds: Int64Array,
+    base_offset: int,
+    broker_timestamp: int,
+    extra: bytes,
+) -> tuple[Bytes, Int64Array]:
+    check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    check_stamp(base_offset, broker_timestamp, extra)
+    data, positions = encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    asked = None
+    if deliver_after is not None:
+        asked = _column(int(deliver_after[first:stop].max()) for first, stop in pairwise(bounds.tolist()))
+    return stamp_entries(data, positions, base_offset, broker_timestamp, asked, extra)
 
 
 def scan_entries(buffer: Bytes, start: int, end: int, next_offset: int, check_bodies: bool, limit: int = -1) -> Scan:
@@ -172,7 +197,7 @@ def check_entries(
     records: Int64Array,
     deliver_after: Int64Array | None,
 ) -> Checked:
-    check_places(buffers, which, (positions, offsets, records, *(() if deliver_after is None else (deliver_after,))))
+    check_entry_places(buffers, which, positions, offsets, records, deliver_after)
     views = [view_of(buffer) for buffer in buffers]
     rows = []
     fault = OK
@@ -222,6 +247,36 @@ def decode_records(
     timestamp = _column(record[3] for record in decoded)
     deliver_after = _column(record[4] for record in decoded)
     return Decoded(key, key_valid, value, value_valid, headers, timestamp, deliver_after)
+
+
+def read_records(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+    max_bytes: int,
+) -> Verified:
+    checked = check_entries(buffers, which, positions, offsets, records, deliver_after)
+    compressed = checked.attributes & CODEC_BITS != 0
+    beyond = np.cumsum(checked.batch_sizes) > max_bytes
+    beyond[:1] = False
+    ends = np.flatnonzero(compressed | beyond)
+    row = int(ends[0]) if len(ends) else checked.row
+    holding = records[:row] <= (checked.batch_sizes[:row] - HEADER_BYTES) // RECORD_BYTES_MIN
+    sound = row if bool(holding.all()) else int(holding.argmin())
+    places = which[:sound], checked.batch_positions[:sound], checked.batch_sizes[:sound], records[:sound]
+    decoded = decode_records(buffers, *places)
+    if sound < row:
+        raise undecodable(COUNT, sound)
+    asked = np.repeat(checked.asked[:row], records[:row])
+    return Verified(
+        decoded._replace(deliver_after=np.where(decoded.deliver_after < 0, asked, decoded.deliver_after)),
+        OK if len(ends) else checked.fault,
+        row,
+        bool(compressed[row]) if len(ends) else False,
+    )
 
 
 def _column(numbers: Iterable[int]) -> Int64Array:

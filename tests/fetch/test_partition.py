@@ -18,7 +18,7 @@ from afterlog.errors import (
     StoreClosed,
 )
 from afterlog.fetch import partition as partition_module
-from afterlog.fetch.partition import Partition
+from afterlog.fetch.partition import Located, Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.fetch.timeline import Reading
 from afterlog.index.merge import Block
@@ -268,15 +268,17 @@ def test_rotten_bytes_reach_nobody(delayed: bool, back: int) -> None:
         assert raised.value.position < len(data)
 
 
-def test_an_index_that_names_another_entry_is_seen(setting: Setting) -> None:
+@pytest.mark.parametrize("way", ["_fetch", "_read"])
+def test_an_index_that_names_another_entry_is_seen(setting: Setting, way: str) -> None:
     for number in range(3):
         setting.send(b"%d" % number)
     block = setting.partition._order.read(0, setting.partition._order.advance())
     shifted = dataclasses.replace(block, position=np.roll(block.position, 1))
     visible = setting.partition.log.state.visible()
     buffers, which, positions = setting.partition._places(shifted, visible)
+    read = getattr(setting.partition, way)
     with pytest.raises(CorruptFile, match="index names, in the entry of offset 0"):
-        setting.partition._verify(shifted, buffers, which, positions, visible)
+        read(Located(shifted, buffers, which, positions), visible, 1 << 20)
 
 
 @pytest.mark.parametrize("delayed", [True, False])

@@ -16,6 +16,7 @@ from afterlog.log.batch import Record, decode_batch, encode_batch
 from afterlog.log.batches import (
     RECORD_OVERHEAD_BYTES,
     Batches,
+    EncodedBatches,
     RecordColumns,
     cut,
     encode,
@@ -268,9 +269,7 @@ def test_the_overhead_of_a_record_is_bounded() -> None:
 def test_pieces_are_of_at_least_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches_module, "PIECE_BYTES", 250)
     nothing = np.empty(0, np.int64)
-    batches = Batches(
-        int64(0, 100, 200, 300, 900, 1000), nothing, nothing, nothing, lambda row, last: (nothing, nothing)
-    )
+    batches = EncodedBatches(int64(0, 100, 200, 300, 900, 1000), nothing, nothing, nothing, np.empty(0, np.uint8))
     assert [(0, 2), (2, 3), (3, 4), (4, 5)] == list(batches.pieces(0, 5))
     assert [(1, 3), (3, 4)] == list(batches.pieces(1, 4))
 

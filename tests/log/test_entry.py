@@ -36,12 +36,11 @@ def test_example_of_the_head() -> None:
         "8D 01 2D C5 CF D3"
     )  # fmt: skip
     assert entry + BATCH_AT_7 == encode_entry(METADATA, BATCH_AT_7)
-    stamped, positions, effective = stamp_entries(
+    stamped, positions = stamp_entries(
         np.frombuffer(BATCH, np.uint8), np.array([0, len(BATCH)]), 7, T, np.array([T + 60_000]), b""
     )
     assert entry + BATCH_AT_7 == stamped.tobytes()
     assert [0, len(stamped)] == positions.tolist()
-    assert [T + 60_000] == effective.tolist()
 
 
 def test_decode() -> None:

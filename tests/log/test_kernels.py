@@ -146,8 +146,22 @@ def some_log(draw: st.DrawFn) -> Log:
     asked = np.array(draw(st.lists(TIME, min_size=batches, max_size=batches)), np.int64)
     extra = draw(st.just(b"") | st.just(protobuf_field(32, b"rack-7")))
     first = draw(st.integers(0, 300))
-    entries, entry_positions, _ = plain.stamp_entries(data, positions, first, 3, asked, extra)
-    return Log(entries, entry_positions)
+    return Log(*plain.stamp_entries(data, positions, first, 3, asked, extra))
+
+
+@st.composite
+def nearly_a_record(draw: st.DrawFn) -> bytes:
+    """Bytes that come close to being a record, so that every check gets its turn."""
+    number = st.sampled_from([0, 0, 0, 1, 2, 3, -1, -2, 13, 100, 2**31 - 1, -(2**31), 2**31, 2**40])
+    text = st.binary(max_size=3) | st.just(b"deliver-after") | st.just(T.to_bytes(8, "big")) | st.just(b"1700")
+    part = (
+        number.map(lambda value: zigzag(min(max(value, -(2**63)), INT64_MAX)))
+        | text.map(lambda value: zigzag(len(value)) + value)
+        | st.sampled_from([b"\x80", b"\xff" * 11, b"\x01", b"\x00", b"\x80\x00"])
+    )
+    body = b"\0" + draw(st.just(zigzag(0)) | part) + draw(st.just(zigzag(0)) | part) + b"".join(draw(st.lists(part)))
+    length = draw(st.just(len(body)) | st.just(len(body)) | st.integers(-2, 40))
+    return zigzag(length) + body
 
 
 def outcome(call: Callable[[], object]) -> object:
@@ -178,8 +192,7 @@ def stamped(source: Rows, base_offset: int = 0, asked: Int64Array | None = None)
     data, positions = source.encode(plain)
     batches = len(positions) - 1
     asked = np.full(batches, T + 5, np.int64) if asked is None else asked
-    entries, entry_positions, _ = plain.stamp_entries(data, positions, base_offset, T, asked, b"")
-    return Log(entries, entry_positions)
+    return Log(*plain.stamp_entries(data, positions, base_offset, T, asked, b""))
 
 
 def the_one_batch(batch: bytes) -> tuple[list[Bytes], Int32Array, Int64Array, Int64Array]:
@@ -337,8 +350,7 @@ def test_both_stamp_the_same(source: Rows, base_offset: int, now: int, data: st.
 def test_stamping(kernel: ModuleType) -> None:
     batches, positions = rows([b"a", b"b", b"c", b"d"], bounds=[0, 1, 3, 4]).encode(kernel)
     asked = ints(T + 60, T - 60, -1)
-    data, entry_positions, effective = kernel.stamp_entries(batches, positions, 10, T, asked, b"")
-    assert [T + 60, T, T] == effective.tolist()
+    data, entry_positions = kernel.stamp_entries(batches, positions, 10, T, asked, b"")
     scan = kernel.scan_entries(data, 0, len(data), 10, True)
     assert (OK, len(data)) == (scan.fault, scan.stop)
     assert entry_positions[:-1].tolist() == scan.position.tolist()
@@ -360,8 +372,7 @@ def test_stamping(kernel: ModuleType) -> None:
 @both
 def test_stamping_where_the_topic_is_not_delayed(kernel: ModuleType) -> None:
     batches, positions = rows([b"a"]).encode(kernel)
-    data, _, effective = kernel.stamp_entries(batches, positions, 10, T, None, protobuf_field(32, 1))
-    assert [T] == effective.tolist()
+    data, _ = kernel.stamp_entries(batches, positions, 10, T, None, protobuf_field(32, 1))
     scan = kernel.scan_entries(data, 0, len(data), 10, True)
     assert ([-1], [T]) == (scan.deliver_after.tolist(), scan.broker_timestamp.tolist())
 
@@ -381,6 +392,56 @@ def test_stamping_where_the_topic_is_not_delayed(kernel: ModuleType) -> None:
 def test_stamps_that_contradict_each_other(kernel: ModuleType, arguments: tuple[object, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         kernel.stamp_entries(rows([b"a"]).encode(plain)[0], *arguments)
+
+
+# ---- encode_entries
+
+
+EXTRA = st.sampled_from([b"", protobuf_field(32, b"rack-7")])
+
+
+@given(some_rows(), st.integers(0, 2**40), TIME.filter(lambda now: now >= 0), EXTRA)
+def test_both_encode_the_same_entries(source: Rows, base_offset: int, now: int, extra: bytes) -> None:
+    same(lambda kernel: kernel.encode_entries(*vars(source).values(), base_offset, now, extra))
+
+
+@given(some_rows(st.binary(max_size=12)))
+def test_both_refuse_the_same_headers_of_entries(source: Rows) -> None:
+    same(lambda kernel: kernel.encode_entries(*vars(source).values(), 7, T, b""))
+
+
+@both
+@given(source=some_rows())
+def test_entries_are_batches_stamped(kernel: ModuleType, source: Rows) -> None:
+    data, positions = source.encode(kernel)
+    asked = None
+    if source.deliver_after is not None:
+        asked = ints(*(int(source.deliver_after[first:stop].max()) for first, stop in pairwise(source.bounds)))
+    expected = kernel.stamp_entries(data, positions, 7, 3, asked, b"")
+    assert flat(expected) == flat(kernel.encode_entries(*vars(source).values(), 7, 3, b""))
+
+
+@both
+def test_entries_that_contradict_each_other(kernel: ModuleType) -> None:
+    arguments = tuple(vars(GOOD).values())
+    for base_offset, now, extra, words in (
+        (-1, T, b"", "base offset"),
+        (0, -1, b"", "broker timestamp"),
+        (0, T, bytes(EXTRA_BYTES_MAX + 1), "extra"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            kernel.encode_entries(*arguments, base_offset, now, extra)
+    with pytest.raises(ValueError, match="bounds"):
+        kernel.encode_entries(*arguments[:-1], ints(0, 3), 0, T, b"")
+
+
+@both
+def test_offsets_that_overflow_do_not_rise(kernel: ModuleType) -> None:
+    far = 2**62 + 1
+    source = rows([b""] * 4, bounds=[0, 4])
+    values = (ints(0, far, 1 - far, 0, 0), np.zeros(1, np.uint8))
+    with pytest.raises(ValueError, match="rise"):
+        kernel.encode_batches(**(vars(source) | {"values": values, "value_valid": None}))
 
 
 # ---- scan_entries
@@ -505,24 +566,113 @@ def test_a_stretch_outside_the_buffer(kernel: ModuleType, start: int, end: int) 
         kernel.scan_entries(np.zeros(5, np.uint8), start, end, 0, True)
 
 
-# ---- check_entries
+# ---- check_entries, read_records
 
 
-@given(some_log(), st.data())
-def test_both_check_the_same(log: Log, data: st.DataObject) -> None:
+@st.composite
+def some_places(draw: st.DrawFn) -> tuple[object, ...]:
+    """Entries in any order, some of them damaged, some not what the index says: the arguments of `check_entries`."""
+    log = draw(some_log())
     scan = plain.scan_entries(log.data, 0, -1, -1, True)
-    buffers = [log.damaged(data.draw), log.data]
-    order = np.array(
-        data.draw(st.lists(st.integers(0, len(scan.offset) - 1)) if len(scan.offset) else st.just([])), int
-    )
-    which = np.array(data.draw(st.lists(st.integers(0, 1), min_size=len(order), max_size=len(order))), np.int32)
+    buffers = [log.damaged(draw), log.data]
+    order = np.array(draw(st.lists(st.integers(0, len(scan.offset) - 1)) if len(scan.offset) else st.just([])), int)
+    which = np.array(draw(st.lists(st.integers(0, 1), min_size=len(order), max_size=len(order))), np.int32)
     columns = [scan.position[order], scan.offset[order], scan.records[order], scan.deliver_after[order]]
-    if len(order) and data.draw(st.booleans()):
-        data.draw(st.sampled_from(columns))[data.draw(st.integers(0, len(order) - 1))] += data.draw(
+    if len(order) and draw(st.booleans()):
+        draw(st.sampled_from(columns))[draw(st.integers(0, len(order) - 1))] += draw(
             st.integers(-400, 400) | st.just(-(2**62)) | st.just(2**62)
         )
-    due = columns[3] if data.draw(st.booleans()) else None
-    same(lambda kernel: kernel.check_entries(buffers, which, *columns[:3], due))
+    return buffers, which, *columns[:3], columns[3] if draw(st.booleans()) else None
+
+
+@given(some_places())
+def test_both_check_the_same(places: tuple[object, ...]) -> None:
+    same(lambda kernel: kernel.check_entries(*places))
+
+
+@given(some_places(), st.integers(-1, 600) | st.just(2**62))
+def test_both_read_the_same(places: tuple[object, ...], max_bytes: int) -> None:
+    same(lambda kernel: kernel.read_records(*places, max_bytes))
+
+
+@given(
+    st.lists(st.tuples(st.lists(nearly_a_record(), min_size=1, max_size=2), st.integers(1, 3)), min_size=1, max_size=3),
+    st.lists(st.sampled_from([0, 0, 0, 0, 8, 4]), min_size=3, max_size=3),
+    st.integers(0, 300),
+)
+def test_both_read_the_same_of_near_records(
+    parts: list[tuple[list[bytes], int]], attributes: list[int], max_bytes: int
+) -> None:
+    """Batches whose checksums are right, and whose records may be anything."""
+    batches = [
+        with_crc(
+            BatchHeader(0, 49 + len(b"".join(near)), 0, 2, 0, attribute, count - 1, T, T + 9, -1, -1, -1, count),
+            b"".join(near),
+        )
+        for (near, count), attribute in zip(parts, attributes, strict=False)
+    ]
+    positions = ints(0, *np.cumsum([len(batch) for batch in batches]))
+    log = Log(*plain.stamp_entries(np.frombuffer(b"".join(batches), np.uint8), positions, 0, T, None, b""))
+    scan = plain.scan_entries(log.data, 0, -1, 0, True)
+    which = np.zeros(len(batches), np.int32)
+    assert len(batches) == len(scan.offset)
+    places = [log.data], which, scan.position, scan.offset, scan.records, None
+    same(lambda kernel: kernel.read_records(*places, max_bytes))
+
+
+@both
+def test_what_is_read_is_what_was_checked_and_decoded(kernel: ModuleType) -> None:
+    """More than the room that there is at first, of sizes that grow."""
+    values: list[bytes | None] = [bytes([row % 256]) * row for row in range(500)]
+    keys: list[bytes | None] = [None if row % 3 else b"k" * row for row in range(500)]
+    own = [T + row % 7 for row in range(500)]
+    log = stamped(rows(values, keys=keys, deliver_after=own, bounds=list(range(0, 501, 5))), 9, np.full(100, T + 6))
+    scan = plain.scan_entries(log.data, 0, -1, 9, True)
+    order = np.argsort(scan.offset % 13, kind="stable")
+    places = [log.data], np.zeros(100, np.int32), scan.position[order], scan.offset[order], scan.records[order]
+    read = kernel.read_records(*places, None, 2**62)
+    assert (OK, 100, False) == (read.fault, read.row, read.compressed)
+    rank = (order[:, None] * 5 + np.arange(5)).ravel().tolist()
+    assert [values[row] for row in rank] == nullable(read.decoded.value, read.decoded.value_valid)
+    assert [keys[row] for row in rank] == nullable(read.decoded.key, read.decoded.key_valid)
+    latest = [max(own[row // 5 * 5 : row // 5 * 5 + 5]) for row in range(500)]
+    assert [own[row] if own[row] != latest[row] else T + 6 for row in rank] == read.decoded.deliver_after.tolist()
+
+
+@both
+@pytest.mark.parametrize(("batch", "size"), [(1, 1_000), (100, 0), (1, 0), (50, 300)])
+def test_the_room_grows_in_records_or_in_bytes(kernel: ModuleType, batch: int, size: int) -> None:
+    log = stamped(rows([bytes([row % 256]) * size for row in range(400)], bounds=list(range(0, 401, batch))))
+    scan = plain.scan_entries(log.data, 0, -1, 0, True)
+    which = np.zeros(len(scan.offset), np.int32)
+    read = kernel.read_records([log.data], which, scan.position, scan.offset, scan.records, scan.deliver_after, 2**62)
+    assert [bytes([row % 256]) * size for row in range(400)] == nullable(read.decoded.value, read.decoded.value_valid)
+
+
+@both
+def test_reading_stops_at_max_bytes_but_not_before_the_first(kernel: ModuleType) -> None:
+    log = stamped(rows([b"a", b"b", b"c"], bounds=[0, 1, 2, 3]))
+    scan = plain.scan_entries(log.data, 0, -1, 0, True)
+    places = [log.data], np.zeros(3, np.int32), scan.position, scan.offset, scan.records, scan.deliver_after
+    size = 69
+    expected = [(0, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3), (2**62, 3)]
+    reads = [(limit, kernel.read_records(*places, limit)) for limit, _ in expected]
+    assert expected == [(limit, len(read.decoded.timestamp)) for limit, read in reads]
+    assert all(
+        (OK, rows, False) == (read.fault, read.row, read.compressed)
+        for (_, read), (_, rows) in zip(reads, expected, strict=True)
+    )
+
+
+@both
+def test_reading_leaves_what_is_compressed(kernel: ModuleType) -> None:
+    header = BatchHeader(0, 49 + 7, 0, 2, 0, 4, 0, T, T, -1, -1, -1, 1)
+    batches = [*(rows([b"a"]).encode(plain)[0].tobytes(),) * 2, with_crc(header, b"squeeze")]
+    positions = ints(0, *np.cumsum([len(batch) for batch in batches]))
+    data, _ = plain.stamp_entries(np.frombuffer(b"".join(batches), np.uint8), positions, 0, T, None, b"")
+    scan = plain.scan_entries(data, 0, -1, 0, True)
+    read = kernel.read_records([data], np.zeros(3, np.int32), scan.position, scan.offset, scan.records, None, 2**62)
+    assert (OK, 2, True, 2) == (read.fault, read.row, read.compressed, len(read.decoded.timestamp))
 
 
 @both
@@ -571,21 +721,6 @@ def test_both_decode_the_same(source: Rows, data: st.DataObject) -> None:
         records[data.draw(st.integers(0, count - 1))] += data.draw(st.integers(-3, 3) | st.just(2**40))
     which = np.zeros(count, np.int32)
     same(lambda kernel: kernel.decode_records([damaged], which, positions[:-1], np.diff(positions), records))
-
-
-@st.composite
-def nearly_a_record(draw: st.DrawFn) -> bytes:
-    """Bytes that come close to being a record, so that every check gets its turn."""
-    number = st.sampled_from([0, 0, 0, 1, 2, 3, -1, -2, 13, 100, 2**31 - 1, -(2**31), 2**31, 2**40])
-    text = st.binary(max_size=3) | st.just(b"deliver-after") | st.just(T.to_bytes(8, "big")) | st.just(b"1700")
-    part = (
-        number.map(lambda value: zigzag(min(max(value, -(2**63)), INT64_MAX)))
-        | text.map(lambda value: zigzag(len(value)) + value)
-        | st.sampled_from([b"\x80", b"\xff" * 11, b"\x01", b"\x00", b"\x80\x00"])
-    )
-    body = b"\0" + draw(st.just(zigzag(0)) | part) + draw(st.just(zigzag(0)) | part) + b"".join(draw(st.lists(part)))
-    length = draw(st.just(len(body)) | st.just(len(body)) | st.integers(-2, 40))
-    return zigzag(length) + body
 
 
 @given(st.lists(nearly_a_record(), min_size=1, max_size=2), st.integers(0, 3), st.sampled_from([0, 0, 0, 8, 3]))
