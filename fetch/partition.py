@@ -3,8 +3,7 @@
     append ──> PartitionLog ──> runs, bucket ──> Timeline (or AppendOrder) ──> fetch: whole batches, no copy
                                                                           └──> columns: decoded by kernels
 
-A fetch is three steps: take a reading, take a stretch of delivery order, verify its entries where they lie. Every check
-on the way to a reader is here: what is returned equals what was appended, or CorruptFile names file and position (D12).
+A fetch is three steps: take a reading, take a stretch of delivery order, verify its entries where they lie.
 """
 
 from __future__ import annotations
@@ -15,23 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, OffsetOutOfRange
+from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.columns import Columns
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
 from afterlog.fetch.timeline import Reading, Timeline
-from afterlog.files import Bytes
+from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.merge import Block
-from afterlog.log import kernels
-from afterlog.log.batch import decompressed
 from afterlog.log.batches import parse
 from afterlog.log.broker_time import offset_at_broker_time
-from afterlog.log.columns import Decoded, Int32Array, Int64Array
+from afterlog.log.columns import Decoded, Int64Array
 from afterlog.log.deliver_after import Instant, instant_ms
-from afterlog.log.log_state import Visible
 from afterlog.log.partition_log import PartitionLog
-
-FIRST_ENTRIES = 64
-"""Entries verified in the first step of a fetch; each step doubles, so that large batches are not read for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,33 +43,6 @@ class FetchResult:
     high_watermark: int
     log_end_offset: int
     clock_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """Entries in delivery order: rows of a block, the buffers that they lie in, which of these and where."""
-
-    block: Block
-    buffers: list[Bytes]
-    which: Int32Array
-    positions: Int64Array
-
-    def __getitem__(self, rows: slice) -> Located:
-        """A view of the rows from one to another."""
-        return Located(self.block[rows], self.buffers, self.which[rows], self.positions[rows])
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """Verified entries in delivery order: rows of a block and where their batches lie."""
-
-    block: Block
-    buffers: list[Bytes]
-    which: Int32Array
-    batch_positions: Int64Array
-    batch_sizes: Int64Array
-    attributes: Int64Array
-    asked: Int64Array
 
 
 class Partition:
@@ -198,7 +165,7 @@ class Partition:
         while True:
             reading = self._order.advance()
             located = self._locate(wanted, reading, max_records, whole=True)
-            fetched = self._fetch(located, reading.visible, max_bytes)
+            fetched = verified.batches(located, reading.visible, self.log.delayed, max_bytes)
             left_s = deadline_s - place.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
                 return self._result(fetched, reading)
@@ -210,7 +177,8 @@ class Partition:
         located = self._locate(position, reading, max_records, whole=False)
         if not len(located.block):
             return Columns.empty(self.topic), position
-        block, decoded = self._read(located, reading.visible, max_bytes)
+        limit_bytes = self.log.place.config.decompressed_bytes_max
+        block, decoded = verified.records(located, reading.visible, self.log.delayed, max_bytes, limit_bytes)
         columns = self._columns(block, decoded)
         first = max(position - int(block.delivery_offset[0]), 0)
         columns = columns[first : first + max_records]
@@ -284,94 +252,10 @@ class Partition:
                 if whole and block[:ends].end_delivery_offset > limit:
                     ends -= 1
                 block = block[: max(ends, 1)]
-            return Located(block, *self._places(block, reading.visible))
+            return verified.locate(block, reading.visible)
         except CorruptFile:
             self._checked(position, end)  # retention may have removed the segment meanwhile
             raise
-
-    def _fetch(self, located: Located, visible: Visible, max_bytes: int) -> Fetched:
-        """Entries that pass every check, up to `max_bytes` but for the first."""
-        block = located.block
-        steps: list[kernels.Checked] = []
-        row, size, step = 0, 0, FIRST_ENTRIES
-        while row < len(block) and (row == 0 or size < max_bytes):
-            part = located[row : row + step]
-            due = part.block.deliver_after if self.log.delayed else None
-            checked = kernels.check_entries(
-                part.buffers, part.which, part.positions, part.block.offset, part.block.records, due
-            )
-            if checked.fault:
-                raise _corrupt(checked.fault, part.block[checked.row :], visible)
-            steps.append(checked)
-            size += int(checked.batch_sizes.sum())
-            row = min(row + step, len(block))
-            step = max((max_bytes - size) * row // size, FIRST_ENTRIES)
-        if not steps:
-            return Fetched(block, [], located.which, *(located.positions,) * 4)
-        batch_positions, sizes, attributes, asked = (
-            np.concatenate(column) for column in zip(*(step[:4] for step in steps), strict=True)
-        )
-        fit = max(int(np.cumsum(sizes).searchsorted(max_bytes, side="right")), 1)
-        return Fetched(
-            block[:fit],
-            located.buffers,
-            located.which[:fit],
-            batch_positions[:fit],
-            sizes[:fit],
-            attributes[:fit],
-            asked[:fit],
-        )
-
-    def _read(self, located: Located, visible: Visible, max_bytes: int) -> tuple[Block, Decoded]:
-        """The same, decoded; the records' deliver_after is as asked."""
-        block = located.block
-        due = block.deliver_after if self.log.delayed else None
-        read = kernels.read_records(
-            located.buffers, located.which, located.positions, block.offset, block.records, due, max_bytes
-        )
-        if read.fault:
-            raise _corrupt(read.fault, block[read.row :], visible)
-        if not read.compressed:
-            return block[: read.row], read.decoded
-        fetched = self._fetch(located, visible, max_bytes)
-        limit_bytes = self.log.place.config.decompressed_bytes_max
-        places = decompressed(
-            fetched.buffers,
-            fetched.which,
-            fetched.batch_positions,
-            fetched.batch_sizes,
-            fetched.attributes,
-            limit_bytes,
-        )
-        decoded = kernels.decode_records(*places, fetched.block.records)
-        asked = np.repeat(fetched.asked, fetched.block.records)
-        deliver_after = np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked)
-        return fetched.block, decoded._replace(deliver_after=deliver_after)
-
-    def _places(self, block: Block, visible: Visible) -> tuple[list[Bytes], Int32Array, Int64Array]:
-        """Buffers, and for each entry which of them it lies in and where."""
-        segments = visible.segments
-        which = np.zeros(len(block), np.int32)
-        if len(segments) > 1:
-            bases = np.array([segment.base_offset for segment in segments], np.int64)
-            which += bases[1:].searchsorted(block.offset, side="right").astype(np.int32)
-        positions = block.position
-        buffers = [_NOTHING] * len(segments)
-        for number in np.flatnonzero(np.bincount(which)).tolist():
-            segment = segments[number]
-            if segment is not visible.end.active:
-                buffers[number] = segment.view(0, segment.size)[0][1]
-                continue
-            in_active = which == number
-            pieces = segment.view(int(positions[in_active].min()), visible.end.position)
-            buffers[number] = pieces[0][1]
-            tail_start, tail = pieces[-1]
-            if tail_start:
-                in_tail = in_active & (positions >= tail_start)
-                positions = positions - in_tail * tail_start
-                which = np.where(in_tail, np.int32(len(segments)), which)
-                buffers.append(tail)
-        return buffers, which, positions
 
     def _columns(self, block: Block, decoded: Decoded) -> Columns:
         if bool((block.records == 1).all()):
@@ -396,18 +280,3 @@ class Partition:
             value_valid=decoded.value_valid,
             headers=decoded.headers,
         )
-
-
-def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:
-    """The error for the first of the entries."""
-    offset = int(entries.offset[0])
-    bases = [segment.base_offset for segment in visible.segments]
-    number = int(np.searchsorted(bases, offset, side="right")) - 1
-    return CorruptFile(
-        f"{kernels.FAULTS[fault]}, in the entry of offset {offset}",
-        path=visible.segments[number].path,
-        position=int(entries.position[0]),
-    )
-
-
-_NOTHING = np.empty(0, np.uint8)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from afterlog import EARLIEST, CorruptFile, ManualClock, Store
-from afterlog.fetch import partition
+from afterlog.fetch import verified
 from afterlog.log import kernels, plain
 from afterlog.store import open_store
 from tests.crashes import FAR_MS, PATH, START_MS, small
@@ -205,7 +205,7 @@ class Blind:
 def test_unchecked_rot_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep can see: without that check other bytes come out, and it says so."""
     monkeypatch.setattr(plain, "read_entry", partial(plain.read_entry, check_body=False))
-    monkeypatch.setattr(partition, "kernels", Blind())
+    monkeypatch.setattr(verified, "kernels", Blind())
     with pytest.raises(AssertionError, match="a bit of the key") as raised:
         sweep(images(KINDS["delayed"])[-1], a_bit_of_the_key)
     assert "nobody noticed" in str(raised.value.__cause__)

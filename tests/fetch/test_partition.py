@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from afterlog.errors import (
     RecordTooLarge,
     StoreClosed,
 )
-from afterlog.fetch import partition as partition_module
-from afterlog.fetch.partition import Located, Partition
+from afterlog.fetch import verified
+from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.fetch.timeline import Reading
 from afterlog.index.merge import Block
@@ -209,7 +210,7 @@ def test_the_limits_of_a_fetch(delayed: bool) -> None:
 
 
 def test_many_batches_are_verified_in_steps(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "FIRST_ENTRIES", 2)
+    monkeypatch.setattr(verified, "FIRST_ENTRIES", 2)
     for number in range(20):
         setting.send(b"%d" % number)
     for limit in range(20):
@@ -268,17 +269,15 @@ def test_rotten_bytes_reach_nobody(delayed: bool, back: int) -> None:
         assert raised.value.position < len(data)
 
 
-@pytest.mark.parametrize("way", ["_fetch", "_read"])
-def test_an_index_that_names_another_entry_is_seen(setting: Setting, way: str) -> None:
+@pytest.mark.parametrize("read", [verified.batches, partial(verified.records, limit_bytes=1 << 20)])
+def test_an_index_that_names_another_entry_is_seen(setting: Setting, read: Callable[..., object]) -> None:
     for number in range(3):
         setting.send(b"%d" % number)
     block = setting.partition._order.read(0, setting.partition._order.advance())
     shifted = dataclasses.replace(block, position=np.roll(block.position, 1))
     visible = setting.partition.log.state.visible()
-    buffers, which, positions = setting.partition._places(shifted, visible)
-    read = getattr(setting.partition, way)
     with pytest.raises(CorruptFile, match="index names, in the entry of offset 0"):
-        read(Located(shifted, buffers, which, positions), visible, 1 << 20)
+        read(verified.locate(shifted, visible), visible, delayed=True, max_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("delayed", [True, False])
@@ -339,7 +338,7 @@ def test_what_becomes_due_between_looking_and_waiting_is_not_slept_through(
 ) -> None:
     setting.send(b"a", 50)
     setting.send(b"b", 500)
-    original = setting.partition._fetch
+    original = verified.batches
     looks = []
 
     def look(*arguments: object, **keywords: object) -> object:
@@ -348,7 +347,7 @@ def test_what_becomes_due_between_looking_and_waiting_is_not_slept_through(
             setting.clock.advance(50)
         return looks[-1]
 
-    monkeypatch.setattr(setting.partition, "_fetch", look)
+    monkeypatch.setattr(verified, "batches", look)
     assert [[b"a"]] == values_in(setting.partition.fetch(0, max_wait_ms=1_000).batches)
     assert [] == setting.clock.waits
 

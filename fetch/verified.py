@@ -1,0 +1,155 @@
+"""Entries where they lie in the segments: located, verified, decoded.
+
+    block of delivery order ── locate ──> buffers and places ──┬── batches ──> bytes that stay where they are
+                                                               └── records ──> columns
+
+Every check on the way to a reader is here: what is returned equals what was appended and what the index says of it, or
+CorruptFile names file and position (promise D12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from afterlog.errors import CorruptFile
+from afterlog.files import Bytes
+from afterlog.index.merge import Block
+from afterlog.log import kernels
+from afterlog.log.batch import decompressed
+from afterlog.log.columns import Decoded, Int32Array, Int64Array
+from afterlog.log.log_state import Visible
+
+FIRST_ENTRIES = 64
+"""Entries verified in the first step of a fetch; each step doubles, so that large batches are not read for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Entries in delivery order: rows of a block, the buffers that they lie in, which of these and where."""
+
+    block: Block
+    buffers: list[Bytes]
+    which: Int32Array
+    positions: Int64Array
+
+    def __getitem__(self, rows: slice) -> Located:
+        """A view of the rows from one to another."""
+        return Located(self.block[rows], self.buffers, self.which[rows], self.positions[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Verified entries in delivery order: rows of a block and where their batches lie."""
+
+    block: Block
+    buffers: list[Bytes]
+    which: Int32Array
+    batch_positions: Int64Array
+    batch_sizes: Int64Array
+    attributes: Int64Array
+    asked: Int64Array
+
+
+def locate(block: Block, visible: Visible) -> Located:
+    """Where the entries of a block lie."""
+    segments = visible.segments
+    which = np.zeros(len(block), np.int32)
+    if len(segments) > 1:
+        bases = np.array([segment.base_offset for segment in segments], np.int64)
+        which += bases[1:].searchsorted(block.offset, side="right").astype(np.int32)
+    positions = block.position
+    buffers = [_NOTHING] * len(segments)
+    for number in np.flatnonzero(np.bincount(which)).tolist():
+        segment = segments[number]
+        if segment is not visible.end.active:
+            buffers[number] = segment.view(0, segment.size)[0][1]
+            continue
+        in_active = which == number
+        pieces = segment.view(int(positions[in_active].min()), visible.end.position)
+        buffers[number] = pieces[0][1]
+        tail_start, tail = pieces[-1]
+        if tail_start:
+            in_tail = in_active & (positions >= tail_start)
+            positions = positions - in_tail * tail_start
+            which = np.where(in_tail, np.int32(len(segments)), which)
+            buffers.append(tail)
+    return Located(block, buffers, which, positions)
+
+
+def batches(located: Located, visible: Visible, delayed: bool, max_bytes: int) -> Fetched:
+    """Entries that pass every check, up to `max_bytes` but for the first."""
+    block = located.block
+    steps: list[kernels.Checked] = []
+    row, size, step = 0, 0, FIRST_ENTRIES
+    while row < len(block) and (row == 0 or size < max_bytes):
+        part = located[row : row + step]
+        due = part.block.deliver_after if delayed else None
+        checked = kernels.check_entries(
+            part.buffers, part.which, part.positions, part.block.offset, part.block.records, due
+        )
+        if checked.fault:
+            raise _corrupt(checked.fault, part.block[checked.row :], visible)
+        steps.append(checked)
+        size += int(checked.batch_sizes.sum())
+        row = min(row + step, len(block))
+        step = max((max_bytes - size) * row // size, FIRST_ENTRIES)
+    if not steps:
+        return Fetched(block, [], located.which, *(located.positions,) * 4)
+    batch_positions, sizes, attributes, asked = (
+        np.concatenate(column) for column in zip(*(step[:4] for step in steps), strict=True)
+    )
+    fit = max(int(np.cumsum(sizes).searchsorted(max_bytes, side="right")), 1)
+    return Fetched(
+        block[:fit],
+        located.buffers,
+        located.which[:fit],
+        batch_positions[:fit],
+        sizes[:fit],
+        attributes[:fit],
+        asked[:fit],
+    )
+
+
+def records(
+    located: Located, visible: Visible, delayed: bool, max_bytes: int, limit_bytes: int
+) -> tuple[Block, Decoded]:
+    """The same, decoded; the records' deliver_after is as asked. `limit_bytes` bounds a decompressed batch."""
+    block = located.block
+    due = block.deliver_after if delayed else None
+    read = kernels.read_records(
+        located.buffers, located.which, located.positions, block.offset, block.records, due, max_bytes
+    )
+    if read.fault:
+        raise _corrupt(read.fault, block[read.row :], visible)
+    if not read.compressed:
+        return block[: read.row], read.decoded
+    fetched = batches(located, visible, delayed, max_bytes)
+    places = decompressed(
+        fetched.buffers,
+        fetched.which,
+        fetched.batch_positions,
+        fetched.batch_sizes,
+        fetched.attributes,
+        limit_bytes,
+    )
+    decoded = kernels.decode_records(*places, fetched.block.records)
+    asked = np.repeat(fetched.asked, fetched.block.records)
+    deliver_after = np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked)
+    return fetched.block, decoded._replace(deliver_after=deliver_after)
+
+
+def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:
+    """The error for the first of the entries."""
+    offset = int(entries.offset[0])
+    bases = [segment.base_offset for segment in visible.segments]
+    number = int(np.searchsorted(bases, offset, side="right")) - 1
+    return CorruptFile(
+        f"{kernels.FAULTS[fault]}, in the entry of offset {offset}",
+        path=visible.segments[number].path,
+        position=int(entries.position[0]),
+    )
+
+
+_NOTHING = np.empty(0, np.uint8)
