@@ -333,14 +333,19 @@ class TestProcesses:
 
     def test_interrupt(self, data: Path) -> None:
         run("send", data, "mail", "first")
-        command = [sys.executable, "-c", "from afterlog.cli import main; main()", "receive", data, "mail"]
+        # Where the tests run in the background, their shell had SIGINT ignored, and children inherit that.
+        heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        command = [sys.executable, "-c", heed + "; from afterlog.cli import main; main()", "receive", data, "mail"]
         with subprocess.Popen(
             [*map(str, command), "--group", "g", "--follow"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as follower:
             assert follower.stdout is not None
             assert b"first\n" == follower.stdout.readline()
             follower.send_signal(signal.SIGINT)
-            _, errors = follower.communicate(timeout=30)
+            try:
+                _, errors = follower.communicate(timeout=30)
+            finally:
+                follower.kill()
         assert 130 == follower.returncode
         assert b"" == errors.strip()
 
