@@ -4,9 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench torture build clean
+.PHONY: demo test test-s3 check bench torture build clean
 
-$(READY): setup.cfg setup.py pyproject.toml log/_kernels.pyx
+$(READY): setup.cfg setup.py pyproject.toml log/_kernels.pyx index/_packing.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --compile -e '.[dev]'
@@ -16,7 +16,11 @@ demo: $(READY)
 	$(BIN)/python -m examples.flights
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m 'not torture' tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not torture' tests
+
+# Needs Ceph's gateway: see tests/tier/radosgw.py.
+test-s3: $(READY)
+	$(BIN)/python -m pytest tests/tier/radosgw_lane.py
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -25,7 +29,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 torture: $(READY)
-	$(BIN)/python -m pytest -n 2 -m torture tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m torture tests
 
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name
@@ -34,4 +38,4 @@ build: $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
 clean:
-	rm -rf $(VENV) build *.egg-info log/_kernels.c log/*.so .demo
+	rm -rf $(VENV) build *.egg-info log/_kernels.c index/_packing.c log/*.so index/*.so .demo

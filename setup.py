@@ -4,6 +4,7 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension("afterlog.log._kernels", ["log/_kernels.pyx"], optional=True, extra_compile_args=["-O3"]),
+        Extension(f"afterlog.{name}", [f"{name.replace('.', '/')}.pyx"], optional=True, extra_compile_args=["-O3"])
+        for name in ("log._kernels", "index._packing")
     ]
 )

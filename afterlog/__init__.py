@@ -36,18 +36,30 @@ if TYPE_CHECKING:
         AfterlogError,
         ClockBehind,
         CorruptFile,
+        CorruptRemote,
         GroupBusy,
         InvalidBatch,
         InvalidDeliverAfter,
+        InvalidOption,
+        InvalidReceipt,
         InvalidRecord,
+        InvalidSubscription,
         InvalidTopic,
+        NameTaken,
+        NotPending,
         OffsetOutOfRange,
         PartitionPoisoned,
         RecordTooLarge,
+        RemoteConflict,
+        RemoteMissing,
+        RemoteRefused,
+        RemoteUnavailable,
+        SparkUnavailable,
         StorageFull,
         StoreClosed,
         StoreForked,
         StoreLocked,
+        SubscriptionPoisoned,
         TopicExists,
         UnknownPartition,
         UnknownTopic,
@@ -55,41 +67,56 @@ if TYPE_CHECKING:
     )
     from afterlog.fetch.columns import Columns
     from afterlog.fetch.consumer import Consumer
-    from afterlog.fetch.message import Message, RecordId
+    from afterlog.fetch.message import Message, RecordId, ScheduledRecord
     from afterlog.fetch.partition import FetchResult, Partition
     from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
     from afterlog.fetch.topic import Topic
     from afterlog.log.batch import Record, decode_batch, encode_batch
+    from afterlog.log.cancellation import CancelResult
     from afterlog.log.producer import Producer
     from afterlog.store import Store
+    from afterlog.subscription.leased_message import LeasedMessage
+    from afterlog.subscription.policy import RetryPolicy
+    from afterlog.subscription.received import Received
+    from afterlog.subscription.subscription import Subscription
 
 _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
     "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
     "afterlog.errors": (
-        "AfterlogError", "ClockBehind", "CorruptFile", "GroupBusy", "InvalidBatch", "InvalidDeliverAfter",
-        "InvalidRecord", "InvalidTopic", "OffsetOutOfRange", "PartitionPoisoned", "RecordTooLarge", "StorageFull",
-        "StoreClosed", "StoreForked", "StoreLocked", "TopicExists", "UnknownPartition", "UnknownTopic",
-        "UnsupportedCodec",
+        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "GroupBusy", "InvalidBatch",
+        "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription",
+        "InvalidTopic", "NameTaken", "NotPending", "OffsetOutOfRange", "PartitionPoisoned", "RecordTooLarge",
+        "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "SparkUnavailable", "StorageFull",
+        "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition",
+        "UnknownTopic", "UnsupportedCodec",
     ),
     "afterlog.fetch.columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
-    "afterlog.fetch.message": ("Message", "RecordId"),
+    "afterlog.fetch.message": ("Message", "RecordId", "ScheduledRecord"),
     "afterlog.fetch.partition": ("FetchResult", "Partition"),
     "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtTime"),
     "afterlog.fetch.topic": ("Topic",),
     "afterlog.log.batch": ("Record", "decode_batch", "encode_batch"),
+    "afterlog.log.cancellation": ("CancelResult",),
     "afterlog.log.producer": ("Producer",),
     "afterlog.store": ("Store",),
+    "afterlog.subscription.leased_message": ("LeasedMessage",),
+    "afterlog.subscription.policy": ("RetryPolicy",),
+    "afterlog.subscription.received": ("Received",),
+    "afterlog.subscription.subscription": ("Subscription",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtTime", "Clock", "ClockBehind", "Columns",
-    "Config", "Consumer", "CorruptFile", "Durability", "FetchResult", "GroupBusy", "InvalidBatch",
-    "InvalidDeliverAfter", "InvalidRecord", "InvalidTopic", "ManualClock", "Message", "OffsetOutOfRange", "Partition",
-    "PartitionPoisoned", "Producer", "Record", "RecordId", "RecordTooLarge", "ScaledClock", "StorageFull", "Store",
-    "StoreClosed", "StoreForked", "StoreLocked", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
+    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtTime", "CancelResult", "Clock",
+    "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "Durability", "FetchResult",
+    "GroupBusy", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
+    "InvalidSubscription", "InvalidTopic", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotPending",
+    "OffsetOutOfRange", "Partition", "PartitionPoisoned", "Producer", "Received", "Record", "RecordId",
+    "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy",
+    "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked",
+    "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
     "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 

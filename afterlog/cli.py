@@ -1,4 +1,6 @@
-"""The command line: `afterlog create | send | receive | topics | stats | dump | verify | repair`.
+"""The command line: `afterlog create | send | receive | topics | stats | dump | verify | repair …`.
+
+What schedules and queues need beside is in `cli_queue.py`, what Spark does in `cli_spark.py`, and so on.
 
 Importing it costs click and no more; numpy and the engine come with the command that needs them.
 """
@@ -6,28 +8,31 @@ Importing it costs click and no more; numpy and the engine come with the command
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from afterlog._version import __version__
-from afterlog.cli_base import EXIT_CODES, FINDINGS, NOT_FOUND, Cli, Failure, StoreCommand
-from afterlog.cli_input import Duration, InputRecord, Instant, chunks_of_lines, json_records
+from afterlog.cli_base import DATA, EXIT_CODES, FINDINGS, JSON, Cli, Failure, StoreCommand, opened
+from afterlog.cli_input import Duration, InputRecord, Instant, chunks_of_lines, encoded, json_records
+from afterlog.cli_metrics import metrics
+from afterlog.cli_queue import cancel, dead_letters, pending, reschedule
+from afterlog.cli_spark import spark
 from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
+    from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
     from afterlog.fetch.topic import Topic
     from afterlog.store import Store
 
 POLL_RECORDS = 500
 
-DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
-JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+Messages = TypeVar("Messages", bound="Sequence[Message]")
 
 
 @click.group(cls=Cli, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -60,7 +65,7 @@ def create(
     retention_bytes: int | None,
 ) -> None:
     """Make a topic, and the store."""
-    with _open(data, create=True) as store:
+    with opened(data, create=True) as store:
         store.create_topic(
             topic,
             partitions,
@@ -103,16 +108,16 @@ def send(
         raise click.UsageError("--json-input reads lines: leave VALUE out")
     from afterlog.cli_output import json_line, progress
 
-    with _open(data, create=make) as store:
+    with opened(data, create=make) as store:
         if make and topic not in {there.name for there in store.topics()}:
             store.create_topic(topic)
         store.topic(topic)
         due = at if delay is None else store.clock.now_ms() + delay
-        default = InputRecord(value=None, key=None if key is None else _encoded(key), deliver_after=due)
+        default = InputRecord(value=None, key=None if key is None else encoded(key), deliver_after=due)
         if value is not None:
-            sent = store.send(topic, _encoded(value), key=default.key, deliver_after=default.deliver_after)
+            sent = store.send(topic, encoded(value), key=default.key, deliver_after=default.deliver_after)
             row = {"topic": sent.topic, "partition": sent.partition, "offset": sent.offset}
-            click.echo(json_line(row) if as_json else f"{sent.topic}-{sent.partition} offset {sent.offset}")
+            click.echo(json_line(row) if as_json else str(sent))
             return
         count = line = 0
         with progress("sending", None) as advance:
@@ -153,44 +158,78 @@ def _send_lines(
 @cli.command(cls=StoreCommand)
 @DATA
 @click.argument("topic")
-@click.option("--group", required=True, help="Whose position it is.")
+@click.option("--group", help="Read on from this group's position.")
+@click.option("--subscription", help="Lease from this subscription, which is made where it is not there.")
 @click.option("--max", "max_records", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait for the first; with --follow, for each.")
 @click.option("--follow", is_flag=True, help="Go on, waiting for what becomes due.")
 @click.option("--from", "start", type=Instant("earliest", "latest"), help="earliest, latest or an instant.")
 @click.option("--no-commit", is_flag=True, help="Leave the group's position where it is.")
+@click.option("--ack/--no-ack", default=True, help="Whether the subscription is done with what was printed.")
+@click.option("--lease", type=Duration(), default="30s", show_default=True, help="Of the subscription's records.")
 @JSON
 def receive(
     data: Path,
     topic: str,
-    group: str,
+    group: str | None,
+    subscription: str | None,
     max_records: int | None,
     timeout: float | None,
     follow: bool,
     start: int | datetime | str | None,
     no_commit: bool,
+    ack: bool,
+    lease: int,
     as_json: bool,
 ) -> None:
-    """Print what is due, in due order.
+    """Print what is due, in due order, for a group or a subscription.
 
-    Begins where the group stands, or with --from; ends where nothing more is due, with --follow never.
+    Begins where that stands, or with --from (which moves a subscription for all its readers); ends where nothing more
+    is due, with --follow never. A subscription's records are acked once they are printed; with --no-ack they go out
+    again as if nobody had seen them.
     """
+    if (group is None) == (subscription is None):
+        raise click.UsageError("give --group or --subscription")
+    if no_commit and group is None:
+        raise click.UsageError("--no-commit goes with --group; leave records to others with --no-ack")
+    if not ack and subscription is None:
+        raise click.UsageError("--no-ack goes with --subscription; leave the position with --no-commit")
+    wait_s = timeout if timeout is not None or follow else 0.0
+    with opened(data) as store:
+        if group is not None:
+            with store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
+                if start is not None:
+                    consumer.seek(_position(start))
+                _print_all(consumer.poll, lambda messages: None, max_records, wait_s, follow, as_json)
+        elif subscription is not None:
+            with store.subscribe(topic, subscription, lease_ms=lease) as reader:
+                if start is not None:
+                    reader.seek(_position(start))
+                done = reader.ack_many if ack else lambda messages: None
+                _print_all(reader.receive, done, max_records, wait_s, follow, as_json)
+
+
+def _print_all(
+    take: Callable[[int, float | None], Messages],
+    done: Callable[[Messages], object],
+    left: int | None,
+    wait_s: float | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print what can be taken; each lot is done with once it is printed."""
     from afterlog.cli_output import json_message, value_line
 
-    wait_s = timeout if timeout is not None or follow else 0.0
-    left = max_records
     output = sys.stdout.buffer
-    with _open(data) as store, store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
-        if start is not None:
-            consumer.seek(_position(start))
-        while left is None or left > 0:
-            messages = consumer.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS), wait_s)
-            if not messages:
-                return
-            output.write(b"".join(map(json_message if as_json else value_line, messages)))
-            output.flush()
-            left = None if left is None else left - len(messages)
-            wait_s = wait_s if follow else 0.0
+    while left is None or left > 0:
+        messages = take(POLL_RECORDS if left is None else min(left, POLL_RECORDS), wait_s)
+        if not messages:
+            return
+        output.write(b"".join(map(json_message if as_json else value_line, messages)))
+        output.flush()
+        done(messages)
+        left = None if left is None else left - len(messages)
+        wait_s = wait_s if follow else 0.0
 
 
 @cli.command(cls=StoreCommand)
@@ -202,7 +241,7 @@ def topics(data: Path, as_json: bool) -> None:
 
     from afterlog.cli_output import json_line, table
 
-    with _open(data) as store:
+    with opened(data) as store:
         if as_json:
             for topic in store.topics():
                 click.echo(json_line({"topic": topic.name, **asdict(topic.settings)}))
@@ -219,13 +258,13 @@ def topics(data: Path, as_json: bool) -> None:
 @click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
 @JSON
 def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
-    """Show what is pending and what is due when.
+    """Show what is pending and what is due when, and how the subscriptions stand.
 
-    Asks the indexes alone: no record is read.
+    Asks indexes and journals: no record is read, nothing is leased.
     """
     from afterlog.cli_stats import show, show_json
 
-    with _open(data) as store:
+    with opened(data) as store:
         chosen = store.topics() if topic is None else [store.topic(topic)]
         (show_json if as_json else show)(chosen, store.clock.now_ms(), buckets)
 
@@ -237,14 +276,18 @@ def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
 def dump(file: Path, records: bool, as_json: bool) -> None:
     """Print what is in a file of a store.
 
-    FILE: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position. Needs no lock, writes nothing.
-    Goes on behind broken entries of a .log, and says why they are broken.
+    FILE: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position, a journal. Needs no lock, writes
+    nothing. Goes on behind broken entries of a .log, and says why they are broken.
     """
     from afterlog.cli_output import json_line, text_line
     from afterlog.files import ReadOnlyFiles
     from afterlog.log.dump import dump as rows_of
+    from afterlog.names import parse_journal_file
+    from afterlog.subscription.inspect import dump as rows_of_journal
 
-    for row in rows_of(ReadOnlyFiles(), file, records=records):
+    files = ReadOnlyFiles()
+    is_journal = parse_journal_file(file.name) is not None
+    for row in rows_of_journal(files, file) if is_journal else rows_of(files, file, records=records):
         click.echo(json_line(row) if as_json else text_line(row))
 
 
@@ -255,7 +298,8 @@ def dump(file: Path, records: bool, as_json: bool) -> None:
 def verify(data: Path, topic: str | None, as_json: bool) -> int:
     """Read and check everything that is on disk.
 
-    Every checksum of every entry, the indexes against the logs, the runs, checkpoints, positions. Changes nothing.
+    Every checksum of every entry, the indexes against the logs, the runs, checkpoints, positions, journals. Changes
+    nothing.
     """
     from afterlog.cli_output import json_line, progress
     from afterlog.clock import SystemClock
@@ -310,17 +354,6 @@ def repair(data: Path, put_clock_back: bool, do_it: bool, as_json: bool) -> int:
     return 0 if do_it else FINDINGS
 
 
-def _open(data: Path, create: bool = False) -> Store:
-    """The store, which must be there unless it may be made."""
-    from afterlog.files import OsFiles
-    from afterlog.offline import is_store
-    from afterlog.store import open_store
-
-    if not create and not is_store(OsFiles(), data):
-        raise Failure(f"there is no store in {data}", NOT_FOUND)
-    return open_store(data.absolute(), None, None, None)
-
-
 def _topic_row(topic: Topic) -> list[object]:
     from afterlog.cli_output import span
 
@@ -330,17 +363,16 @@ def _topic_row(topic: Topic) -> list[object]:
     return [topic.name, settings.partitions, order, *spans, settings.retention_bytes]
 
 
-def _encoded(text: str) -> bytes:
-    """An argument as the bytes that were given."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _position(start: int | datetime | str) -> Position:
     from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
 
     if isinstance(start, str):
         return EARLIEST if start == "earliest" else LATEST
     return AtTime(start)
+
+
+for command in (cancel, reschedule, pending, dead_letters, metrics, spark):
+    cli.add_command(command)
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,7 @@ from afterlog.errors import (
     ClockBehind,
     CorruptFile,
     GroupBusy,
+    NotPending,
     OffsetOutOfRange,
     StorageError,
     StoreLocked,
@@ -19,10 +21,13 @@ from afterlog.errors import (
     UnknownTopic,
 )
 
+if TYPE_CHECKING:
+    from afterlog.store import Store
+
 EXIT_CODES = """\b
 Exit codes:
   0    done; nothing found
-  1    verify found something; repair would do something
+  1    verify found something; repair would do something; not pending
   2    wrong usage, or input that cannot be taken
   3    no such folder, file, topic or position
   4    not now: open elsewhere, group busy, clock behind
@@ -31,6 +36,9 @@ Exit codes:
   130  interrupted
 """
 FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, INTERRUPTED = 1, 3, 4, 5, 6, 130
+
+DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
 
 class Failure(click.ClickException):
@@ -49,6 +57,8 @@ class Failure(click.ClickException):
                 code = NOT_NOW
             case CorruptFile():
                 code = CORRUPT
+            case NotPending():
+                code = FINDINGS
             case StorageError() | OSError():
                 code = DISK
             case _:
@@ -95,3 +105,14 @@ class StoreCommand(click.Command):
             if not isinstance(first, str) or ("/" not in first and first not in (".", "..")):
                 args = [folder, *args]
         return super().parse_args(ctx, args)
+
+
+def opened(data: Path, create: bool = False) -> Store:
+    """The store, which must be there unless it may be made."""
+    from afterlog.files import OsFiles
+    from afterlog.offline import is_store
+    from afterlog.store import open_store
+
+    if not create and not is_store(OsFiles(), data):
+        raise Failure(f"there is no store in {data}", NOT_FOUND)
+    return open_store(data.absolute(), None, None, None)

@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.names import parse_partition_folder
+
+if TYPE_CHECKING:
+    from afterlog.fetch.message import RecordId
 
 CHUNK_BYTES = 8 << 20
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -62,6 +66,17 @@ def instant(text: str) -> int | datetime:
     return parsed
 
 
+def record_id(text: str) -> RecordId:
+    """`mail-0@1042`: topic, partition and offset. Raises InvalidRecord."""
+    from afterlog.fetch.message import RecordId
+
+    folder, _, offset = text.rpartition("@")
+    place = parse_partition_folder(folder)
+    if place is None or not (offset.isascii() and offset.isdigit()) or len(offset) > 19 or int(offset) > _INT64_MAX:
+        raise InvalidRecord(f"{text!r} names no record: write <topic>-<partition>@<offset>, mail-0@1042")
+    return RecordId(*place, int(offset))
+
+
 class Duration(click.ParamType[int]):
     name = "duration"
 
@@ -85,6 +100,23 @@ class Instant(click.ParamType["int | datetime | str"]):
             return value if value in self.words or not isinstance(value, str) else instant(value)
         except InvalidDeliverAfter as error:
             self.fail(str(error), param, ctx)
+
+
+class Record(click.ParamType["RecordId"]):
+    """A record, as `send` and `pending` name it."""
+
+    name = "record"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordId:
+        try:
+            return record_id(value) if isinstance(value, str) else value
+        except InvalidRecord as error:
+            self.fail(str(error), param, ctx)
+
+
+def encoded(text: str) -> bytes:
+    """An argument as the bytes that were given."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def chunks_of_lines(stream: BinaryIO, line_bytes_max: int) -> Iterator[list[bytes]]:

@@ -18,12 +18,14 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from afterlog.fetch.message import Message
+    from afterlog.fetch.message import Message, ScheduledRecord
 
 BAR_WIDTH = 50
+CELL_WIDTH = 60
 _INSTANTS = ("due", "asked", "deliver_after", "broker_timestamp", "timestamp")
 _MESSAGE = (
-    "topic", "partition", "offset", "delivery_offset", "timestamp", "deliver_after", "due", "key", "headers", "value",
+    "topic", "partition", "offset", "delivery_offset", "timestamp", "deliver_after", "due", "redelivery_count", "key",
+    "headers", "value",
 )  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
@@ -56,7 +58,21 @@ def value_line(message: Message) -> bytes:
 
 def json_message(message: Message) -> bytes:
     """A message as one JSON object in one line."""
-    return json_line({name: getattr(message, name) for name in _MESSAGE}).encode() + b"\n"
+    return json_line(message_row(message)).encode() + b"\n"
+
+
+def message_row(message: Message | ScheduledRecord) -> dict[str, Any]:
+    """What is told of a message; of one that is leased also how often its delivery failed."""
+    return {name: getattr(message, name) for name in _MESSAGE if hasattr(message, name)}
+
+
+def clipped(data: bytes | None) -> str | None:
+    """A key or value in a table: what fits, in one line."""
+    if data is None:
+        return None
+    text = data[: 4 * CELL_WIDTH].decode("utf-8", "backslashreplace")
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return shown if len(shown) <= CELL_WIDTH and len(data) <= 4 * CELL_WIDTH else shown[: CELL_WIDTH - 1] + "…"
 
 
 def iso(ms: int) -> str:

@@ -1,9 +1,10 @@
-"""What `afterlog stats` tells, asked of the indexes alone."""
+"""What `afterlog stats` tells, asked of indexes and journals alone."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,13 +14,21 @@ from afterlog.cli_output import amount, bars, histogram_edges, iso, json_line, r
 from afterlog.clock import INT64_MAX
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.topic import Topic
+from afterlog.subscription.inspect import names
+from afterlog.subscription.standing import at_rest
+
+_COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
 
 
 def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
-    """A table of the partitions, and for each topic what is due when."""
+    """A table of the partitions, one of the subscriptions, and for each topic what is due when."""
     rows = [partition_stats(partition) for topic in topics for partition in topic.partitions]
-    headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE")
+    headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE", "BUCKETS")
     table(headings, [_cells(row, now_ms) for row in rows])
+    rows = [row for topic in topics for row in subscription_stats(topic)]
+    if rows:
+        click.echo()
+        table(("SUBSCRIPTION", *(name.upper() for name in _COUNTS)), _summed(rows))
     for topic in topics:
         counts = due_histogram(topic, now_ms, buckets)
         if counts:
@@ -28,10 +37,12 @@ def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
 
 
 def show_json(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
-    """The same, a JSON object for each partition and for each bucket."""
+    """The same, a JSON object for each partition, each partition of a subscription, and each bucket."""
     for topic in topics:
         for partition in topic.partitions:
             click.echo(json_line(partition_stats(partition)))
+        for row in subscription_stats(topic):
+            click.echo(json_line(row))
         for start, end, records in due_histogram(topic, now_ms, buckets):
             click.echo(json_line({"topic": topic.name, "from": start, "to": end, "records": records}))
 
@@ -51,7 +62,18 @@ def partition_stats(partition: Partition) -> dict[str, Any]:
         "log_end_offset": partition.log_end_offset,
         "segments": len(segments),
         "bytes": sum(segment.size for segment in segments),
+        "buckets": partition.bucket_total,
+        "index_bytes": partition.index_bytes,
     }
+
+
+def subscription_stats(topic: Topic) -> list[dict[str, Any]]:
+    """One row for each partition of each subscription, which nobody has open; see `PartitionStats`."""
+    return [
+        {"topic": topic.name, "partition": partition.number, "subscription": name, **asdict(at_rest(partition, name))}
+        for partition in topic.partitions
+        for name in names(partition.log.place)
+    ]
 
 
 def due_histogram(topic: Topic, now_ms: int, buckets: int) -> list[tuple[int, int, int]]:
@@ -66,6 +88,16 @@ def due_histogram(topic: Topic, now_ms: int, buckets: int) -> list[tuple[int, in
     return list(zip(edges[:-1].tolist(), edges[1:].tolist(), np.asarray(counts).tolist(), strict=True))
 
 
+def _summed(rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """A subscription a row, over its partitions."""
+    sums: dict[str, list[Any]] = {}
+    for row in rows:
+        label = f"{row['topic']}/{row['subscription']}"
+        cells = sums.setdefault(label, [label, *[0] * len(_COUNTS)])
+        cells[1:] = [before + row[name] for before, name in zip(cells[1:], _COUNTS, strict=True)]
+    return [sums[label] for label in sorted(sums)]
+
+
 def _cells(row: dict[str, Any], now_ms: int) -> list[Any]:
     due_ms = row["next_due"]
     return [
@@ -76,6 +108,7 @@ def _cells(row: dict[str, Any], now_ms: int) -> list[Any]:
         f"{row['log_start_offset']} to {row['log_end_offset']}",
         row["segments"],
         amount(row["bytes"]),
+        row["buckets"],
     ]
 
 

@@ -78,6 +78,11 @@ class Config:
     """Entries in a chunk of a run. Larger: smaller directory, more memory per run that is read."""
     max_time_step_per_bucket_snapshot_segment_s: int = 300
     """Span of deliver_after in a chunk that is at least a tenth full. Larger: fewer chunks."""
+    max_num_buckets: int = 16
+    """Runs above which adjacent ones are merged in the background, -1: never. Larger: less is written, dearer reads.
+
+    The runs of sealed segments count by themselves, and so do those of the active one.
+    """
     recovery_bytes: int = 64 << 20
     """Bytes appended after which the recovery point moves. Larger: fewer checkpoints, longer recovery after a crash."""
     frontier_lease_ms: int = 1_000
@@ -93,6 +98,8 @@ class Config:
                      "decompressed_bytes_max", "frontier_lease_ms"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.max_num_buckets != -1 and self.max_num_buckets < 1:
+            raise ValueError("max_num_buckets must be at least 1, or -1: runs are never merged")
         for name in ("linger_ms", "deliver_after_spread_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")

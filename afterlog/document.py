@@ -35,7 +35,7 @@ def decode(name: str, version: int, data: bytes, path: Path) -> dict[str, Any]:
         raise CorruptFile(f"not an intact {name} document of version {version}", path=path, position=0)
     try:
         body = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: a million brackets
         raise CorruptFile(f"not JSON: {error}", path=path) from error
     if not isinstance(body, dict):
         raise CorruptFile("not a JSON object", path=path)

@@ -7,19 +7,32 @@
     │   └── InvalidBatch                not a well-formed RecordBatch v2: length, CRC, counts, codec
     │       └── UnsupportedCodec        a compression codec that is not one of Kafka's five
     ├── InvalidTopic(ValueError)        a name that cannot be a topic's, or settings that contradict each other
+    ├── InvalidSubscription(ValueError)  a retry policy, lease or delay that a subscription cannot have
+    ├── InvalidReceipt(ValueError)      to ack or nack: no message that was received, or another subscription's
+    ├── NameTaken(ValueError)           a consumer group and a subscription cannot have one name
+    ├── InvalidOption(ValueError)       an option of the Spark data source that it does not have, or cannot serve
     ├── TopicExists(ValueError)         create_topic of a name that is there with other settings
     ├── UnknownTopic(LookupError)       no such topic
     ├── UnknownPartition(LookupError)   no such partition of the topic
     ├── OffsetOutOfRange(IndexError)    a position below the log start or beyond the log end
+    ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
     ├── StorageError(OSError)           what the disk did not do; only its leaves are raised
     │   ├── CorruptFile                 bytes on disk fail their checks: file, position and reason are named
     │   ├── StorageFull                 no room; what was acknowledged stays; retry when there is room
     │   ├── PartitionPoisoned           an fsync or a rollback failed; reopen the store to recover
-    │   └── StoreLocked                 another process, or another handle here, has the folder open
+    │   ├── SubscriptionPoisoned        its journal could not be synced or mended; reopen the store
+    │   ├── StoreLocked                 another process, or another handle here, has the folder open
+    │   └── RemoteError                 what the object storage did not do; only its leaves are raised
+    │       ├── RemoteUnavailable       no answer, or not now: nobody knows whether a change was made
+    │       ├── RemoteRefused           credentials, permissions, settings: it will not
+    │       ├── RemoteConflict          somebody else was there first; nothing was changed
+    │       ├── RemoteMissing(FileNotFoundError)  no such object
+    │       └── CorruptRemote           what it gave fails its checks: key, position and reason are named
     ├── StoreClosed(ValueError)         used after close
     ├── StoreForked(RuntimeError)       used in a forked child
     ├── ClockBehind(RuntimeError)       the wall clock is far behind the log's frontier; no deliveries until it is not
-    └── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
+    ├── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
+    └── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
 
 Each also derives from the builtin that a caller would reach for. `retriable` says whether the same call may succeed
 later without anybody changing anything in the program.
@@ -27,6 +40,7 @@ later without anybody changing anything in the program.
 
 from __future__ import annotations
 
+import enum
 import errno
 from functools import partial
 from pathlib import Path
@@ -63,6 +77,22 @@ class InvalidTopic(AfterlogError, ValueError):
     """The topic's name or settings cannot be used. Names: 1 to 249 of ``a-z A-Z 0-9 . _ -``, not ``-`` first."""
 
 
+class InvalidSubscription(AfterlogError, ValueError):
+    """The subscription cannot have this retry policy, lease or delay. The message says what it can have."""
+
+
+class InvalidReceipt(AfterlogError, ValueError):
+    """No message of this subscription. Hand over what `receive` or the iteration gave, to the reader that gave it."""
+
+
+class NameTaken(AfterlogError, ValueError):
+    """A consumer group and a subscription to a topic cannot share a name. Take another one."""
+
+
+class InvalidOption(AfterlogError, ValueError):
+    """The Spark data source has no such option, or cannot serve this value. See docs/spark.md."""
+
+
 class TopicExists(AfterlogError, ValueError):
     """A topic of this name is there with other settings. Open it as it is, or take another name."""
 
@@ -87,6 +117,17 @@ class OffsetOutOfRange(AfterlogError, IndexError):
     def __reduce__(self) -> tuple[partial[OffsetOutOfRange], tuple[str]]:
         again = partial(type(self), position=self.position, log_start=self.log_start, log_end=self.log_end)
         return again, (str(self),)
+
+
+class NotPending(AfterlogError, LookupError):
+    """The record is not pending; `answer`, a `CancelResult`, says why. Nothing was written; send it anew."""
+
+    def __init__(self, message: str, *, answer: enum.IntEnum) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+    def __reduce__(self) -> tuple[partial[NotPending], tuple[str]]:
+        return partial(type(self), answer=self.answer), (str(self),)
 
 
 class StorageError(AfterlogError, OSError):
@@ -123,11 +164,47 @@ class PartitionPoisoned(StorageError):
     """An fsync, or a rollback, failed: nobody knows what is on disk. Close and reopen the store to recover."""
 
 
+class SubscriptionPoisoned(StorageError):
+    """A sync, or a rollback, of its journal failed: nobody knows what is on disk. Close and reopen the store."""
+
+
 class StoreLocked(StorageError):
     """The folder is open elsewhere. One process writes a store; close the other handle, or ask that process."""
 
     number = errno.EWOULDBLOCK
     retriable = True
+
+
+class RemoteError(StorageError):
+    """What the object storage did not do. `path` is the object's key. Never raised itself, only its leaves."""
+
+
+class RemoteUnavailable(RemoteError):
+    """The storage did not answer, or not now. A change may have been made, or not: look, and do it again."""
+
+    retriable = True
+
+
+class RemoteRefused(RemoteError):
+    """The storage will not do it. Look at the credentials, the bucket's permissions and the options."""
+
+    number = errno.EACCES
+
+
+class RemoteConflict(RemoteError):
+    """Somebody else was there first, and nothing was changed. Read again, and decide again."""
+
+    number = errno.EEXIST
+
+
+class RemoteMissing(RemoteError, FileNotFoundError):
+    """There is no such object. If the manifest lists it, run `afterlog scrub`."""
+
+    number = errno.ENOENT
+
+
+class CorruptRemote(RemoteError):
+    """Bytes from the storage fail their checks; nothing was made of them. Run `afterlog scrub`."""
 
 
 class StoreClosed(AfterlogError, ValueError):
@@ -148,3 +225,7 @@ class GroupBusy(AfterlogError, RuntimeError):
     """Another open consumer of this group reads the partition. Close it, or take other partitions or another group."""
 
     retriable = True
+
+
+class SparkUnavailable(AfterlogError, RuntimeError):
+    """No Spark here. `pip install "afterlog[spark]"`, and Java 17 or later: see docs/spark.md."""

@@ -8,6 +8,7 @@ What callers rely on:
 - `File.append` writes everything or raises; after a raise the file may be longer by any part of the data.
 - `File.sync` makes the bytes durable, not the name; `Files.sync_folder` makes names durable, not bytes.
 - `Files.rename` is atomic: at any crash the name leads to the old file or to the new one.
+- `Files.link` is atomic and never replaces: of callers that race for a name, in any process, exactly one gets it.
 - A mapping stays readable after `unlink`, and as long as the file is not truncated below the mapping's length.
 """
 
@@ -83,6 +84,9 @@ class Files(Protocol):
         """Make the folder; its parent must exist. FileExistsError if the name is taken."""
 
     def rename(self, source: Path, target: Path) -> None: ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give the file a second name. FileExistsError if the name is taken."""
 
     def unlink(self, path: Path) -> None: ...
 
@@ -196,6 +200,10 @@ class OsFiles:
         with _full_named(target):
             os.rename(source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        with _full_named(target):
+            os.link(source, target, follow_symlinks=False)
+
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
@@ -234,12 +242,13 @@ def publish(files: Files, path: Path, data: Sequence[Data]) -> None:
 
 
 @contextlib.contextmanager
-def publishing(files: Files, path: Path) -> Iterator[File]:
+def publishing(files: Files, path: Path, attempt: str = "") -> Iterator[File]:
     """A new file to append to, put under `path` at the end of the block: sync, rename, sync of the folder.
 
-    Until then it has a temporary name; where the block raises it goes, and `path` stays as it was.
+    Until then it has a temporary name; where the block raises it goes, and `path` stays as it was. Where several
+    processes may publish the same file at a time, each gives an `attempt` of its own (`unused_name`).
     """
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    temporary = path.with_name(f"{path.name}{attempt and '.'}{attempt}{TEMPORARY_SUFFIX}")
     with contextlib.suppress(FileNotFoundError):
         files.unlink(temporary)
     file = files.create(temporary)
@@ -281,6 +290,11 @@ def opened(files: Files, path: Path) -> Iterator[File]:
 def process_id() -> int:
     """The running process; differs from the one that opened a store in a forked child."""
     return os.getpid()
+
+
+def unused_name() -> str:
+    """32 hex digits that nobody else has: 128 random bits."""
+    return os.urandom(16).hex()
 
 
 @contextlib.contextmanager

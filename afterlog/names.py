@@ -8,9 +8,18 @@
     00000000000000050000.index              its offset index
     00000000000000050000.timeindex          its time index
     00000000000000050000.deliverafterindex  its run
+    00000000000000050000.cancelindex        what its control batches cancelled, where there are any
     buckets/00000000000000050000-00000000000000100000.deliverafterindex
-                                            a run of the offsets [first, end) of the active segment
+                                            a bucket: a run of the offsets [first, end), either of a part of the
+                                            active segment or of several sealed ones
     subscriptions/<group>/position          the committed position of a group
+    subscriptions/<name>/journal-00000000000000000003
+                                            what happened to a subscription, since the snapshot that it begins with
+
+<remote>/<topic>-<partition>/               in object storage
+    manifest                                the segments that are there
+    00000000000000050000-0123456789abcdef0123456789abcdef.log
+                                            a file of a segment as one attempt to upload it left it; likewise the others
 """
 
 from __future__ import annotations
@@ -26,11 +35,13 @@ CHECKPOINTS = "checkpoints"
 BUCKETS = "buckets"
 SUBSCRIPTIONS = "subscriptions"
 POSITION = "position"
+MANIFEST = "manifest"
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 DELIVER_AFTER_INDEX = ".deliverafterindex"
+CANCEL_INDEX = ".cancelindex"
 
 _DOTS = (".", "..")
 _OFFSET_MAX = 2**63 - 1
@@ -38,6 +49,9 @@ _OFFSET_MAX = 2**63 - 1
 _NAME = re.compile(r"(?!-)[a-zA-Z0-9._-]{1,249}\Z")
 _PARTITION = re.compile(r"(?P<topic>(?!-)[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)\Z")
+_ATTEMPT = re.compile(r"[0-9a-f]{32}\Z")
+_REMOTE = re.compile(r"(?P<base>[0-9]{20})-(?P<attempt>[0-9a-f]{32})(?P<suffix>\.[a-z]+)\Z")
+_JOURNAL = re.compile(r"journal-(?P<number>[0-9]{20})\Z")
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
 
 
@@ -72,6 +86,16 @@ def bucket_file(first_offset: int, end_offset: int) -> str:
     return f"{first_offset:020d}-{end_offset:020d}{DELIVER_AFTER_INDEX}"
 
 
+def run_key(base_offset: int) -> str:
+    """Of the run of one segment, in its partition's folder."""
+    return segment_file(base_offset, DELIVER_AFTER_INDEX)
+
+
+def bucket_key(first_offset: int, end_offset: int) -> str:
+    """Of a bucket, in its partition's folder."""
+    return f"{BUCKETS}/{bucket_file(first_offset, end_offset)}"
+
+
 def parse_bucket_file(name: str) -> tuple[int, int] | None:
     """(first offset, end offset), or None where the name is no bucket's."""
     match = _BUCKET.match(name)
@@ -83,3 +107,40 @@ def parse_bucket_file(name: str) -> tuple[int, int] | None:
 
 def position_file(partition_folder: Path, group: str) -> Path:
     return partition_folder / SUBSCRIPTIONS / check_name(group, "group") / POSITION
+
+
+def subscription_folder(partition_folder: Path, name: str) -> Path:
+    return partition_folder / SUBSCRIPTIONS / check_name(name, "subscription")
+
+
+def journal_file(number: int) -> str:
+    return f"journal-{number:020d}"
+
+
+def parse_journal_file(name: str) -> int | None:
+    """The journal's number, or None where the name is no journal's."""
+    match = _JOURNAL.match(name)
+    return int(match["number"]) if match and int(match["number"]) <= _OFFSET_MAX else None
+
+
+def manifest_key(partition: str) -> str:
+    """Of the manifest of a partition, in object storage."""
+    return f"{partition}/{MANIFEST}"
+
+
+def is_attempt(name: str) -> bool:
+    """Whether it can name an attempt to upload: 32 hex digits."""
+    return _ATTEMPT.match(name) is not None
+
+
+def remote_segment_key(partition: str, base_offset: int, attempt: str, suffix: str) -> str:
+    """Of a segment's file, in object storage."""
+    return f"{partition}/{base_offset:020d}-{attempt}{suffix}"
+
+
+def parse_remote_segment_file(name: str) -> tuple[int, str, str] | None:
+    """(base offset, attempt, suffix), or None where the last part of the key is no segment file's."""
+    match = _REMOTE.match(name)
+    if match is None or int(match["base"]) > _OFFSET_MAX:
+        return None
+    return int(match["base"]), match["attempt"], match["suffix"]

@@ -1,7 +1,8 @@
 """A store's folder that is locked but not opened: what `afterlog verify` and `afterlog repair` work on.
 
 Opening recovers, and refuses what is corrupt; here the folder is looked at as it lies. The parts are checked where they
-are known: partitions by `afterlog.log.inspect` and `afterlog.log.repair`, committed positions and topics here.
+are known: partitions by `afterlog.log.inspect` and `afterlog.log.repair`, journals of subscriptions by
+`afterlog.subscription.inspect`, committed positions and topics here.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from afterlog.names import (
     position_file,
     segment_file,
 )
+from afterlog.subscription import inspect
 
 ASIDE = ".corrupt"
 COPY = "restore it from a copy"
@@ -59,6 +61,19 @@ class PositionChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalsAside:
+    """What becomes of a subscription whose journal cannot be read: it begins anew."""
+
+    journals: tuple[Path, ...]
+    fault: CorruptFile
+
+    def __str__(self) -> str:
+        path = self.fault.path
+        aside = f"put aside as {path.name}{ASIDE}; the subscription begins anew and sees records again"
+        return f"{path}: {self.fault.message}: {aside}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlan:
     """What repair would do to a store, in order."""
 
@@ -66,13 +81,14 @@ class StorePlan:
     """To be written; None: the document is intact."""
     partitions: tuple[Plan, ...]
     positions: tuple[PositionChange, ...]
+    subscriptions: tuple[JournalsAside, ...]
     beyond_repair: tuple[CorruptFile, ...]
 
     @property
     def steps(self) -> list[str]:
         """What is done and what is given up, a line each."""
         steps = [step for partition in self.partitions for step in partition.steps]
-        steps += [str(change) for change in self.positions]
+        steps += [str(change) for change in (*self.positions, *self.subscriptions)]
         if self.topics is not None:
             named = ", ".join(f"{name} ({_kind(settings)})" for name, settings in self.topics.items())
             steps.append(f"topics: made anew from the folders: {named}. Given up: max_delay_ms and retention settings")
@@ -132,12 +148,13 @@ class OfflineStore:
                 yield Finding(path=place.folder, message="the partition is gone", remedy=COPY)
                 continue
             yield from verify(self._files, place.folder, place.settings.delayed, self._clock.now_ms(), advance)
-            yield from self._verify_positions(place)
+            yield from self._verify_readers(place)
 
     def plan(self, *, put_clock_back: bool = False) -> StorePlan:
         """What would make the store whole."""
         plans: list[Plan] = []
         positions: list[PositionChange] = []
+        subscriptions: list[JournalsAside] = []
         beyond_repair: list[CorruptFile] = []
         for place in self._places(None):
             try:
@@ -149,10 +166,12 @@ class OfflineStore:
                 continue
             plans.append(made)
             positions += self._position_changes(place.folder, made.log_start if made.steps else 0, made.end_offset)
+            subscriptions += self._journals_aside(place, made.end_offset)
         return StorePlan(
             topics=None if self._topics_error is None else self._topics,
             partitions=tuple(plans),
             positions=tuple(positions),
+            subscriptions=tuple(subscriptions),
             beyond_repair=tuple(beyond_repair),
         )
 
@@ -164,10 +183,12 @@ class OfflineStore:
         for change in store_plan.positions:
             path = position_file(change.folder, change.group)
             if change.position is None:
-                self._files.rename(path, path.with_name(path.name + ASIDE))
-                self._files.sync_folder(path.parent)
+                self._put_aside(path)
             else:
                 GroupPosition(self._files, change.folder, change.group).commit(change.position)
+        for unreadable in store_plan.subscriptions:
+            for path in unreadable.journals:
+                self._put_aside(path)
         if store_plan.topics is not None:
             write_topics(self._files, self.path, store_plan.topics)
 
@@ -189,11 +210,15 @@ class OfflineStore:
             for number in range(settings.partitions)
         ]
 
+    def _put_aside(self, path: Path) -> None:
+        self._files.rename(path, path.with_name(path.name + ASIDE))
+        self._files.sync_folder(path.parent)
+
     def _groups(self, folder: Path) -> list[str]:
         subscriptions = folder / SUBSCRIPTIONS
         return self._files.names(subscriptions) if self._files.exists(subscriptions) else []
 
-    def _verify_positions(self, place: Place) -> Iterator[Finding]:
+    def _verify_readers(self, place: Place) -> Iterator[Finding]:
         try:
             known = CheckpointFile.open(self._files, place.folder / CHECKPOINTS).current
             if checkpoint_fault(self._files, place.folder, known):
@@ -204,6 +229,15 @@ class OfflineStore:
         for change in self._position_changes(place.folder, 0, end):
             message = "an unreadable position" if change.position is None else f"a position beyond the log end, {end}"
             yield Finding(path=position_file(place.folder, change.group), message=message, remedy=REPAIR)
+        for aside in self._journals_aside(place, end):
+            yield Finding.of(aside.fault, REPAIR)
+
+    def _journals_aside(self, place: Place, end: int) -> Iterator[JournalsAside]:
+        """Subscriptions that cannot be opened on a log of this end."""
+        for name in inspect.names(place):
+            fault = inspect.fault(place, name, end)
+            if fault is not None:
+                yield JournalsAside(journals=tuple(inspect.journals(place, name)), fault=fault)
 
     def _position_changes(self, folder: Path, log_start: int, end: int) -> list[PositionChange]:
         """Positions that a log of these ends cannot serve."""

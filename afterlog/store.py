@@ -17,9 +17,12 @@ import numpy as np
 
 from afterlog.clock import Clock, JumpGuard, SystemClock
 from afterlog.config import Config
+from afterlog.environment import random_generator
 from afterlog.errors import (
     GroupBusy,
     InvalidRecord,
+    InvalidSubscription,
+    NameTaken,
     StoreClosed,
     StoreForked,
     TopicExists,
@@ -28,21 +31,30 @@ from afterlog.errors import (
 )
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.group import GroupPosition
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.fetch.topic import Topic
 from afterlog.files import Files, OsFiles, process_id
-from afterlog.log.batches import RecordColumns, ragged, same_headers, timestamp_column
+from afterlog.log.batches import RecordColumns, offset_column, ragged, same_headers, timestamp_column
+from afterlog.log.bucket_merger import BucketMerger
+from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.columns import Int64Array
 from afterlog.log.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
-from afterlog.log.interval_sync import IntervalSync
+from afterlog.log.interval_sync import IntervalSync, Synced
 from afterlog.log.log_state import LogState
+from afterlog.log.partition_log import PartitionLog
 from afterlog.log.place import Place, TopicSettings
 from afterlog.log.producer import Headers, Producer
 from afterlog.log.recovery import create_log, open_log
 from afterlog.log.topics import check_owned, checked, read_topics, write_topics
 from afterlog.names import LOCK, check_name, partition_folder
+from afterlog.subscription import redrive
+from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
+from afterlog.subscription.partition_subscription import PartitionSubscription
+from afterlog.subscription.policy import Random, RetryPolicy
+from afterlog.subscription.redrive import DeadLetterMessage
+from afterlog.subscription.subscription import ReaderSettings, Subscription
 
 logger = logging.getLogger("afterlog.store")
 
@@ -50,7 +62,8 @@ logger = logging.getLogger("afterlog.store")
 class Store:
     """An open store. `afterlog.open` makes it; use it as a context manager, or `close` it. Thread-safe."""
 
-    def __init__(self, path: Path, config: Config, clock: Clock, files: Files) -> None:
+    def __init__(self, path: Path, config: Config, clock: Clock, files: Files, *, merging: bool = True) -> None:
+        """`merging`: in a thread in the background; else runs are merged by `PartitionLog.merge_buckets` only."""
         self.path = path
         self.config = config
         self.clock = clock
@@ -59,12 +72,17 @@ class Store:
         self._changed = threading.Condition()
         self._lock = threading.RLock()
         self._readers: set[tuple[str, int, str]] = set()
+        self._subscriptions = OpenSubscriptions(
+            self._made_topic, clock=clock, changed=self._changed, usable=self._usable
+        )
+        self._random = random_generator()
         self._owner = process_id()
         self._closed = False
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
         self._topics: dict[str, Topic] = {}
         self._sync: IntervalSync | None = None
+        self._merger = BucketMerger(lambda: list(self._logs())) if merging else None
         try:
             topics = read_topics(files, path)
             check_owned(files, path, topics)
@@ -74,7 +92,9 @@ class Store:
             for name, settings in topics.items():
                 self._topics[name] = self._open_topic(name, settings)
             if config.durability.kind == "interval":
-                self._sync = IntervalSync(clock, config.durability.interval_ms, lambda: list(self._states()))
+                self._sync = IntervalSync(clock, config.durability.interval_ms, self._synced)
+            if any(log.crowded for log in self._logs()):
+                self._crowded()
         except BaseException:
             self._let_go()
             raise
@@ -231,6 +251,44 @@ class Store:
             batch_bytes_max=self.config.batch_bytes_max,
         )
 
+    # What is scheduled.
+
+    def cancel(self, record: RecordId) -> CancelResult:
+        """Cancel a pending record: it is never delivered. `record`: what `send` returned, or `message.id`.
+
+        Returns when that is safe under the store's durability. Whoever gets ALREADY_DELIVERED was too late.
+        Raises UnknownTopic, UnknownPartition, StorageFull.
+        """
+        return CancelResult(int(self.cancel_many(record.topic, record.partition, np.array([record.offset]))[0]))
+
+    def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Int8Array:
+        """Cancel many records of a partition by their offsets: int8[n], each the number of a `CancelResult`."""
+        return self.topic(topic).partition(partition).cancel(offset_column(offsets))
+
+    def reschedule(
+        self, record: RecordId, *, delay: Delay | None = None, deliver_after: Instant | None = None
+    ) -> RecordId:
+        """Give a pending record another time; its new id. Key, value, headers and timestamp stay.
+
+        It is cancelled and appended again, both or neither, whatever crashes. The time is given as in `send`.
+        Raises NotPending, whose `answer` is the `CancelResult` that says why, and as `send` does.
+        """
+        target = self.topic(record.topic)
+        asked = asked_ms(self._guard.now_ms(), delay, deliver_after)
+        return target.record_id(record.partition, target.partition(record.partition).reschedule(record.offset, asked))
+
+    def pending(
+        self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
+    ) -> list[ScheduledRecord]:
+        """The next `limit` records that are not due yet, ordered by (due, partition, offset). Delivers nothing.
+
+        key: only those of this key, for which the records before the last one found are read. Cancelled ones are left
+        out. Raises UnknownTopic, UnknownPartition, CorruptFile.
+        """
+        target = self.topic(topic)
+        numbers = range(target.partition_count) if partition is None else [partition]
+        return target.pending(limit, _key(key), numbers)
+
     # Reading.
 
     def consumer(
@@ -248,12 +306,10 @@ class Store:
         """
         target = self.topic(topic)
         check_name(group, "group")
-        numbers = range(target.partition_count) if partitions is None else sorted(set(partitions))
-        if not numbers:
-            raise UnknownPartition("no partition to read: name one, or leave `partitions` out for all")
-        chosen = [target.partition(number) for number in numbers]
+        chosen = _chosen(target, partitions)
         claims = {(topic, partition.number, group) for partition in chosen}
         with self._lock:
+            check_no_subscription(target.partitions, group)
             taken = claims & self._readers
             if taken:
                 raise GroupBusy(f"group {group!r} reads partition {min(taken)[1]} of {topic} in another open consumer")
@@ -273,6 +329,62 @@ class Store:
             self._release(claims)
             raise
 
+    def subscribe(
+        self,
+        topic: str,
+        name: str,
+        *,
+        retry: RetryPolicy | None = None,
+        lease_ms: int = 30_000,
+        dead_letter: str | None = None,
+        start: Position = EARLIEST,
+        delay_ms: int = 0,
+        partitions: Sequence[int] | None = None,
+        random: Random | None = None,
+    ) -> Subscription:
+        """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
+
+        Many readers share a subscription; subscriptions to a topic see everything independently of each other. A
+        consumer group cannot have the same name (NameTaken).
+
+        retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries) are this
+        reader's own. delay_ms: the subscription sees each record that much later, for all readers the same.
+        Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
+        """
+        target = self.topic(topic)
+        check_name(name, "subscription")
+        settings = ReaderSettings(
+            retry=RetryPolicy() if retry is None else retry,
+            lease_ms=lease_ms,
+            dead_letter=dead_letter,
+            random=self._random if random is None else random,
+        )
+        if dead_letter == topic:
+            raise InvalidSubscription("the dead letters of a topic need another topic")
+        if dead_letter is not None:
+            self._made_topic(dead_letter)
+        chosen = _chosen(target, partitions)
+        with self._lock:
+            self._usable()
+            if any((each, group) == (topic, name) for each, _, group in self._readers):
+                raise NameTaken(f"{name!r} is a consumer group that reads {topic}; take another name")
+            check_no_group(target.partitions, name)
+            return self._subscriptions.subscribe(topic, name, chosen, settings, start=start, delay_ms=delay_ms)
+
+    def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
+        """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from."""
+        with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
+            return redrive.dead_letters(subscription.shared, limit)
+
+    def redrive(self, topic: str, *, limit: int | None = None) -> int:
+        """Send dead letters back to where they come from, without our headers, due at once; how many were."""
+        with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
+            return redrive.redrive(subscription, self.topic, limit)
+
+    def open_subscriptions(self) -> list[PartitionSubscription]:
+        """Each partition of each subscription that has a reader: what all its readers share."""
+        return list(self._subscriptions)
+
     # Keeping.
 
     def sync(self) -> None:
@@ -280,6 +392,8 @@ class Store:
         self._usable()
         for state in self._states():
             state.sync()
+        for journal in self._subscriptions.journals():
+            journal.sync()
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
@@ -291,6 +405,15 @@ class Store:
         self._guard.confirm()
         with self._changed:
             self._changed.notify_all()
+
+    def now_ms(self) -> int:
+        """The clock, less what `clock_jump_limit_ms` holds back."""
+        return self._guard.now_ms()
+
+    @property
+    def changed(self) -> threading.Condition:
+        """Notified whenever something may have come that a reader waits for."""
+        return self._changed
 
     @property
     def clock_jumps(self) -> int:
@@ -312,6 +435,7 @@ class Store:
         for topic in self.topics():
             for partition in topic.partitions:
                 partition.check()
+        self._subscriptions.check()
 
     def close(self) -> None:
         """Make everything durable and let the folder go. In a forked child it only forgets."""
@@ -330,20 +454,37 @@ class Store:
             self._sync.stop()
         try:
             with contextlib.ExitStack() as stack:
-                for topic in self._topics.values():
-                    for partition in topic.partitions:
-                        stack.callback(partition.log.close)
+                for log in self._logs():
+                    stack.callback(log.close)
+                stack.callback(self._subscriptions.close)  # first of all
         finally:
+            if self._merger is not None:
+                self._merger.stop()
             self._folder_lock.release()
 
     def _release(self, claims: set[tuple[str, int, str]]) -> None:
         with self._lock:
             self._readers -= claims
 
-    def _states(self) -> Iterator[LogState]:
+    def _logs(self) -> Iterator[PartitionLog]:
         for topic in list(self._topics.values()):
             for partition in topic.partitions:
-                yield partition.log.state
+                yield partition.log
+
+    def _states(self) -> Iterator[LogState]:
+        return (log.state for log in self._logs())
+
+    def _synced(self) -> list[Synced]:
+        return [*self._states(), *self._subscriptions.journals()]
+
+    def _made_topic(self, name: str) -> Topic:
+        """The topic, made with one partition where it is missing."""
+        with self._lock:
+            return self._topics.get(name) or self.create_topic(name)
+
+    def _crowded(self) -> None:
+        if self._merger is not None:
+            self._merger.wake()
 
     def _usable(self) -> None:
         if self._closed:
@@ -360,6 +501,7 @@ class Store:
             clock=self.clock,
             now_ms=self._guard.now_ms,
             changed=self._changed,
+            crowded=self._crowded,
         )
 
     def _open_topic(self, name: str, settings: TopicSettings) -> Topic:
@@ -374,9 +516,11 @@ class Store:
         return Topic(name, settings, partitions)
 
 
-def open_store(path: Path, config: Config | None, clock: Clock | None, files: Files | None) -> Store:
+def open_store(
+    path: Path, config: Config | None, clock: Clock | None, files: Files | None, *, merging: bool = True
+) -> Store:
     """What `afterlog.open` does, with the disk as an argument too."""
-    return Store(path, config or Config(), clock or SystemClock(), files or OsFiles())
+    return Store(path, config or Config(), clock or SystemClock(), files or OsFiles(), merging=merging)
 
 
 def _make_folders(files: Files, path: Path) -> None:
@@ -388,6 +532,13 @@ def _make_folders(files: Files, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             files.make_folder(folder)
         files.sync_folder(folder.parent)
+
+
+def _chosen(topic: Topic, numbers: Sequence[int] | None) -> list[Partition]:
+    chosen = range(topic.partition_count) if numbers is None else sorted(set(numbers))
+    if not chosen:
+        raise UnknownPartition("no partition to read: name one, or leave `partitions` out for all")
+    return [topic.partition(number) for number in chosen]
 
 
 def _key(key: bytes | None) -> bytes | None:

@@ -23,6 +23,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(line)
 
 
+def note(line: str) -> None:
+    """Add a line to the summary."""
+    _lines.append(line)
+
+
 def told(result: dict[str, Any]) -> dict[str, Any]:
     """Note a result for the summary."""
     ours, floor = result["ours"], result["floor"]

@@ -15,7 +15,8 @@ from bench.conftest import told
 from bench.harness import Pair, Times, read_bytes, record
 from bench.workloads import in_new_process, log_bytes
 
-PENDING = [100_000, 250_000, 1_000_000, 4_000_000]
+PENDING = [100_000, 250_000, 1_000_000, 4_000_000, 10_000_000]
+ROLLED = 4_000_000
 ROUNDS = 5
 
 
@@ -39,15 +40,15 @@ def test_open(benchmark: Any, tmp_path: Path, pending: int) -> None:
     assert {pending} == {result["pending"] for result in found}
     times.cpu_s += [result["cpu_s"] for result in found]
     times.wall_s += [result["wall_s"] for result in found]
-    memory = in_new_process("memory", folder)
-    assert pending == memory["drained"]
+    more = {workload: in_new_process(workload, folder) for workload in ("seek", "memory")}
+    assert pending == more["memory"]["drained"]
     sizes = {"pending": pending, "tail": tail, "log_bytes": len(written), "rounds": ROUNDS}
-    told(record(f"open-{pending:07d}-pending", sizes, Pair(1, times, floor).figures() | {"memory": memory}))
+    told(record(f"open-{pending:07d}-pending", sizes, Pair(1, times, floor).figures() | more))
 
 
 def test_roll(benchmark: Any, tmp_path: Path) -> None:
     """Sealing a segment of 4 million entries. The floor copies the bytes of the run that it writes."""
-    pending = PENDING[-1]
+    pending = ROLLED
     folder = tmp_path / "store"
     in_new_process("fill", folder, pending)
     found: list[dict[str, float]] = []

@@ -5,6 +5,7 @@ python -m bench.workloads fill FOLDER 1000000      runs one of those that want a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,11 +18,14 @@ import numpy.typing as npt
 
 import afterlog
 from afterlog.files import OsFiles
+from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
+from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import MergeIterator
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
+from afterlog.names import BUCKETS
 from bench.harness import Times, resident_bytes, watched_bytes
 
 Int64Array = npt.NDArray[np.int64]
@@ -161,9 +165,9 @@ def roll(folder: Path) -> dict[str, float]:
     }
 
 
-def in_new_process(workload: str, folder: Path, *numbers: int) -> dict[str, float]:
+def in_new_process(workload: str, folder: Path, *numbers: int, module: str = "bench.workloads") -> dict[str, float]:
     """Run a workload in a new process, which ends without closing anything, as in a crash; what it returned."""
-    command = [sys.executable, "-m", "bench.workloads", workload, str(folder), *map(str, numbers)]
+    command = [sys.executable, "-m", module, workload, str(folder), *map(str, numbers)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
     if run.returncode:
         raise RuntimeError(run.stderr)
@@ -197,6 +201,122 @@ def merge_all(index: DelayedIndex) -> int:
     while block := merge.next_block(Key(_INT64_MAX, _INT64_MAX), 8_192):
         count += len(block)
     return count
+
+
+# Runs.
+
+Schedule = Literal["consecutive", "uniform", "exponential"]
+BATCH_BYTES = {"equal": (100, 100), "80-120": (80, 120), "100-1000": (100, 1000)}
+"""Bytes of a batch in the log, all the same or uniform: they make the positions in an index."""
+
+
+def scheduled(schedule: Schedule, count: int, precision_ms: int, batch_bytes: str) -> Entries:
+    """Entries of one record, appended one a millisecond, in delivery order: due one after another, uniformly over a
+    day, or after delays with a mean of one minute; the times rounded up to the precision."""
+    random = np.random.default_rng(SEED)
+    offset = np.arange(count, dtype=np.int64)
+    if schedule == "consecutive":
+        due = START_MS + offset
+    elif schedule == "uniform":
+        due = START_MS + random.integers(0, 24 * HOUR_MS, count)
+    else:
+        due = START_MS + offset + random.exponential(60_000, count).astype(np.int64)
+    due = -(-due // precision_ms) * precision_ms
+    smallest, largest = BATCH_BYTES[batch_bytes]
+    position = np.cumsum(random.integers(smallest, largest + 1, count)) % 2**31
+    return Entries(due, offset, position, np.ones(count, np.int64)).sorted()
+
+
+def write_scheduled(path: Path, entries: Entries) -> Run:
+    """One run of all the entries, written in blocks as a merge gives them."""
+    blocks = (entries[start : start + 16_384] for start in range(0, len(entries), 16_384))
+    coverage = Coverage(0, len(entries), 0, 0, 0, int(entries.position.max()) + 1)
+    write_run(OsFiles(), path, blocks, coverage, max_entries=5_000, max_step_ms=300_000)
+    return Run.open(OsFiles(), path)
+
+
+def decode_all(run: Run) -> int:
+    """Load every chunk; the number of entries."""
+    return sum(len(run.columns(chunk)[0]) for chunk in range(run.chunks))
+
+
+# Buckets.
+
+SEAL_ENTRIES = 50_000
+
+
+def seal_and_merge(folder: Path, entries: int, limit: int, seal_entries: int = SEAL_ENTRIES) -> dict[str, float]:
+    """Seal a bucket again and again, and merge as soon as there are more than `limit` runs; -1: never."""
+    folder.mkdir()
+    (folder / BUCKETS).mkdir()
+    storage = LocalBucketSnapshotStorage(OsFiles(), folder, max_entries=5_000, max_step_ms=300_000)
+    index = DelayedIndex()
+    buckets = Buckets(storage, index, max_num_buckets=limit)
+    due, records = dues("uniform", entries), np.ones(seal_entries, np.int64)
+    sealing, merging, merged_entries = Times(), Times(), 0
+    for first in range(0, entries, seal_entries):
+        offset = np.arange(first, first + seal_entries)
+        with sealing.measured():
+            index.add_many(Entries(due[offset], offset, offset * 200, records))
+            buckets.seal(first + seal_entries, (first + seal_entries) * 200)
+        while sources := buckets.to_merge(buckets.active):
+            merged_entries += sum(run.count for run in sources)
+            with merging.measured():
+                buckets.merge(sources, contextlib.nullcontext())
+    return {
+        "runs": len(index.runs),
+        "merged_entries": merged_entries,
+        "cpu_s": sum(sealing.cpu_s) + sum(merging.cpu_s),
+        "wall_s": sum(sealing.wall_s) + sum(merging.wall_s),
+        "merge_cpu_s": sum(merging.cpu_s),
+    }
+
+
+def drain_runs(folder: Path) -> dict[str, float]:
+    """Merge all the runs of `seal_and_merge` once more, to read them; the most memory that takes."""
+    base = resident_bytes()["anonymous"]
+    index = DelayedIndex(runs=[Run.open(OsFiles(), path) for path in folder.glob(f"{BUCKETS}/*")])
+    times = Times()
+    with watched_bytes() as seen, times.measured():
+        entries = merge_all(index)
+    return {"entries": entries, "cpu_s": times.cpu_s[0], "wall_s": times.wall_s[0], "peak_bytes": seen[-1] - base}
+
+
+def append_crowded(folder: Path, records: int, limit: int, seal_entries: int = SEAL_ENTRIES) -> dict[str, float]:
+    """Append so many records of 100 B, 50,000 in a call, while the runs that they become are merged by the thread."""
+    config = afterlog.Config(
+        durability=afterlog.OS, max_num_buckets=limit, min_index_count_per_bucket=seal_entries, segment_bytes=2**31 - 1
+    )
+    store = afterlog.open(folder, config=config, clock=afterlog.ManualClock(START_MS))
+    store.create_topic(TOPIC)
+    due, value_columns, times = dues("uniform", records), values(seal_entries, 100), Times()
+    for first in range(0, records, seal_entries):
+        with times.measured():
+            store.send_many(TOPIC, value_columns, deliver_after=due[first : first + seal_entries])
+    runs = len(store.topic(TOPIC).partition(0).log.index.runs)
+    closing = Times()
+    with closing.measured():
+        store.close()
+    slowest_ms = max(times.wall_s) * 1000
+    return {"cpu_s": sum(times.cpu_s), "wall_s": sum(times.wall_s), "slowest_ms": slowest_ms, "runs": runs}
+
+
+def seek(folder: Path) -> dict[str, float]:
+    """Open a store and look into the middle of it, by time and by offset, and fetch there; milliseconds each."""
+    store = afterlog.open(folder, clock=afterlog.ManualClock(START_MS))
+    partition = store.topic(TOPIC).partition(0)
+    make_due(store)
+    by_time, by_offset, fetched = Times(), Times(), Times()
+    with by_time.measured():
+        position = partition.position(afterlog.AtTime(START_MS + HOUR_MS // 2))
+    with by_offset.measured():
+        partition.position(afterlog.AfterOffset(partition.log_end_offset // 2))
+    with fetched.measured():
+        assert partition.fetch(position, max_bytes=1_000).batches
+    return {
+        f"{name}_ms": times.wall_s[0] * 1000
+        for name, times in (("by_time", by_time), ("by_offset", by_offset), ("fetch", fetched))
+    }
 
 
 if __name__ == "__main__":

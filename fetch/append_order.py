@@ -6,11 +6,14 @@ clock decides anything, and nothing is ever pending.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from afterlog.errors import CorruptFile, OffsetOutOfRange
 from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
+from afterlog.index.hidden_keys import NOTHING_HIDDEN
 from afterlog.index.merge import Block
 from afterlog.log import kernels
 from afterlog.log.partition_log import PartitionLog
@@ -32,15 +35,19 @@ class AppendOrder:
         """What is visible now. Raises StoreClosed."""
         visible = self._log.state.visible_or_closed()
         end = visible.end.offset
-        return Reading(self._log.place.now_ms(), visible, Key(0, end - 1), end)
+        return Reading(self._log.place.now_ms(), visible, Key(0, end - 1), end, NOTHING_HIDDEN)
 
     def standing(self) -> Reading:
         """The same: no clock decides anything here."""
         return self.advance()
 
-    def next_due(self) -> int | None:
+    def next_due(self, reading: Reading) -> int | None:
         """Nothing is pending."""
         return None
+
+    def pending(self, reading: Reading) -> Iterator[Block]:
+        """Nothing is."""
+        return iter(())
 
     def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
         """Entries from the one that holds `position` on, up to the end of its segment; BLOCK_ENTRIES at most."""
@@ -56,6 +63,10 @@ class AppendOrder:
         due = np.maximum(scan.broker_timestamp, scan.max_timestamp)
         block = Block(scan.offset, due, scan.offset, scan.position, scan.records, int(behind[-1]))
         return block[first:]
+
+    def loaded_entries(self) -> int:
+        """There is no index."""
+        return 0
 
     def position_at(self, ms: int) -> int:
         """The offset of the first record whose timestamp is at or after `ms` (Kafka's offsetsForTimes)."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from afterlog.fetch.message import Message
+from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.log.batch import decode_own_headers
-from afterlog.log.batches import join_ragged
+from afterlog.log.batches import join_ragged, take_ragged
 from afterlog.log.columns import Bools, Int64Array, Ragged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,6 +57,20 @@ class Columns:
             columns[name] = (offsets[start : stop + 1], data)
         return Columns(topic=self.topic, **columns)
 
+    def take(self, rows: Int64Array) -> Columns:
+        """The records at `rows`, in that order."""
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _FLAT}
+        columns |= {name: take_ragged(getattr(self, name), rows) for name in _RAGGED}
+        return Columns(topic=self.topic, **columns)
+
+    def rows_of_key(self, key: bytes) -> Int64Array:
+        """Which records have this key."""
+        offsets, data = self.key
+        rows = np.flatnonzero(self.key_valid & (offsets[1:] - offsets[:-1] == len(key)))
+        same = data[offsets[rows][:, None] + np.arange(len(key))] == np.frombuffer(key, np.uint8)
+        found: Int64Array = rows[same.all(axis=1)]
+        return found
+
     @staticmethod
     def empty(topic: str) -> Columns:
         nothing, no_bools = np.empty(0, np.int64), np.empty(0, np.bool_)
@@ -90,17 +106,29 @@ class Columns:
 
     def to_messages(self) -> list[Message]:
         """One `Message` per record: convenient, and some hundred times slower than the columns."""
-        return list(self._messages())
+        return self.each(Message)
 
-    def _messages(self) -> Iterator[Message]:
+    def to_scheduled(self) -> list[ScheduledRecord]:
+        """The same of pending records, which have no rank yet."""
+        names = [field.name for field in fields(ScheduledRecord)]
+        return [ScheduledRecord(**{name: getattr(each, name) for name in names}) for each in self.to_messages()]
+
+    def each(self, make: Callable[..., Made], **more: list[Any]) -> list[Made]:
+        """What `make` makes of each record, by the fields of `Message`, and of its row in `more`."""
+        if not more:
+            return list(self._each(make, [{}] * len(self)))
+        rows = zip(*more.values(), strict=True)
+        return list(self._each(make, [dict(zip(more, row, strict=True)) for row in rows]))
+
+    def _each(self, make: Callable[..., Made], more: list[dict[str, Any]]) -> Iterator[Made]:
         keys, values, headers = _strings(self.key), _strings(self.value), _strings(self.headers)
         rows = zip(
             self.partition.tolist(), self.offset.tolist(), self.delivery_offset.tolist(), self.timestamp.tolist(),
             self.deliver_after.tolist(), self.due.tolist(), self.key_valid.tolist(), self.value_valid.tolist(),
-            keys, values, headers, strict=True,
+            keys, values, headers, more, strict=True,
         )  # fmt: skip
-        for partition, offset, rank, timestamp, asked, due, has_key, has_value, key, value, header in rows:
-            yield Message(
+        for partition, offset, rank, timestamp, asked, due, has_key, has_value, key, value, header, other in rows:
+            yield make(
                 topic=self.topic,
                 partition=partition,
                 offset=offset,
@@ -111,6 +139,7 @@ class Columns:
                 timestamp=timestamp,
                 deliver_after=asked,
                 due=due,
+                **other,
             )
 
 

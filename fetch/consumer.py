@@ -20,6 +20,7 @@ from afterlog.fetch.columns import Columns
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
 from afterlog.fetch.partition import Partition
+from afterlog.fetch.pause import Pause
 from afterlog.fetch.positions import EARLIEST, Position
 
 POLL_BYTES = 16 << 20
@@ -75,20 +76,16 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(failed=kind is not None)
+        self.end(processed=kind is None and self._reader == threading.get_ident())
 
     def __iter__(self) -> Iterator[Message]:
         """Messages in due order, waiting for each until it is due; ends when the consumer is closed."""
         while not self._closed:
-            self._done()
-            if not self._buffer:
-                columns = self._take(READ_AHEAD_RECORDS, None)
-                self._rewind(columns)
-                self._buffer = columns.to_messages()[::-1]
-            if self._buffer:
-                message = self._buffer.pop()
-                self._handed[self._row(message.partition)] = message.delivery_offset + 1
+            message = self.pop()
+            if message is not None:
                 yield message
+            elif (pause := self.fill()) is not None:
+                pause.wait(self._clock, self._changed, None)
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
         """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
@@ -100,7 +97,7 @@ class Consumer:
         if max_records < 1:
             raise ValueError(f"max_records must be at least 1, not {max_records}")
         self._buffer.clear()
-        self._done()
+        self._came_back()
         return self._take(max_records, timeout)
 
     def seek(self, position: Position, partition: int | None = None) -> None:
@@ -136,16 +133,60 @@ class Consumer:
 
         What was handed out last is processed if the thread that took it closes; another thread cannot know.
         """
-        self._close(failed=False)
+        self.end(processed=self._reader == threading.get_ident())
 
-    def _close(self, failed: bool) -> None:
+    # The steps of the above, none of which waits: for who must not block.
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def pop(self) -> Message | None:
+        """The next message that was read ahead, with no I/O; None where it is time to `fill`."""
+        self._came_back()
+        if not self._buffer or self._commit_is_due():
+            return None
+        message = self._buffer.pop()
+        self._handed[self._row(message.partition)] = message.delivery_offset + 1
+        return message
+
+    def fill(self) -> Pause | None:
+        """Read ahead what is due, or say how long nothing is; commit, when that is due."""
+        if self._buffer:
+            self._commit_when_due()
+            return None
+        found = self.look(READ_AHEAD_RECORDS)
+        if isinstance(found, Pause):
+            return found
+        self.take_back(found)
+        self._buffer = found.to_messages()[::-1]
+        return None
+
+    def look(self, max_records: int) -> Columns | Pause:
+        """Hand out what is due now, or say how long nothing is; commit, when that is due. Nothing once it is closed."""
+        if self._closed:
+            return Columns.empty(self.topic)
+        self._commit_when_due()
+        seen = self._seen()
+        columns = self._sweep(max_records)
+        return columns if len(columns) else self._pause(seen)
+
+    def take_back(self, columns: Columns) -> None:
+        """What was handed out last did not reach the caller, or is handed out one by one."""
+        for row, partition in enumerate(self._partitions):
+            mine = columns.delivery_offset[columns.partition == partition.number]
+            if len(mine):
+                self._handed[row] = int(mine[0])
+
+    def end(self, processed: bool) -> None:
+        """`close`, by who knows whether all that was handed out is processed."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             try:
                 if self._auto_commit:
-                    if not failed and self._reader == threading.get_ident():
+                    if processed:
                         self._processed = list(self._handed)
                     self._write()
             finally:
@@ -157,13 +198,13 @@ class Consumer:
         """Due records of the partitions in turn, so that a busy one starves nobody."""
         deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
         while not self._closed:
-            seen = self._ends()
-            columns = self._sweep(max_records)
+            found = self.look(max_records)
+            if isinstance(found, Columns):
+                return found
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
-            if len(columns) or (left_s is not None and left_s <= 0):
-                return columns
-            self._wait(seen, left_s)
-            self._commit_when_due()
+            if left_s is not None and left_s <= 0:
+                break
+            found.wait(self._clock, self._changed, left_s)
         return Columns.empty(self.topic)
 
     def _sweep(self, max_records: int) -> Columns:
@@ -171,9 +212,9 @@ class Consumer:
         count = len(self._partitions)
         for step in range(count):
             row = (self._turn + step) % count
-            columns, behind = self._partitions[row].columns(moved[row], left, POLL_BYTES)
+            columns, moved[row] = self._partitions[row].columns(moved[row], left, POLL_BYTES)
             if len(columns):
-                moved[row] = behind
+                self._partitions[row].handed_out(columns.delivery_offset, columns.due, moved[row])
                 parts.append(columns)
                 left -= len(columns)
             if left <= 0:
@@ -182,24 +223,14 @@ class Consumer:
         self._turn = (self._turn + 1) % count
         return Columns.concatenate(parts) if parts else Columns.empty(self.topic)
 
-    def _ends(self) -> list[int]:
-        return [partition.log_end_offset for partition in self._partitions]
+    def _seen(self) -> list[tuple[int, int, bool]]:
+        return [partition.news for partition in self._partitions]
 
-    def _wait(self, seen: list[int], timeout_s: float | None) -> None:
-        """Wait until something may have become due or visible, at most `timeout_s`."""
+    def _pause(self, seen: list[tuple[int, int, bool]]) -> Pause:
+        """Until something may have become due or visible."""
         wake = [ms for partition in self._partitions if (ms := partition.wake_ms()) is not None]
-        if self.lag():  # due since the sweep, and so no longer the next to be due
-            return
-        with self._changed:
-            if not self._closed and self._ends() == seen:
-                self._clock.wait(self._changed, min(wake, default=None), timeout_s)
-
-    def _rewind(self, columns: Columns) -> None:
-        """Take back what was read ahead: the iterator hands records out one by one."""
-        for row, partition in enumerate(self._partitions):
-            mine = columns.delivery_offset[columns.partition == partition.number]
-            if len(mine):
-                self._handed[row] = int(mine[0])
+        late = self.lag() > 0  # due since the sweep, and so no longer the next to be due
+        return Pause(lambda: late or self._closed or self._seen() != seen, min(wake, default=None))
 
     def _row(self, number: int) -> int:
         for row, partition in enumerate(self._partitions):
@@ -207,14 +238,16 @@ class Consumer:
                 return row
         raise UnknownPartition(f"this consumer does not read partition {number!r} of {self.topic}")
 
-    def _done(self) -> None:
+    def _came_back(self) -> None:
         """The caller came back for more: what it has is processed."""
         self._reader = threading.get_ident()
         self._processed = list(self._handed)
-        self._commit_when_due()
+
+    def _commit_is_due(self) -> bool:
+        return self._auto_commit and self._clock.monotonic_s() - self._committed_s >= AUTO_COMMIT_INTERVAL_S
 
     def _commit_when_due(self) -> None:
-        if self._auto_commit and self._clock.monotonic_s() - self._committed_s >= AUTO_COMMIT_INTERVAL_S:
+        if self._commit_is_due():
             with self._lock:
                 if not self._closed:
                     self._write()

@@ -7,11 +7,33 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RecordId:
-    """The identity of a record: what `send` returned."""
+    """The identity of a record: what `send` returned. As text `mail-0@1042`."""
 
     topic: str
     partition: int
     offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledRecord:
+    """A pending record, as `store.pending` shows it. The fields are those of `Message`; its rank is not final yet."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+    deliver_after: int
+    due: int
+
+    @property
+    def id(self) -> RecordId:
+        return RecordId(self.topic, self.partition, self.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,30 @@ A fetch is three steps: take a reading, take a stretch of delivery order, verify
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, OffsetOutOfRange
+from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, NotPending, OffsetOutOfRange
 from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.columns import Columns
+from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
+from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
+from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
+from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import Block
-from afterlog.log.batches import parse
+from afterlog.log.batch import decode_own_headers
+from afterlog.log.batches import RecordColumns, encode, parse, same_headers
 from afterlog.log.broker_time import offset_at_broker_time
-from afterlog.log.columns import Decoded, Int64Array
+from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.columns import Int64Array
 from afterlog.log.deliver_after import Instant, instant_ms
+from afterlog.log.log_state import Visible
+from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 
 
@@ -35,6 +43,8 @@ class FetchResult:
     batches: record batches (Kafka v2) in delivery order, memoryviews of the log, no copy; next_position: where to fetch
     next; high_watermark, log_end_offset: as of this fetch; clock_ms: the reading that decided what is due. The first
     batch may hold records before the position that was asked for, as in Kafka; delivery_offsets says where each begins.
+    Batches of which all is cancelled, and control batches, are left out; cancelled: the offsets of cancelled records in
+    the batches that are there, ascending, since a batch is never written anew (as Kafka tells of aborted transactions).
     """
 
     batches: list[memoryview]
@@ -43,6 +53,7 @@ class FetchResult:
     high_watermark: int
     log_end_offset: int
     clock_ms: int
+    cancelled: Int64Array
 
 
 class Partition:
@@ -53,6 +64,9 @@ class Partition:
         self.number = number
         self.log = log
         self._order = Timeline(log) if log.delayed else AppendOrder(log)
+        self._decoder = Decoder(topic, number, log)
+        self.lateness = Lateness(self._order.standing().high_watermark) if log.delayed else None
+        """How late records were handed out; nothing is ever late in a FIFO topic."""
 
     # The log.
 
@@ -67,6 +81,44 @@ class Partition:
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
         return self.log.append(parse(batch, asked_ms, self.log.place.config))
 
+    def cancel(self, offsets: Int64Array) -> Int8Array:
+        """Cancel what is pending of the records of these append offsets: int8[n], each a `CancelResult`.
+
+        A cancelled record is never delivered. Returns when that is safe under the durability. Of equal offsets the
+        first counts; the others are told that it is cancelled. In a FIFO topic nothing is ever pending. Raises
+        StorageFull, with a part of a large call done, and CorruptFile.
+        """
+        if len(offsets) == 1:
+            return self.log.cancel(offsets)
+        distinct, first, which = np.unique(offsets, return_index=True, return_inverse=True)
+        answers = self.log.cancel(distinct)[which]
+        again = np.ones(len(offsets), np.bool_)
+        again[first] = False
+        answers[again & (answers == CancelResult.CANCELLED)] = CancelResult.ALREADY_CANCELLED
+        return answers
+
+    def reschedule(self, offset: int, asked_ms: int) -> int:
+        """Append the pending record of an append offset again for another time, and cancel it: the new offset.
+
+        Both or neither, at any crash. Key, value, headers and timestamp stay. Raises NotPending, and as `send` does.
+        """
+        try:
+            record = self.records_at(np.array([offset]), np.array([-1]))
+        except OffsetOutOfRange:
+            answer = CancelResult.UNKNOWN
+            raise NotPending(f"no record of offset {offset} is in the log", answer=answer) from None
+        columns = RecordColumns(
+            values=record.value,
+            value_valid=record.value_valid,
+            keys=record.key,
+            key_valid=record.key_valid,
+            headers=same_headers(decode_own_headers(record.headers[1]), 1),
+            timestamps=record.timestamp,
+            deliver_after=np.array([asked_ms], np.int64),
+        )
+        [follower], _ = encode(columns, self.log.place.config)
+        return self.log.reschedule(offset, follower)
+
     @property
     def log_start_offset(self) -> int:
         """Offset of the first record still in the log, in append order."""
@@ -78,6 +130,12 @@ class Partition:
         return self.log.log_end_offset
 
     @property
+    def news(self) -> tuple[int, int, bool]:
+        """Differs when a reader may find something, or an error, before the time that it was told to wait for."""
+        state = self.log.state
+        return self.log_end_offset, state.withdrawals, state.closed
+
+    @property
     def log_start(self) -> int:
         """The first delivery offset that can be fetched."""
         return self._order.log_start
@@ -85,33 +143,61 @@ class Partition:
     # The schedule. None of these reads a record.
 
     def high_watermark(self) -> int:
-        """The number of records that are due: the delivery offset behind the last of them."""
-        return self._look().high_watermark
+        """The number of records that are due: the delivery offset behind the last of them. Cancelled ones count."""
+        return self.look().high_watermark
 
     def pending(self) -> int:
-        """The number of records that are not due yet."""
-        reading = self._look()
-        return reading.visible.end.offset - reading.high_watermark
+        """The number of records that are not due yet, and not cancelled."""
+        reading = self.look()
+        hidden = reading.hidden.count - reading.hidden.rank(reading.upto)
+        return reading.visible.end.offset - reading.high_watermark - hidden
 
     def next_due(self) -> int | None:
         """When the next pending record is due, ms since the epoch; None where nothing is pending."""
-        self._look()
-        return self._order.next_due()
+        return self._order.next_due(self.look())
+
+    def scheduled(self, limit: int, key: bytes | None = None) -> Columns:
+        """The next `limit` pending records, next due first, of one key where that is given; nothing is delivered.
+
+        `delivery_offset` is -1 in all of them: their ranks are not final.
+        """
+        reading = self.look()
+        found, left = [Columns.empty(self.topic)], limit
+        for block in self._order.pending(reading):
+            wanted = block[:left] if key is None else block
+            for part, columns in self._decoder.pieces(wanted, reading.visible):
+                columns = without_cancelled(columns, part, reading.hidden)
+                columns = columns if key is None else columns.take(columns.rows_of_key(key))
+                found.append(columns[:left])
+                left -= len(found[-1])
+                if left <= 0:
+                    break
+            if left <= 0:
+                break
+        columns = Columns.concatenate(found)
+        return replace(columns, delivery_offset=np.full(len(columns), -1))
 
     def due_histogram(self, edges: Int64Array) -> Int64Array:
         """Records with edges[i] <= effective deliver_after < edges[i+1], due or not: int64[len(edges) - 1].
 
-        `edges`: epoch ms, not decreasing. Without reading a record, by the indexes alone.
+        Those from the log start on that are not cancelled. `edges`: epoch ms, not decreasing. Without reading a record,
+        by the indexes alone.
         """
         edges = np.ascontiguousarray(edges, np.int64)
         if edges.ndim != 1 or len(edges) < 2 or bool((np.diff(edges) < 0).any()):
             raise InvalidDeliverAfter("edges must be at least two instants in ms, not decreasing")
-        return np.diff(self.log.index.due_counts(edges))
+        reading, index, out_of_reach = self.look(), self.log.index, self.log.log_start.key
+        counts = np.maximum(index.due_counts(edges), index.records_up_to(out_of_reach))
+        return np.diff(counts - reading.hidden.counts(edges))
 
     def is_pending(self, offset: int) -> bool:
-        """Whether the record of this append offset is still to come."""
-        found = self.log.index.find(offset)
-        return found is not None and found.deliver_after > self._look().clock_ms
+        """Whether the record of this append offset is still to come: it is not due, and not cancelled."""
+        found = find_entries(self.log.state.written_or_closed(), np.array([offset])).entry(0)
+        reading = self.look()
+        if not found.records or found.deliver_after <= reading.clock_ms:
+            return False
+        key = Key(found.deliver_after, offset)
+        return not len(reading.hidden.between(Key(key.deliver_after, offset - 1), key))
 
     def offset_at_broker_time(self, ms: int) -> int:
         """The first offset in append order that was appended at or after `ms`; the log end where there is none.
@@ -119,6 +205,20 @@ class Partition:
         By prefixes alone, no record is decoded. Raises InvalidTopic where the log has no broker timestamps.
         """
         return offset_at_broker_time(self.log.state.visible_or_closed(), ms)
+
+    @property
+    def bucket_total(self) -> int:
+        """The buckets of the delayed index: its runs, and the mutable one. None where there is no index."""
+        return len(self.log.index.runs) + 1 if self.log.delayed else 0
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the stored runs."""
+        return sum(run.identity.size for run in self.log.index.runs)
+
+    def loaded_entries(self) -> int:
+        """Index entries in memory: the mutable bucket, and what readers hold, each for itself."""
+        return self.log.index.bucket.count + self._order.loaded_entries()
 
     def position(self, position: Position) -> int:
         """The delivery offset that `position` names. Raises OffsetOutOfRange outside [log start, log end]."""
@@ -166,23 +266,80 @@ class Partition:
             reading = self._order.advance()
             located = self._locate(wanted, reading, max_records, whole=True)
             fetched = verified.batches(located, reading.visible, self.log.delayed, max_bytes)
+            wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
             left_s = deadline_s - place.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
+                if self.lateness is not None:
+                    self.lateness.batches(fetched.block, reading.clock_ms)
                 return self._result(fetched, reading)
             self.wait(reading, left_s)
 
     def columns(self, position: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
-        """Up to `max_records` decoded records from `position` on, and the position behind them."""
+        """Up to `max_records` decoded records from `position` on, and the position behind them.
+
+        Cancelled ones are stepped over: where there are no others, the position is behind those that are due.
+        """
         reading = self._order.advance()
-        located = self._locate(position, reading, max_records, whole=False)
-        if not len(located.block):
-            return Columns.empty(self.topic), position
-        limit_bytes = self.log.place.config.decompressed_bytes_max
-        block, decoded = verified.records(located, reading.visible, self.log.delayed, max_bytes, limit_bytes)
-        columns = self._columns(block, decoded)
-        first = max(position - int(block.delivery_offset[0]), 0)
-        columns = columns[first : first + max_records]
-        return columns, int(columns.delivery_offset[-1]) + 1
+        while True:
+            located = self._locate(position, reading, max_records, whole=False)
+            if not len(located.block):
+                return Columns.empty(self.topic), located.block.end_delivery_offset
+            block, columns = self._decoder.some(located, reading.visible, max_bytes)
+            columns = columns[max(position - int(block.delivery_offset[0]), 0) :]
+            columns = without_cancelled(columns, block, reading.hidden)
+            if len(columns) > max_records:
+                columns = columns[:max_records]
+                return columns, int(columns.delivery_offset[-1]) + 1
+            position = block.end_delivery_offset
+            if len(columns):
+                return columns, position
+
+    def handed_out(self, delivery_offset: Int64Array, due: Int64Array, behind: int, *, delay_ms: int = 0) -> None:
+        """Records that `columns` gave reach a reader, who goes on at `behind`: note how late they are.
+
+        delay_ms: of a reader who wants them that much later than they are due.
+        """
+        if self.lateness is not None:
+            self.lateness.records(delivery_offset, due, behind, self.log.frontier_ms - delay_ms)
+
+    def records_at(self, offsets: Int64Array, delivery_offsets: Int64Array) -> Columns:
+        """The records at these append offsets, int64[n], decoded, in the order given, with these delivery offsets.
+
+        Where a delivery offset is not known, or not final, -1; where they are, and lie close together, that is faster.
+        Whether they are due, or cancelled, is not asked. Raises OffsetOutOfRange where one is not in the log.
+        """
+        visible = self.log.state.written_or_closed()
+        try:
+            found = entries_at(self._order, delivery_offsets, offsets, self.look()) or self._found(visible, offsets)
+            _, first, entry = np.unique(found.offset, return_index=True, return_inverse=True)
+            once = found.take(first)
+            row = np.cumsum(once.records) - once.records
+            block = Block(row, once.deliver_after, once.offset, once.position, once.records, -1)
+            pieces = [columns for _, columns in self._decoder.pieces(block, visible)]
+            columns = Columns.concatenate(pieces or [Columns.empty(self.topic)])
+        except CorruptFile:
+            self._found(self.log.state.written_or_closed(), offsets)  # retention may have removed the segment meanwhile
+            raise
+        return replace(columns.take(row[entry] + offsets - found.offset), delivery_offset=delivery_offsets)
+
+    def offsets_at(self, delivery_offsets: Int64Array) -> Int64Array:
+        """The append offsets of delivered records, by ascending delivery offset; -1 where one is not due, or hidden."""
+        return offsets_at(self._order, delivery_offsets, self.look())
+
+    def hidden_between(self, position: int, upto: Key, reading: Reading) -> int:
+        """How many delivery offsets from `position` up to the key are cancelled or control records."""
+        return hidden_between(self._order, position, upto, reading)
+
+    def reading(self) -> Reading:
+        """A reading of the clock to deliver by. Raises ClockBehind, StoreClosed."""
+        return self._order.advance()
+
+    def look(self) -> Reading:
+        """A reading for questions that deliver nothing: these are answered also while the clock is far behind."""
+        try:
+            return self._order.advance()
+        except ClockBehind:
+            return self._order.standing()
 
     def wait(self, reading: Reading, timeout_s: float) -> None:
         """Wait until something may have become due or visible since `reading`, at most `timeout_s`."""
@@ -207,13 +364,6 @@ class Partition:
         """Prove the invariants of the log and its indexes."""
         self.log.check()
 
-    def _look(self) -> Reading:
-        """A reading for questions that deliver nothing: these are answered also while the clock is far behind."""
-        try:
-            return self._order.advance()
-        except ClockBehind:
-            return self._order.standing()
-
     def _checked(self, position: int, log_end: int) -> int:
         log_start = self._order.log_start
         if not log_start <= position <= log_end:
@@ -223,6 +373,16 @@ class Partition:
                 position=position, log_start=log_start, log_end=log_end,
             )  # fmt: skip
         return position
+
+    def _found(self, visible: Visible, offsets: Int64Array) -> Entries:
+        found = find_entries(visible, offsets)
+        missing = offsets[found.records == 0]
+        if len(missing):
+            raise OffsetOutOfRange(
+                f"no record of offset {int(missing[0])} is in the log of {self.topic}-{self.number}",
+                position=int(missing[0]), log_start=self.log_start_offset, log_end=self.log_end_offset,
+            )  # fmt: skip
+        return found
 
     def _result(self, fetched: Fetched, reading: Reading) -> FetchResult:
         views = [memoryview(buffer) for buffer in fetched.buffers]
@@ -236,6 +396,7 @@ class Partition:
             high_watermark=reading.high_watermark,
             log_end_offset=reading.visible.end.offset,
             clock_ms=reading.clock_ms,
+            cancelled=cancelled_within(fetched.block, reading.hidden),
         )
 
     def _locate(self, position: int, reading: Reading, max_records: int | None, *, whole: bool) -> Located:
@@ -247,36 +408,12 @@ class Partition:
         try:
             block = self._order.read(self._checked(position, end), reading, max_records or 0)
             if max_records is not None:
-                limit = position + max_records
-                ends = int(block.delivery_offset.searchsorted(limit))
-                if whole and block[:ends].end_delivery_offset > limit:
-                    ends -= 1
-                block = block[: max(ends, 1)]
+                block = block[: max(max_records, 1)]  # each has a record
+                start = block.delivery_offset[:1]
+                behind = np.cumsum(block.records) - np.maximum(position - start, 0)
+                begin = behind if whole else behind - block.records + 1
+                block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
             return verified.locate(block, reading.visible)
         except CorruptFile:
             self._checked(position, end)  # retention may have removed the segment meanwhile
             raise
-
-    def _columns(self, block: Block, decoded: Decoded) -> Columns:
-        if bool((block.records == 1).all()):
-            offset, delivery_offset, due = block.offset, block.delivery_offset, block.deliver_after
-        else:
-            first = np.cumsum(block.records) - block.records
-            within = np.arange(int(block.records.sum())) - np.repeat(first, block.records)
-            offset = np.repeat(block.offset, block.records) + within
-            delivery_offset = np.repeat(block.delivery_offset, block.records) + within
-            due = np.repeat(block.deliver_after, block.records)
-        return Columns(
-            topic=self.topic,
-            partition=np.full(len(offset), self.number, np.int64),
-            offset=offset,
-            delivery_offset=delivery_offset,
-            due=due,
-            deliver_after=decoded.deliver_after,
-            timestamp=decoded.timestamp,
-            key=decoded.key,
-            key_valid=decoded.key_valid,
-            value=decoded.value,
-            value_valid=decoded.value_valid,
-            headers=decoded.headers,
-        )

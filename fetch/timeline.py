@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +28,11 @@ from sortedcontainers import SortedDict
 from afterlog.clock import INT64_MAX
 from afterlog.errors import OffsetOutOfRange
 from afterlog.index.delayed_index import DueCounter
-from afterlog.index.entries import Key
+from afterlog.index.entries import Entry, Key
+from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
 from afterlog.log.log_state import Visible
+from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 
 CACHED_ENTRIES_MAX = 262_144
@@ -39,6 +43,10 @@ BLOCK_ENTRIES = 8_192
 """Entries that a merge is asked for, where the reader wants no more."""
 BLOCK_ENTRIES_MAX = 65_536
 """Entries that it is asked for at most. Larger: cheaper entries for who reads many at once, more memory per reader."""
+EMPTY_BLOCK_ENTRIES = 16
+"""What a block without entries takes, in entries."""
+PENDING_ENTRIES = 256
+"""Pending entries that are merged at first for who looks ahead; then twice as many each time."""
 SEARCH_WAYS = 64
 """Instants that a search for a delivery offset counts at a time: one look at every run for six steps of a bisection."""
 
@@ -50,6 +58,8 @@ class Reading(NamedTuple):
     visible: Visible
     upto: Key
     high_watermark: int
+    hidden: HiddenKeys
+    """What is cancelled, as of what is visible: it keeps its delivery offsets and is stepped over."""
 
 
 class Timeline:
@@ -64,6 +74,10 @@ class Timeline:
         self._iterators: OrderedDict[int, MergeIterator] = OrderedDict()
         self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
         self._lock = threading.Lock()
+        self._next_entry: Entry | None = None
+        self._next_counter = DueCounter(log.index)
+        self._ahead_lock = threading.Lock()
+        """Held over the two above, and over no other lock."""
 
     @property
     def log_start(self) -> int:
@@ -79,35 +93,64 @@ class Timeline:
             if high_watermark > self._high_watermark:
                 self._log.lease(clock_ms)
                 self._high_watermark = high_watermark
-            return Reading(clock_ms, visible, upto, self._high_watermark)
+            return Reading(clock_ms, visible, upto, self._high_watermark, self._hidden(visible))
 
     def standing(self) -> Reading:
         """The reading that was taken last, for looks while the clock cannot be trusted: nothing becomes due by it."""
         with self._lock:
             visible, frontier_ms = self._log.state.visible(), self._log.frontier_ms
-            return Reading(frontier_ms, visible, Key(frontier_ms, visible.end.offset - 1), self._high_watermark)
+            upto = Key(frontier_ms, visible.end.offset - 1)
+            return Reading(frontier_ms, visible, upto, self._high_watermark, self._hidden(visible))
 
-    def next_due(self) -> int | None:
+    def next_due(self, reading: Reading) -> int | None:
         """When the next pending record is due, ms; None where nothing is pending."""
         with self._lock:
-            return self._counter.next_due()
+            due = self._counter.next_due()
+        if due is None or not len(reading.hidden.between(reading.upto, Key(due, INT64_MAX))):
+            return due
+        with self._ahead_lock:
+            return self._next_shown(reading)
+
+    def pending(self, reading: Reading) -> Iterator[Block]:
+        """What is visible and not due yet, in delivery order, without what is cancelled as a whole.
+
+        Delivery offsets are not those that the records will have.
+        """
+        for block in self._ahead(reading):
+            yield block.where(block.offset < reading.visible.end.offset)
 
     def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
         """Entries from the one that holds `position` on, below the reading's high watermark; none if it is not due.
 
+        What is hidden as a whole is left out: the block ends where the reader goes on, also where it is empty.
         `want_entries` tells how many the reader could use; they may be fewer or more.
         Raises OffsetOutOfRange where retention has taken the position since it was checked.
         """
-        if position >= reading.high_watermark:
-            return empty_block(position)
-        with self._lock:
-            block = self._cached(position)
-            if block is None:
-                block = self._merged(position, reading.upto, want_entries)
-        first = int(block.delivery_offset.searchsorted(position, side="right")) - 1
-        last = int(block.delivery_offset.searchsorted(reading.high_watermark))
-        block = block[max(first, 0) : last]
-        return block if len(block) else empty_block(position)
+        while position < reading.high_watermark:
+            with self._lock:
+                block = self._cached(position)
+                if block is None:
+                    block = self._merged(position, reading, want_entries)
+            part = _stretch(block, position, reading.high_watermark)
+            if len(part):
+                return part
+            if block.end_delivery_offset <= position:
+                break
+            position = part.end_delivery_offset
+        return empty_block(position)
+
+    def key_before(self, position: int, reading: Reading) -> Key:
+        """The key of the record before `position`, hidden or not; of the last that is due where that lies before."""
+        key = self._log.log_start.key
+        if self.log_start < position:
+            iterator = self._iterator_before(position - 1, reading.upto)
+            while iterator.delivery_offset < position and len(
+                block := iterator.next_block(reading.upto, BLOCK_ENTRIES)
+            ):
+                row = int(block.delivery_offset.searchsorted(position)) - 1
+                within = min(position - int(block.delivery_offset[row]), int(block.records[row])) - 1
+                key = Key(int(block.deliver_after[row]), int(block.offset[row]) + within)
+        return key
 
     def position_at(self, ms: int) -> int:
         """The delivery offset of the first record due at or after `ms`."""
@@ -115,8 +158,8 @@ class Timeline:
 
     def position_after(self, offset: int) -> int:
         """The delivery offset behind the record of append offset `offset`."""
-        found = self._log.index.find(offset)
-        if found is None:
+        found = find_entries(self._log.state.visible(), np.array([offset])).entry(0)
+        if not found.records:
             end = self._log.log_end_offset
             why = "retention removed it" if offset < end else "it was not appended yet"
             raise OffsetOutOfRange(
@@ -132,6 +175,12 @@ class Timeline:
         behind = self._log.index.rank(key)
         return behind - (found.records - 1 - (offset - found.offset))
 
+    def loaded_entries(self) -> int:
+        """Index entries in memory: in cached blocks, and in the chunks of runs that are being read."""
+        with self._lock:
+            merging = sum(iterator.loaded_entries() for iterator in self._iterators.values())
+            return sum(map(len, self._blocks.values())) + merging + self._counter.loaded_entries()
+
     def _cached(self, position: int) -> Block | None:
         row = self._blocks.bisect_right(position) - 1
         if row < 0:
@@ -139,21 +188,52 @@ class Timeline:
         block: Block = self._blocks.peekitem(row)[1]
         return block if position < block.end_delivery_offset else None
 
-    def _merged(self, position: int, upto: Key, want_entries: int) -> Block:
+    def _next_shown(self, reading: Reading) -> int | None:
+        """When the next record is due that is not cancelled, where one before it, or due with it, is.
+
+        The entry found last is still the one if it is shown, and no more is in front of it than is hidden there.
+        """
+        entry, in_front, shown = self._next_entry, Key(INT64_MAX, INT64_MAX), True
+        if entry is not None:
+            in_front = Key(entry.deliver_after, entry.offset - 1)
+            last = Key(entry.deliver_after, entry.offset + entry.records - 1)
+            shown = reading.hidden.rank(last) - reading.hidden.rank(in_front) < entry.records
+        ahead = self._next_counter.advance(in_front) - reading.high_watermark
+        hidden = reading.hidden.rank(in_front) - reading.hidden.rank(reading.upto)
+        if not shown or in_front < reading.upto or ahead != hidden:
+            self._next_counter = DueCounter(self._log.index)
+            self._next_entry = entry = next((block.entry(0) for block in self._ahead(reading)), None)
+        return None if entry is None else entry.deliver_after
+
+    def _ahead(self, reading: Reading) -> Iterator[Block]:
+        """The entries that are not due yet and not hidden, visible or not."""
+        merge, want = MergeIterator(self._log.index, reading.upto), PENDING_ENTRIES
+        while len(block := merge.next_block(Key(INT64_MAX, INT64_MAX), want)):
+            shown = reading.hidden.shown(block)
+            if len(shown):
+                yield shown
+            want = min(2 * want, BLOCK_ENTRIES_MAX)
+
+    def _hidden(self, visible: Visible) -> HiddenKeys:
+        return self._log.cancellations.hidden(visible.end.offset)
+
+    def _merged(self, position: int, reading: Reading, want_entries: int) -> Block:
         """The block that holds `position`, merged anew; empty where `position` is not due."""
-        iterator = self._iterators.pop(position, None) or self._iterator_before(position, upto)
+        iterator = self._iterators.pop(position, None) or self._iterator_before(position, reading.upto)
         start = iterator.delivery_offset
         while True:
-            block = iterator.next_block(upto, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX))
+            first = iterator.delivery_offset
+            block = iterator.next_block(reading.upto, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX))
             if len(block) == 0 or block.end_delivery_offset > position:
                 break
         if min(start, position) < self.log_start:  # moved meanwhile: what was removed is not counted from below it
-            return self._merged(self._not_removed(position), upto, want_entries)
+            return self._merged(self._not_removed(position), reading, want_entries)
         self._iterators[block.end_delivery_offset] = iterator
         while len(self._iterators) > ITERATORS_MAX:
             self._iterators.popitem(last=False)
         if len(block):
-            self._cache(block)
+            block = reading.hidden.shown(block)
+            self._cache(first, block)
         return block
 
     def _not_removed(self, position: int) -> int:
@@ -164,16 +244,15 @@ class Timeline:
             )  # fmt: skip
         return position
 
-    def _cache(self, block: Block) -> None:
-        start = int(block.delivery_offset[0])
+    def _cache(self, start: int, block: Block) -> None:
         if start in self._blocks:
-            self._cached_entries -= len(self._blocks[start])
+            self._cached_entries -= _weight(self._blocks[start])
             self._block_starts.remove(start)
         self._blocks[start] = block
         self._block_starts.append(start)
-        self._cached_entries += len(block)
+        self._cached_entries += _weight(block)
         while self._cached_entries > CACHED_ENTRIES_MAX and len(self._block_starts) > 1:
-            self._cached_entries -= len(self._blocks.pop(self._block_starts.popleft()))
+            self._cached_entries -= _weight(self._blocks.pop(self._block_starts.popleft()))
 
     def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
         """An iterator at or shortly before `position`, found by counting what is due before some instants."""
@@ -189,6 +268,20 @@ class Timeline:
                 break
         key = max(start.key, Key(low - 1, INT64_MAX))
         return MergeIterator(index, key, index.rank(key))
+
+
+def _stretch(block: Block, position: int, end: int) -> Block:
+    """The entries of a block that hold delivery offsets from `position` on and begin below `end`, where it ends."""
+    first = max(int(block.delivery_offset.searchsorted(position, side="right")) - 1, 0)
+    if first < len(block) and int(block.delivery_offset[first] + block.records[first]) <= position:
+        first += 1
+    part = block[first : int(block.delivery_offset.searchsorted(end))]
+    return replace(part, end_delivery_offset=min(part.end_delivery_offset, end))
+
+
+def _weight(block: Block) -> int:
+    """Entries that the cache counts: a block of which all is hidden takes memory, too."""
+    return len(block) or EMPTY_BLOCK_ENTRIES
 
 
 def empty_block(position: int) -> Block:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.errors import InvalidRecord, UnknownPartition
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.log.batches import Batches, RecordColumns, encode
 from afterlog.log.columns import Int64Array
@@ -70,6 +71,13 @@ class Topic:
         offsets, data = columns.keys
         keys = map(memoryview(data).__getitem__, map(slice, offsets[:-1].tolist(), offsets[1:].tolist()))
         return np.fromiter(map(zlib.crc32, keys), np.int64, len(columns)) % len(self.partitions)
+
+    def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
+        """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""
+        parts = [self.partition(number).scheduled(limit, key) for number in numbers]
+        columns = Columns.concatenate([Columns.empty(self.name), *parts])
+        order = np.lexsort((columns.offset, columns.partition, columns.due))
+        return columns.take(order[:limit]).to_scheduled()
 
     def append(self, number: int, columns: RecordColumns) -> Int64Array:
         """Append records to one partition; their offsets, int64[n], in the order given."""

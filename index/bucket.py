@@ -24,7 +24,7 @@ import numpy as np
 from sortedcontainers import SortedList
 
 from afterlog.index.columns import Int64Array
-from afterlog.index.entries import Entries, Entry, Key, is_delivery_order
+from afterlog.index.entries import Entries, Key, is_delivery_order
 
 SINGLES = 512
 """Singles at which they become a block. Larger: cheaper to add, dearer to count, in Python up to so many."""
@@ -100,13 +100,9 @@ class MutableBucket:
             counts += block.records_before[block.entries.deliver_after.searchsorted(edges, "left")]
         return counts
 
-    def find(self, offset: int) -> Entry | None:
-        """The entry whose batch holds `offset`. One pass over the bucket."""
-        found = (part.find(offset) for part in self._parts())
-        return next((entry for entry in found if entry is not None), None)
-
     def contains(self, offset: int) -> bool:
-        return self.find(offset) is not None
+        """Whether an entry holds `offset`. One pass over the bucket."""
+        return any(part.contains(offset) for part in self._parts())
 
     def entries(self) -> Entries:
         """All entries, in delivery order."""

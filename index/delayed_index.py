@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.columns import Int64Array
-from afterlog.index.entries import Entries, Entry, Key
+from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
 from afterlog.index.run_cursor import Cursors
 
@@ -40,7 +40,7 @@ class DelayedIndex:
     def __init__(
         self, removed_records: int = 0, *, runs: Collection[Run] = (), bucket: MutableBucket | None = None
     ) -> None:
-        """An index, empty as a rule, of a log from which retention has removed so many records."""
+        """An index, empty as a rule, of a log that has had so many records more than the index holds."""
         self._lock = threading.Lock()
         self._snapshot = Snapshot(0, _in_offset_order(runs), bucket or MutableBucket(), removed_records)
 
@@ -68,7 +68,7 @@ class DelayedIndex:
 
     @property
     def removed_records(self) -> int:
-        """Records that were removed with their runs, ever: they have delivery offsets still."""
+        """Records that were in the log and are not in the index any more: they have delivery offsets still."""
         return self._snapshot.removed_records
 
     @property
@@ -90,20 +90,22 @@ class DelayedIndex:
     def replace(self, remove: Collection[Run], add: Run | None, bucket: MutableBucket | None = None) -> None:
         """Take out some runs, put in one, set another bucket, in one step.
 
-        Sealing puts in a run of the bucket's entries and an empty bucket, merging puts in one run for several; there
-        the caller sees to it that the entries stay the same, and that none is added between reading and replacing
-        them. Retention removes and puts in nothing: the records of what it removes count as removed. ValueError, and
-        nothing changed, where a run to remove is not there or the runs' offsets would overlap.
+        Sealing puts in a run of the bucket's entries and an empty bucket; the caller sees to it that none is added
+        between reading and replacing them. Merging puts in one run for several, retention takes runs out: the records
+        of what is taken out and not put in again count as removed. ValueError, and nothing changed, where a run to
+        remove is not there or the runs' offsets would overlap.
         """
         with self._lock:
             version, runs, current, removed_records = self._snapshot
             kept = [run for run in runs if run not in remove]
             if len(kept) != len(runs) - len(remove):
                 raise ValueError("a run to remove is not in the index")
-            if add is None:
-                removed_records += sum(run.records for run in remove)
-            ordered = _in_offset_order(kept if add is None else [*kept, add])
-            self._snapshot = Snapshot(version + 1, ordered, current if bucket is None else bucket, removed_records)
+            put_in = [] if add is None else [add]
+            fresh = current if bucket is None else bucket
+            if remove:
+                taken_out = sum(run.records for run in remove) + current.records
+                removed_records += taken_out - sum(run.records for run in put_in) - fresh.records
+            self._snapshot = Snapshot(version + 1, _in_offset_order([*kept, *put_in]), fresh, removed_records)
 
     def records_up_to(self, key: Key) -> int:
         """Records that are there with a key <= `key`. Touches one chunk per run."""
@@ -129,17 +131,13 @@ class DelayedIndex:
             counts += run.due_counts(edges)
         return counts
 
-    def find(self, offset: int) -> Entry | None:
-        """The entry whose batch holds `offset`."""
+    def contains(self, offset: int) -> bool:
+        """Whether an entry holds `offset`: then a merge yields it."""
         _, runs, bucket, _ = self._snapshot
         behind = bisect_right(runs, offset, key=lambda run: run.coverage.first_offset)
         if behind and offset < runs[behind - 1].coverage.end_offset:
-            return runs[behind - 1].find(offset)
-        return bucket.find(offset)
-
-    def contains(self, offset: int) -> bool:
-        """Whether an entry holds `offset`: then a merge yields it."""
-        return self.find(offset) is not None
+            return runs[behind - 1].contains(offset)
+        return bucket.contains(offset)
 
     def check(self) -> None:
         """Prove the invariants, reading every run. CorruptFile or AssertionError where one does not hold."""
@@ -183,6 +181,10 @@ class DueCounter:
         snapshot = self._turned()
         in_runs, in_bucket = self._cursors.earliest(), snapshot.bucket.next_due(self._key)
         return min((due for due in (in_runs, in_bucket) if due is not None), default=None)
+
+    def loaded_entries(self) -> int:
+        """In the chunks that it holds."""
+        return self._cursors.loaded_entries()
 
     def _turned(self) -> Snapshot:
         """The index as it is now, with a cursor in each run that has something behind the key."""

@@ -82,6 +82,10 @@ class Entries:
         """A view of the rows; steps are not for columns that must be contiguous."""
         return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
 
+    def take(self, rows: Int64Array) -> Entries:
+        """These rows in this order, copied."""
+        return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
+
     def entry(self, row: int) -> Entry:
         return Entry(
             int(self.deliver_after[row]), int(self.offset[row]), int(self.position[row]), int(self.records[row])
@@ -101,10 +105,9 @@ class Entries:
         """Rows with a key <= `key`; the entries must be in delivery order. Two or three binary searches."""
         return rank(self.deliver_after, self.offset, key)
 
-    def find(self, offset: int) -> Entry | None:
-        """The entry whose batch holds `offset`, in any order of rows. One pass over two columns."""
-        rows = np.flatnonzero((self.offset <= offset) & (offset < self.offset + self.records))
-        return self.entry(int(rows[0])) if len(rows) else None
+    def contains(self, offset: int) -> bool:
+        """Whether an entry holds `offset`, in any order of rows. One pass over two columns."""
+        return bool(((self.offset <= offset) & (offset < self.offset + self.records)).any())
 
 
 def rank(deliver_after: Int64Array, offset: Int64Array, key: Key) -> int:

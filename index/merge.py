@@ -18,7 +18,7 @@ What is ahead may lie in the future, since a run does not change. The bucket doe
 block, and the log never adds an entry in front of a key that was delivered. When the index gets other runs, the merge
 drops what is ahead and finds its place again by the last key.
 
-Readers merge all that a partition has; a roll merges the runs of a segment into one (`merged`).
+Readers merge all that a partition has; what makes one run of several merges those (`merged`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DelayedIndex, Snapshot
-from afterlog.index.entries import Entries, Key
+from afterlog.index.entries import Entries, Entry, Key
 from afterlog.index.run import Run
 from afterlog.index.run_cursor import Cursors, Gatherer, RunCursor
 
@@ -83,10 +84,28 @@ class Block:
             end,
         )
 
+    def entry(self, row: int) -> Entry:
+        return Entry(
+            int(self.deliver_after[row]), int(self.offset[row]), int(self.position[row]), int(self.records[row])
+        )
 
-def merged(runs: Collection[Run], bucket: MutableBucket) -> Iterator[Entries]:
-    """All entries of these runs and of a bucket behind them in delivery order, block by block: to write one run."""
-    merge = MergeIterator(DelayedIndex(runs=runs, bucket=bucket))
+    def where(self, kept: npt.NDArray[np.bool_]) -> Block:
+        """The entries that a mask keeps. It ends where it did."""
+        return Block(
+            self.delivery_offset[kept],
+            self.deliver_after[kept],
+            self.offset[kept],
+            self.position[kept],
+            self.records[kept],
+            self.end_delivery_offset,
+        )
+
+
+def merged(
+    runs: Collection[Run], bucket: MutableBucket | None = None, *, after: Key | None = None
+) -> Iterator[Entries]:
+    """The entries behind `after` of these runs and of a bucket in delivery order, block by block: to write one run."""
+    merge = MergeIterator(DelayedIndex(runs=runs, bucket=bucket), after)
     while block := merge.next_block(Key(_INT64_MAX, _INT64_MAX), MERGED_ENTRIES):
         yield Entries(block.deliver_after, block.offset, block.position, block.records)
 
@@ -109,9 +128,7 @@ class MergeIterator:
         """The next entries with a key <= `upto`: at least `want_entries`, or all; at most twice as many."""
         if want_entries < 1:
             raise ValueError(f"want_entries must be at least 1, not {want_entries}")
-        snapshot = self._index.snapshot()
-        if snapshot.version != self._version:
-            self._turn_to(snapshot)
+        snapshot = self._turned()
         try:
             entries = self._take(snapshot.bucket, upto, want_entries)
         except BaseException:
@@ -128,6 +145,29 @@ class MergeIterator:
             entries.records,
             self.delivery_offset,
         )
+
+    def next_due(self) -> int | None:
+        """deliver_after of the entry that the next block begins with."""
+        snapshot = self._turned()
+        ahead = self._row < len(self._ahead)
+        in_runs = int(self._ahead.deliver_after[self._row]) if ahead else self._cursors.earliest()
+        in_bucket = snapshot.bucket.next_due(self.after)
+        return min((due for due in (in_runs, in_bucket) if due is not None), default=None)
+
+    def memory_bytes(self) -> int:
+        """Of the chunks that are being read and of what is ahead."""
+        return self._cursors.memory_bytes() + 32 * len(self._ahead)
+
+    def loaded_entries(self) -> int:
+        """In the same."""
+        return self._cursors.loaded_entries() + len(self._ahead)
+
+    def _turned(self) -> Snapshot:
+        """The index as it is now, with its runs before us."""
+        snapshot = self._index.snapshot()
+        if snapshot.version != self._version:
+            self._turn_to(snapshot)
+        return snapshot
 
     def _turn_to(self, snapshot: Snapshot) -> None:
         """Start from the runs of `snapshot`, behind the last key."""

@@ -79,6 +79,20 @@ class OffsetIndex:
         row = int(self._columns.column(0).searchsorted(offset, "right"))
         return int(self._columns.column(1)[row - 1]) if row else 0
 
+    def spans(self, offsets: Int64Array, end: int) -> tuple[Int64Array, Int64Array]:
+        """For each of some ascending offsets the bytes from one batch to another that hold its batch: (start, stop).
+
+        `end`: of the log. Two pages as a rule: an indexed batch whose last offset lies beyond may begin before it.
+        """
+        last_offsets, position = self._columns.column(0), self._columns.column(1)
+        count = len(last_offsets)
+        row = last_offsets.searchsorted(offsets, "right")
+        if not count:
+            return row, np.full_like(row, end)
+        start = np.where(row > 0, position[np.maximum(row, 1) - 1], 0)
+        stop = np.where(row + 1 < count, position[np.minimum(row + 1, count - 1)], end)
+        return start, np.minimum(stop, end)
+
     def last_offset_at(self, position: int) -> int | None:
         """The last offset of the indexed batch that starts at `position`; None where no such batch is indexed."""
         row = int(self._columns.column(1).searchsorted(position, "left"))

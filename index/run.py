@@ -1,11 +1,13 @@
-"""A run: index entries in delivery order, in an immutable file that is mapped. The format is in `run_format`.
+"""A run: index entries in delivery order, stored for good and read chunk by chunk. The format is in `run_format`.
 
 Invariants, proved by `check`: keys strictly increase through the run; a chunk's row in the directory tells its keys,
-entries and records; its bitmap holds just its offsets; no offset is there twice; all lie in the covered offsets.
+entries and records; no two entries share an offset, and all lie in the covered offsets; the bitmap holds just these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +15,19 @@ from crc32c import crc32c
 from pyroaring import BitMap
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Files, map_file
+from afterlog.files import Files
+from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot
 from afterlog.index.columns import Int64Array, UInt32Array
-from afterlog.index.entries import Entries, Entry, Key, is_delivery_order
+from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.offset_bitmap import BitmapBuilder
+from afterlog.index.packing import unpack
 from afterlog.index.run_cursor import RunCursor
-from afterlog.index.run_format import ENTRY_SIZE, Coverage, Identity, bitmap_of, parse
+from afterlog.index.run_format import CODEC_PLAIN, Coverage, Identity, plain_columns
 
 __all__ = ["Coverage", "Identity", "Run"]
 
 _INT64_MAX = 2**63 - 1
+_UINT32_MAX = 2**32 - 1
 
 
 class Run:
@@ -30,10 +36,11 @@ class Run:
     What touches a chunk or bitmap for the first time may raise CorruptFile.
     """
 
-    def __init__(self, path: Path, data: Bytes) -> None:
-        """Over the bytes of a run file. CorruptFile unless what `parse` looks at is as it was written."""
-        coverage, directory, identity = parse(path, data)
-        self.path = path
+    def __init__(self, snapshot: BucketSnapshot) -> None:
+        """Over its stored bytes. CorruptFile unless its metadata are as they were written."""
+        coverage, directory, bitmap, identity = snapshot.metadata()
+        self.key = snapshot.key
+        self.path = snapshot.path
         self.coverage = coverage
         self.directory = directory
         self.identity = identity
@@ -42,27 +49,45 @@ class Run:
         self.records = int(directory.records_before[-1])
         self.first_key = Key(int(directory.first_deliver_after[0]), int(directory.first_offset[0]))
         self.last_key = Key(int(directory.last_deliver_after[-1]), int(directory.last_offset[-1]))
-        self._data = data
-        self._chunk_checked = np.zeros(self.chunks, np.bool_)
-        self._bitmap_checked = np.zeros(self.chunks, np.bool_)
+        self._snapshot = snapshot
+        self._bitmap_place = bitmap
+        self._bitmap: BitMap | None = None
+        self.loading: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Around the loading of a chunk: set by a storage that measures it."""
 
     @staticmethod
     def open(files: Files, path: Path) -> Run:
         """Read footer and directory, map the rest. CorruptFile, FileNotFoundError."""
-        return Run(path, map_file(files, path))
+        return Run(MappedSnapshot.open(files, path))
 
     def columns(self, chunk: int) -> tuple[Int64Array, UInt32Array]:
-        """A chunk as it is stored, without a copy: deliver_after; and relative offset, position, records as [3, n]."""
-        stored = self._checked("chunk", chunk, self.directory.position, self.directory.size, self.directory.crc32c)
-        entries = len(stored) // ENTRY_SIZE
-        return stored[: 8 * entries].view("<i8"), stored[8 * entries :].view("<u4").reshape(3, entries)
+        """A chunk, loaded: deliver_after; and relative offset, position, records as [3, n]. They are in delivery order
+        and lie between the keys that the directory tells. About 20 ns an entry if it is packed, no copy if it is not.
+        """
+        with self.loading():
+            return self._columns(chunk)
+
+    def _columns(self, chunk: int) -> tuple[Int64Array, UInt32Array]:
+        directory = self.directory
+        [stored] = self._snapshot.segments(chunk, chunk)
+        if crc32c(stored.data) != directory.crc32c[chunk]:
+            raise self._corrupt(f"chunk {chunk} fails its checksum", directory.position[chunk])
+        if directory.codec[chunk] == CODEC_PLAIN:
+            deliver_after, details = plain_columns(stored)
+            ordered = is_delivery_order(deliver_after, details[0])
+        else:
+            try:
+                deliver_after, details = unpack(stored, directory.entries(chunk))
+            except ValueError as error:
+                raise self._corrupt(f"chunk {chunk}: {error}", directory.position[chunk]) from error
+            ordered = True
+        if not ordered or not self._is_between_its_keys(chunk, deliver_after, details[0]):
+            raise self._corrupt(f"chunk {chunk} has other keys than its directory tells", directory.position[chunk])
+        return deliver_after, details
 
     def chunk(self, chunk: int) -> Entries:
         """The entries of a chunk, with absolute offsets."""
-        deliver_after, details = self.columns(chunk)
-        offset, position, records = details.astype(np.int64)
-        offset += self.coverage.first_offset
-        return Entries(deliver_after, offset, position, records)
+        return self._absolute(*self.columns(chunk))
 
     def entries(self) -> Entries:
         """All entries, in delivery order."""
@@ -97,84 +122,62 @@ class Run:
             counts[here] += records_before[deliver_after.searchsorted(edges[here], "left")]
         return counts
 
-    def find(self, offset: int) -> Entry | None:
-        """The entry whose batch holds `offset`. Looks into the bitmap of every chunk and reads one chunk.
-
-        It is the batch with the largest base offset <= `offset`, if that one reaches so far.
-        """
-        relative = offset - self.coverage.first_offset
-        if not 0 <= relative < self.coverage.end_offset - self.coverage.first_offset:
-            return None
-        base, holder = -1, -1
-        for chunk in range(self.chunks):
-            bitmap = self._bitmap(chunk)
-            rank = bitmap.rank(relative)
-            if rank and bitmap[rank - 1] > base:
-                base, holder = bitmap[rank - 1], chunk
-        if holder < 0:
-            return None
-        deliver_after, details = self.columns(holder)
-        rows = np.flatnonzero(details[0] == np.uint32(base))
-        if len(rows) != 1:
-            raise self._corrupt(
-                "the bitmap names an offset that the chunk does not hold", self.directory.position[holder]
-            )
-        position, records = int(details[1, rows[0]]), int(details[2, rows[0]])
-        if relative >= base + records:
-            return None
-        return Entry(int(deliver_after[rows[0]]), base + self.coverage.first_offset, position, records)
-
     def contains(self, offset: int) -> bool:
-        """Whether an entry of the run holds `offset`: then `find` returns it and a cursor yields it."""
-        return self.find(offset) is not None
+        """Whether an entry of the run holds `offset`: then a cursor yields it."""
+        relative = offset - self.coverage.first_offset
+        return 0 <= relative <= _UINT32_MAX and relative in self._offsets()
 
     def check(self) -> None:
         """Read everything and prove the invariants. CorruptFile where one does not hold."""
-        directory, last, offsets = self.directory, Key(-1, -1), BitMap()
+        directory, last, offsets = self.directory, Key(-1, -1), BitmapBuilder()
         for chunk in range(self.chunks):
-            entries, position = self.chunk(chunk), directory.position[chunk]
-            first_key = Key(int(directory.first_deliver_after[chunk]), int(directory.first_offset[chunk]))
-            last_key = Key(int(directory.last_deliver_after[chunk]), int(directory.last_offset[chunk]))
+            deliver_after, details = self.columns(chunk)
+            entries, position = self._absolute(deliver_after, details), directory.position[chunk]
             totals = directory.entries_before[chunk : chunk + 2], directory.records_before[chunk : chunk + 2]
-            if (first_key, last_key) != (entries.key(0), entries.key(-1)):
-                raise self._corrupt("the directory tells other keys than the chunk holds", position)
             if [len(entries), int(entries.records.sum())] != [int(before[1] - before[0]) for before in totals]:
                 raise self._corrupt("the directory tells other counts than the chunk holds", position)
-            if first_key <= last or not is_delivery_order(entries.deliver_after, entries.offset):
+            if entries.key(0) <= last:
                 raise self._corrupt("the entries are not in delivery order", position)
             if (
                 int(entries.records.min()) < 1
                 or int((entries.offset + entries.records).max()) > self.coverage.end_offset
             ):
                 raise self._corrupt("an entry has no records, or some that the run does not cover", position)
-            bitmap = self._bitmap(chunk)
-            if bitmap != bitmap_of(entries.offset - self.coverage.first_offset):
-                raise self._corrupt("the bitmap holds other offsets than the chunk", directory.bitmap_position[chunk])
-            offsets |= bitmap
-            last = last_key
-        if len(offsets) != self.count:
+            offsets.add(details[0], details[2])
+            last = entries.key(-1)
+        held = offsets.finish()
+        if len(held) != self.records:
             raise self._corrupt("an offset is there twice", 0)
+        if held != self._offsets():
+            raise self._corrupt("the bitmap holds other offsets than the chunks", self._bitmap_place.position)
 
-    def _bitmap(self, chunk: int) -> BitMap:
-        directory = self.directory
-        stored = self._checked(
-            "bitmap", chunk, directory.bitmap_position, directory.bitmap_size, directory.bitmap_crc32c
+    def _absolute(self, deliver_after: Int64Array, details: UInt32Array) -> Entries:
+        offset, position, records = details.astype(np.int64)
+        offset += self.coverage.first_offset
+        return Entries(deliver_after, offset, position, records)
+
+    def _is_between_its_keys(self, chunk: int, deliver_after: Int64Array, offset: UInt32Array) -> bool:
+        """Whether first and last entry are those that the directory tells."""
+        directory, first_offset = self.directory, self.coverage.first_offset
+        return bool(
+            deliver_after[0] == directory.first_deliver_after[chunk]
+            and deliver_after[-1] == directory.last_deliver_after[chunk]
+            and int(offset[0]) + first_offset == directory.first_offset[chunk]
+            and int(offset[-1]) + first_offset == directory.last_offset[chunk]
         )
-        try:
-            return BitMap.deserialize(stored.tobytes())
-        except ValueError as error:
-            raise self._corrupt(f"bitmap {chunk}: {error}", directory.bitmap_position[chunk]) from error
 
-    def _checked(self, what: str, chunk: int, position: Int64Array, size: Int64Array, crc: Int64Array) -> Bytes:
-        """The bytes of a part; what was found intact once is not checked again."""
-        start = int(position[chunk])
-        stored = self._data[start : start + int(size[chunk])]
-        checked = self._chunk_checked if what == "chunk" else self._bitmap_checked
-        if not checked[chunk]:
-            if crc32c(stored.data) != crc[chunk]:
-                raise self._corrupt(f"{what} {chunk} fails its checksum", start)
-            checked[chunk] = True
-        return stored
+    def _offsets(self) -> BitMap:
+        """The bitmap, loaded once."""
+        if self._bitmap is None:
+            position, _, crc = self._bitmap_place
+            stored = self._snapshot.bitmap()
+            if crc32c(stored.data) != crc:
+                raise self._corrupt("the bitmap fails its checksum", position)
+            try:
+                self._bitmap = BitMap.deserialize(stored.tobytes())
+            except ValueError as error:
+                raise self._corrupt(f"the bitmap: {error}", position) from error
+        return self._bitmap
 
     def _corrupt(self, reason: str, position: int | np.int64) -> CorruptFile:
         return CorruptFile(reason, path=self.path, position=int(position))

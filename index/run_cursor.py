@@ -1,7 +1,7 @@
 """Reading runs from front to back: a cursor per run, many cursors with their next times in one column, a gatherer.
 
-A cursor stands before an entry of its run and holds the chunk of that entry, as mapped, and no other. It loads a chunk
-when it needs what is inside; the directory tells when a chunk begins and ends.
+A cursor stands before an entry of its run and holds the chunk of that entry, and for a while a later one into which it
+had to look. It loads a chunk when it needs what is inside; the directory tells when a chunk begins and ends.
 """
 
 from __future__ import annotations
@@ -19,30 +19,43 @@ if TYPE_CHECKING:
 
 _UINT32_MAX = 2**32 - 1
 
+Columns = tuple[Int64Array, UInt32Array]
+"""A chunk, loaded: deliver_after; and relative offset, position, records as [3, n]."""
+
 
 class RunCursor:
     """A place in a run. `next_due` is the deliver_after of the entry behind it, None at the end."""
 
-    __slots__ = ("_columns", "_last_due", "chunk", "next_due", "row", "run")
+    __slots__ = ("_ahead", "_columns", "_last_due", "chunk", "next_due", "row", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._ahead: tuple[int, Columns] | None = None
         self._enter(0)
 
     def _enter(self, chunk: int) -> None:
         """Stand before the first entry of a chunk, or at the end."""
         directory = self.run.directory
         self.chunk, self.row = chunk, 0
-        self._columns: tuple[Int64Array, UInt32Array] | None = None
+        self._columns: Columns | None = None
         self.next_due: int | None = None
         if chunk < self.run.chunks:
             self.next_due = int(directory.first_deliver_after[chunk])
             self._last_due = int(directory.last_deliver_after[chunk])
 
-    def _load(self) -> tuple[Int64Array, UInt32Array]:
+    def _load(self) -> Columns:
         if self._columns is None:
-            self._columns = self.run.columns(self.chunk)
+            if self._ahead is not None and self._ahead[0] == self.chunk:
+                (_, self._columns), self._ahead = self._ahead, None
+            else:
+                self._columns = self.run.columns(self.chunk)
         return self._columns
+
+    def _look_ahead(self, chunk: int) -> Columns:
+        """A later chunk: who counts what is in it will soon take that."""
+        if self._ahead is None or self._ahead[0] != chunk:
+            self._ahead = chunk, self.run.columns(chunk)
+        return self._ahead[1]
 
     def seek(self, after: Key) -> None:
         """Stand before the first entry whose key is > `after`."""
@@ -98,7 +111,7 @@ class RunCursor:
         chunk = int(directory.last_deliver_after.searchsorted(deliver_after, "right"))
         count = int(directory.entries_before[chunk]) - int(directory.entries_before[self.chunk]) - self.row
         if count <= limit and chunk < self.run.chunks and directory.first_deliver_after[chunk] <= deliver_after:
-            count += int(self.run.columns(chunk)[0].searchsorted(deliver_after, "right"))
+            count += int(self._look_ahead(chunk)[0].searchsorted(deliver_after, "right"))
         return count
 
     def take(self, count: int, into: Gatherer) -> None:
@@ -113,6 +126,17 @@ class RunCursor:
             else:
                 self.row = stop
                 self.next_due = int(deliver_after[stop])
+
+    def memory_bytes(self) -> int:
+        """Of the chunks that it holds."""
+        return sum(deliver_after.nbytes + details.nbytes for deliver_after, details in self._held())
+
+    def loaded_entries(self) -> int:
+        """In the chunks that it holds."""
+        return sum(len(deliver_after) for deliver_after, _ in self._held())
+
+    def _held(self) -> Iterable[Columns]:
+        return filter(None, [self._columns, None if self._ahead is None else self._ahead[1]])
 
 
 class Gatherer:
@@ -148,6 +172,14 @@ class Cursors:
 
     def __len__(self) -> int:
         return len(self._cursors)
+
+    def memory_bytes(self) -> int:
+        """Of the chunks that they hold."""
+        return sum(cursor.memory_bytes() for cursor in self._cursors)
+
+    def loaded_entries(self) -> int:
+        """In the chunks that they hold."""
+        return sum(cursor.loaded_entries() for cursor in self._cursors)
 
     def earliest(self) -> int | None:
         """The smallest `next_due`, None without cursors."""

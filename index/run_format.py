@@ -1,45 +1,53 @@
 """The file format of a run: index entries in delivery order. The `.deliverafterindex` of a segment, or a bucket.
 
-    file      header | chunk | chunk | … | bitmap | bitmap | … | directory | footer
+    file      header | chunk | chunk | … | bitmap | directory | footer
               little-endian; every part starts at a multiple of 64 and zeros fill the gaps, so that the int64 columns
               of a mapped file are aligned
 
-    header    magic 8s "AFTERRUN" | version u8 = 1 | 55 zeros                                              64 bytes
+    header    magic 8s "AFTERRUN" | version u8 = 2 | 55 zeros                                              64 bytes
 
-    chunk     deliver_after i64[n] | relative offset u32[n] | position u32[n] | records u32[n]           20 n bytes
-              the columns of n entries; an offset is relative to the run's first_offset
+    chunk     n entries that follow each other in delivery order. An offset is relative to the run's first_offset
+      codec 0   deliver_after i64[n] | relative offset u32[n] | position u32[n] | records u32[n]        20 n bytes
+      codec 1   as `packed_chunk` draws it                                                     from 0.2 n bytes on
 
-    bitmap    the relative offsets of one chunk's entries, a 32-bit Roaring bitmap in the portable format
+    bitmap    the relative offsets of all records of all entries, a 32-bit Roaring bitmap in the portable format
 
-    directory 13 columns of one i64 per chunk, one behind another                              104 bytes a chunk
+    directory 10 columns of one i64 per chunk, one behind another                               80 bytes a chunk
               first_deliver_after, first_offset        key of the first entry (offsets here are absolute)
               last_deliver_after, last_offset          key of the last entry
               entries_before, records_before           what the run holds in front of the chunk
-              position, size, codec, crc32c            the chunk in the file; codec 0 = as drawn, others are not known
-              bitmap_position, bitmap_size, bitmap_crc32c
+              position, size, codec, crc32c            the chunk in the file
 
     footer    first_offset i64 | end_offset i64                     the log that the run covers: offsets [first, end),
               start_segment i64 | start_position i64                from a byte of the segment with that base offset
               end_segment i64 | end_position i64                    to a byte of that one (exclusive)
               entries i64 | records i64 | chunks i64 | directory_position i64 | file size i64
-              28 zeros | crc32c u32 | magic 8s "AFTERRUN"                                                 128 bytes
+              bitmap_position i64 | bitmap_size i64 | bitmap_crc32c u32
+              8 zeros | crc32c u32 | magic 8s "AFTERRUN"                                                 128 bytes
 
 A chunk ends at `max_entries`, or where deliver_after lies more than `max_step_ms` above its first once it is a tenth
-full, so that a sparse schedule does not end in chunks of one entry. It is loaded and checked as one piece.
+full, so that a sparse schedule does not end in chunks of one entry. It is loaded and checked as one piece, and stored
+with the codec that makes it smaller. The bitmap costs next to nothing where the run holds every record of its part of
+the log, or hardly any, and a bit for each record at most.
 
 Checksums. The footer's CRC-32C covers header, directory and footer up to the CRC itself; these are read when the run
-is opened. Chunks and bitmaps have theirs in the directory and are checked when first touched, so that opening a large
-run does not read it. The magic at the end is compared, the zeros between the parts are never read. A run is published
-by rename: after a crash it is there whole or not at all, and whatever else is found is corrupt and to be rebuilt.
+is opened. Chunks have theirs in the directory, the bitmap in the footer; they are checked when they are loaded, so that
+opening a large run does not read it. The magic at the end is compared, the zeros between the parts are never read. A
+run is published by rename: after a crash it is there whole or not at all, and whatever else is found is corrupt and to
+be rebuilt.
 
 Example. Segment 1000 holds three batches: offsets 1000-1001 at byte 0, due at 9000; offset 1002 at byte 180, due at
-5000; offsets 1003-1005 at byte 290, due at 9000; it ends at byte 520. The file has 448 bytes:
+5000; offsets 1003-1005 at byte 290, due at 9000; it ends at byte 520. The columns of three entries would be 60 bytes,
+packed they are 52. The file has 448 bytes:
 
-       0  41 46 54 45 52 52 55 4e 01, zeros
-      64  5000, 9000, 9000 as i64; 2, 0, 3; 180, 0, 290; 1, 2, 3 as u32: 60 bytes, 4 zeros
-     128  the bitmap {0, 2, 3}: 22 bytes, 42 zeros
-     192  directory, one chunk: 5000 1002 9000 1003 0 0 64 60 0 crc 128 22 crc: 104 bytes, 24 zeros
-     320  footer: 1000 1006 1000 0 1000 520 3 6 1 192 448, zeros, crc, magic
+       0  41 46 54 45 52 52 55 4e 02, zeros
+      64  the packed chunk of (9000 0 0 2), (5000 2 180 1), (9000 3 290 3): 52 bytes, 12 zeros
+     128  the bitmap {0, …, 5}: 15 bytes, 49 zeros
+     192  directory, one chunk: 5000 1002 9000 1003 0 0 64 52 1 crc: 80 bytes, 48 zeros
+     320  footer: 1000 1006 1000 0 1000 520 3 6 1 192 448, 128 15 crc, zeros, crc, magic
+
+Versions. Version 1 had no codec 1, and a bitmap for each chunk of the first offsets of its entries. It is refused, and
+the run made anew from the log.
 
 To change the format: give the new one the next version; `parse` goes on reading every version it has read, or
 refuses it as corrupt, which means that it is rebuilt from the log; add a file of the new version to the test data and
@@ -49,7 +57,6 @@ no new version: a reader that does not know it refuses the run, and rebuilds it.
 
 from __future__ import annotations
 
-import array
 import struct
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -58,15 +65,15 @@ from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
-from pyroaring import BitMap
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
 from afterlog.index.columns import Int64Array, UInt32Array
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"AFTERRUN"
 CODEC_PLAIN = 0
+CODEC_PACKED = 1
 ENTRY_SIZE = 20
 ALIGNMENT = 64
 
@@ -89,7 +96,10 @@ _FOOTER = struct.Struct(
     "q"  # chunks
     "q"  # directory_position
     "q"  # file size
-    "28x"
+    "q"  # bitmap_position
+    "q"  # bitmap_size
+    "I"  # bitmap_crc32c
+    "8x"
 )
 _SEAL = struct.Struct(
     "<"
@@ -134,11 +144,35 @@ class Directory:
     size: Int64Array
     codec: Int64Array
     crc32c: Int64Array
-    bitmap_position: Int64Array
-    bitmap_size: Int64Array
-    bitmap_crc32c: Int64Array
 
-    WIDTH = 13
+    WIDTH = 10
+
+    def entries(self, chunk: int) -> int:
+        """In a chunk."""
+        return int(self.entries_before[chunk + 1]) - int(self.entries_before[chunk])
+
+
+class Part(NamedTuple):
+    """A part of the file: a chunk, the bitmap."""
+
+    position: int
+    size: int
+    crc32c: int
+
+
+class Metadata(NamedTuple):
+    """What a run tells about itself, checked."""
+
+    coverage: Coverage
+    directory: Directory
+    bitmap: Part
+    identity: Identity
+
+
+def plain_columns(chunk: Bytes) -> tuple[Int64Array, UInt32Array]:
+    """The columns of codec 0, without a copy: deliver_after; and relative offset, position, records as [3, n]."""
+    entries = len(chunk) // ENTRY_SIZE
+    return chunk[: 8 * entries].view("<i8"), chunk[8 * entries :].view("<u4").reshape(3, entries)
 
 
 def encode_directory(rows: Sequence[tuple[int, ...]]) -> bytes:
@@ -146,12 +180,14 @@ def encode_directory(rows: Sequence[tuple[int, ...]]) -> bytes:
     return np.array(rows, "<i8").reshape(len(rows), Directory.WIDTH).T.tobytes()
 
 
-def encode_footer(coverage: Coverage, entries: int, records: int, directory: bytes, directory_position: int) -> bytes:
+def encode_footer(
+    coverage: Coverage, entries: int, records: int, bitmap: Part, directory: bytes, directory_position: int
+) -> bytes:
     """The footer that belongs behind the padded directory; its CRC covers header and directory too."""
     footer_position = directory_position + len(directory) + -len(directory) % ALIGNMENT
     chunks = len(directory) // (8 * Directory.WIDTH)
     footer = _FOOTER.pack(
-        *astuple(coverage), entries, records, chunks, directory_position, footer_position + _FOOTER_SIZE
+        *astuple(coverage), entries, records, chunks, directory_position, footer_position + _FOOTER_SIZE, *bitmap
     )
     return footer + _SEAL.pack(crc32c(footer, crc32c(directory, crc32c(HEADER))), _MAGIC)
 
@@ -163,7 +199,7 @@ class _Malformed(Exception):
         self.position = position
 
 
-def parse(path: Path, data: Bytes) -> tuple[Coverage, Directory, Identity]:
+def parse(path: Path, data: Bytes) -> Metadata:
     """Header, directory and footer of a run file. CorruptFile unless they are as they were written."""
     try:
         return _parse(data)
@@ -171,7 +207,7 @@ def parse(path: Path, data: Bytes) -> tuple[Coverage, Directory, Identity]:
         raise CorruptFile(error.reason, path=path, position=error.position) from None
 
 
-def _parse(data: Bytes) -> tuple[Coverage, Directory, Identity]:
+def _parse(data: Bytes) -> Metadata:
     footer_position = len(data) - _FOOTER_SIZE
     seal_position = len(data) - _SEAL.size
     if footer_position < _HEADER.size:
@@ -182,7 +218,9 @@ def _parse(data: Bytes) -> tuple[Coverage, Directory, Identity]:
         raise _Malformed("no run: the magic is missing", 0 if magic != _MAGIC else seal_position)
     if version != VERSION:
         raise _Malformed(f"version {version} of runs is not known here", 8)
-    *covered, entries, records, chunks, position, size = _FOOTER.unpack_from(data.data, footer_position)
+    *covered, entries, records, chunks, position, size, bitmap_position, bitmap_size, bitmap_crc = _FOOTER.unpack_from(
+        data.data, footer_position
+    )
     if size != len(data):
         raise _Malformed(f"{len(data)} bytes of a run of {size}", footer_position)
     if (
@@ -198,29 +236,21 @@ def _parse(data: Bytes) -> tuple[Coverage, Directory, Identity]:
     columns = list(stored.view("<i8").reshape(Directory.WIDTH, chunks))
     columns[4] = np.append(columns[4], entries)
     columns[5] = np.append(columns[5], records)
-    directory = Directory(*columns)
-    _check_places(directory, position)
-    return Coverage(*covered), directory, Identity(size, crc)
+    directory, bitmap = Directory(*columns), Part(bitmap_position, bitmap_size, bitmap_crc)
+    _check_places(directory, bitmap, position)
+    return Metadata(Coverage(*covered), directory, bitmap, Identity(size, crc))
 
 
-def _check_places(directory: Directory, end: int) -> None:
-    """Every chunk and bitmap lies in front of the directory and has the size that its entries need."""
-    if directory.codec.any():
+def _check_places(directory: Directory, bitmap: Part, end: int) -> None:
+    """Chunks and bitmap lie in front of the directory, and a chunk has a size that its entries can have."""
+    plain, packed = directory.codec == CODEC_PLAIN, directory.codec == CODEC_PACKED
+    if not (plain | packed).all():
         raise _Malformed("a chunk has a codec that is not known here", end)
     counts = np.diff(directory.entries_before)
-    if directory.entries_before[0] or (counts < 1).any() or (counts > end).any():
+    if directory.entries_before[0] or (counts < 1).any():
         raise _Malformed("the directory counts its entries wrongly", end)
-    if (directory.size != counts * ENTRY_SIZE).any():
+    if (plain & ((counts > end) | (directory.size != counts * ENTRY_SIZE))).any():
         raise _Malformed("a chunk has another size than its entries need", end)
-    for position, size in ((directory.position, directory.size), (directory.bitmap_position, directory.bitmap_size)):
-        if (position < 0).any() or (position % 8).any() or (size < 0).any() or (position > end - size).any():
-            raise _Malformed("a chunk or bitmap does not fit into the file", end)
-
-
-def bitmap_of(relative: Int64Array | UInt32Array) -> BitMap:
-    """By way of a sorted array.array: six times as fast as from a numpy array."""
-    values = array.array("I")
-    values.frombytes(np.sort(relative.astype(np.uint32, copy=False)).tobytes())
-    bitmap = BitMap(values)
-    bitmap.run_optimize()
-    return bitmap
+    position, size = np.append(directory.position, bitmap.position), np.append(directory.size, bitmap.size)
+    if (position < 0).any() or (position % 8).any() or (size < 1).any() or (position > end - size).any():
+        raise _Malformed("a chunk or bitmap does not fit into the file", end)

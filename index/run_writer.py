@@ -1,10 +1,11 @@
 """Writing a run: entries in delivery order go in block by block, chunks go out to the file as they fill up.
 
-    add(block) ──> rest: less than a chunk ──> chunk ──> file, a MiB at a time
+    add(block) ──> rest: less than a chunk ──> chunk, packed ──> file, a MiB at a time
                                                bitmap, row of the directory: kept to the end, behind the chunks
 
 However the entries are cut into blocks, the file is the same. In memory are the last blocks, a MiB of output, and what
-belongs behind the chunks: two bytes an entry as a rule for the bitmaps, and 13 numbers a chunk for the directory.
+belongs behind the chunks: the bitmap, a bit for each record of the log at most, and the 10 numbers a chunk of the
+directory.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from crc32c import crc32c
 from afterlog.files import Data, File, Files, publishing
 from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.offset_bitmap import BitmapBuilder
+from afterlog.index.packing import pack
 from afterlog.index.run_format import (
     ALIGNMENT,
+    CODEC_PACKED,
     CODEC_PLAIN,
+    ENTRY_SIZE,
     HEADER,
     Coverage,
-    bitmap_of,
+    Part,
     encode_directory,
     encode_footer,
 )
@@ -61,7 +66,7 @@ class RunWriter:
         self._last_key = Key(-1, -1)
         self._entries, self._records = 0, 0
         self._rows: list[tuple[int, ...]] = []
-        self._bitmaps: list[bytes] = []
+        self._bitmap = BitmapBuilder()
         self._output.add([HEADER])
 
     def add(self, block: Entries) -> None:
@@ -78,10 +83,10 @@ class RunWriter:
             self._add_chunk(self._rest)
         if not self._rows:
             raise ValueError("a run holds at least one entry")
-        rows = [row + self._output.add([bitmap]) for row, bitmap in zip(self._rows, self._bitmaps, strict=True)]
-        directory = encode_directory(rows)
-        position, _, _ = self._output.add([directory])
-        footer = encode_footer(self._coverage, self._entries, self._records, directory, position)
+        bitmap = self._output.add([self._bitmap.finish().serialize()])
+        directory = encode_directory(self._rows)
+        position = self._output.add([directory]).position
+        footer = encode_footer(self._coverage, self._entries, self._records, bitmap, directory, position)
         self._output.add([footer])
         self._output.flush()
 
@@ -92,16 +97,27 @@ class RunWriter:
         if int(chunk.records.min()) < 1 or int((chunk.offset + chunk.records).max()) > self._coverage.end_offset:
             raise ValueError("an entry has no records, or some that the run does not cover")
         relative = chunk.offset - self._coverage.first_offset
-        bits_set = int(np.bitwise_or.reduce(relative | chunk.position | chunk.records))  # negative if one of them is
+        last = relative + chunk.records - 1
+        # The bits of all numbers together: negative if one of them is.
+        bits_set = int(np.bitwise_or.reduce(relative | last | chunk.position | chunk.records))
         if not 0 <= bits_set <= _UINT32_MAX:
             raise ValueError("an offset, position or count does not fit 32 bits from the start of the run")
         details = np.stack([relative, chunk.position, chunk.records], dtype="<u4", casting="unsafe")
-        place = self._output.add([_bytes(chunk.deliver_after.astype("<i8", copy=False)), _bytes(details)])
-        self._rows.append((*first_key, *last_key, self._entries, self._records, *place[:2], CODEC_PLAIN, place[2]))
-        self._bitmaps.append(bitmap_of(details[0]).serialize())
+        codec, part = self._add_columns(chunk.deliver_after.astype("<i8", copy=False), details)
+        self._rows.append(
+            (*first_key, *last_key, self._entries, self._records, part.position, part.size, codec, part.crc32c)
+        )
+        self._bitmap.add(details[0], details[2])
         self._last_key = last_key
         self._entries += len(chunk)
         self._records += int(chunk.records.sum())
+
+    def _add_columns(self, deliver_after: Int64Array, details: UInt32Array) -> tuple[int, Part]:
+        """Write a chunk with the codec that makes it smaller."""
+        packed = pack(deliver_after, details)
+        if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
+            return CODEC_PACKED, self._output.add([packed.data])
+        return CODEC_PLAIN, self._output.add([_bytes(deliver_after), _bytes(details)])
 
 
 def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:
@@ -125,8 +141,8 @@ class _Output:
         self._position = 0
         self._written = 0
 
-    def add(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, int, int]:
-        """Position, size and CRC-32C of the part that `buffers` make together."""
+    def add(self, buffers: Sequence[bytes | memoryview]) -> Part:
+        """The part that `buffers` make together."""
         position, size, crc = self._position, 0, 0
         for buffer in buffers:
             crc = crc32c(buffer, crc)
@@ -136,7 +152,7 @@ class _Output:
         self._position += size + len(padding)
         if self._position - self._written >= _WRITE_BYTES:
             self.flush()
-        return position, size, crc
+        return Part(position, size, crc)
 
     def flush(self) -> None:
         """Hand to the file what it does not have yet."""

@@ -35,7 +35,13 @@ def encode_entries(
     extra: bytes,
 ) -> tuple[Bytes, Int64Array]: ...
 def scan_entries(
-    buffer: Bytes, start: int, end: int, next_offset: int, check_bodies: bool, limit: int = -1
+    buffer: Bytes,
+    start: int,
+    end: int,
+    next_offset: int,
+    check_bodies: bool,
+    limit: int = -1,
+    any_epoch: bool = False,
 ) -> Scan: ...
 def check_entries(
     buffers: Sequence[Bytes],

@@ -689,7 +689,9 @@ cdef int read_prefix(const uint8_t *start, const uint8_t *end, Entry *entry) noe
     entry.batch_position += PREFIX_HEAD_BYTES + metadata_bytes
     return read_metadata(start + PREFIX_HEAD_BYTES, crc_field, entry)
 
-cdef int read_entry(const uint8_t *data, int64_t position, int64_t end, bint check_body, Entry *entry) noexcept nogil:
+cdef int read_entry(
+    const uint8_t *data, int64_t position, int64_t end, bint check_body, bint any_epoch, Entry *entry
+) noexcept nogil:
     # What is at `position`, or the code of its first fault.
     cdef const uint8_t *header
     cdef bint has_prefix
@@ -722,7 +724,7 @@ cdef int read_entry(const uint8_t *data, int64_t position, int64_t end, bint che
     entry.offset = <int64_t>load64(header)
     if entry.offset < 0 or entry.offset > INT64_MAX - last_offset_delta:
         return OFFSET
-    if not has_prefix and load32(header + LEADER_EPOCH_AT) != 0:
+    if not (has_prefix or any_epoch) and load32(header + LEADER_EPOCH_AT) != 0:
         return EPOCH
     if entry.last_offset != -1 and entry.last_offset != entry.offset + last_offset_delta:
         return PREFIX
@@ -733,13 +735,13 @@ cdef int read_entry(const uint8_t *data, int64_t position, int64_t end, bint che
     entry.attributes = <int16_t>(load32(header + ATTRIBUTES_AT) >> 16)
     return OK
 
-def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1):
+def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1, any_epoch=False):
     end = columns.scan_end(buffer, start, end)
     cdef const uint8_t[::1] view = buffer
     cdef const uint8_t *data = &view[0]
     cdef int64_t position = start, stop = end, expected = next_offset, most = limit
     cdef int64_t found = 0, capacity
-    cdef bint check_body = check_bodies
+    cdef bint check_body = check_bodies, foreign = any_epoch
     cdef int fault = OK
     cdef Entry entry
     cdef int64_t[:, ::1] row
@@ -749,7 +751,7 @@ def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1):
         capacity = row.shape[1]
         with nogil:
             while position < stop and found != most and found < capacity:
-                fault = read_entry(data, position, stop, check_body, &entry)
+                fault = read_entry(data, position, stop, check_body, foreign, &entry)
                 if fault == OK and expected >= 0:
                     if entry.offset != expected:
                         fault = OFFSET
@@ -837,7 +839,7 @@ cdef int read_place(Places *places, int64_t row, Entry *entry) noexcept nogil:
     if not lies_inside(places, row):
         return INDEX
     fault = read_entry(
-        buffer_of(places, row), places.position[row], places.sizes[places.which[row]], True, entry
+        buffer_of(places, row), places.position[row], places.sizes[places.which[row]], True, False, entry
     )
     if fault == OK and (
         entry.offset != places.offset[row]

@@ -291,6 +291,14 @@ def timestamp_column(column: Any, count: int) -> Int64Array:
     return np.ascontiguousarray(column, np.int64)
 
 
+def offset_column(column: Any) -> Int64Array:
+    """A column of offsets. Raises InvalidRecord."""
+    column = np.asarray(column)
+    if column.ndim != 1 or (len(column) and column.dtype.kind not in "iu"):
+        raise InvalidRecord(f"offsets must be a column of integers, not {column.dtype} of shape {column.shape}")
+    return np.ascontiguousarray(column, np.int64)
+
+
 def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:
     """The byte strings at `rows`, in that order."""
     offsets, data = column

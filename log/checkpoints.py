@@ -21,6 +21,7 @@ Meaning:
 - `removed_records`: how many records retention removed with their segments, ever.
 - `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
 - `index`, `time_index`: bytes and CRC-32C of the sparse index files, whose format is Kafka's and has no room for it.
+- `cancel_index`: the same of the cancel index; left out where the segment has no control batches, and so no file.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedMark:
-    """What is known of a sealed segment without opening its files. index, time_index: (bytes, CRC-32C)."""
+    """What is known of a sealed segment without opening its files. Of its indexes: (bytes, CRC-32C)."""
 
     base_offset: int
     end_offset: int
@@ -83,11 +84,12 @@ class SealedMark:
     max_timestamp: int
     index: tuple[int, int]
     time_index: tuple[int, int]
+    cancel_index: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveMark:
-    """The active segment's sparse indexes as far as they are durable: (bytes, CRC-32C).
+    """The active segment's indexes as far as they are durable: (bytes, CRC-32C).
 
     latest: the largest record timestamp so far and the last offset of its batch, which the time index may not hold yet.
     """
@@ -96,6 +98,7 @@ class ActiveMark:
     index: tuple[int, int] = (0, 0)
     time_index: tuple[int, int] = (0, 0)
     latest: tuple[int, int] = (-1, -1)
+    cancel_index: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +174,12 @@ class CheckpointFile:
                 self._current = changed
 
     def _write(self, content: Checkpoints) -> None:
-        body = {"partition": self._path.parent.name} | asdict(content)
+        body = {"partition": self._path.parent.name} | asdict(content, dict_factory=_without_absent)
         document.write(self._files, self._path, FORMAT, VERSION, body)
+
+
+def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if (name, value) != ("cancel_index", (0, 0))}
 
 
 def _pairs(row: dict[str, Any]) -> dict[str, Any]:

@@ -196,8 +196,10 @@ def decode_entry(data: Data, position: int) -> Entry:
     return entry
 
 
-def read_entry(view: memoryview, position: int, end: int, check_body: bool = True) -> Entry | int:
-    """The entry at `position`, or the code of its first fault."""
+def read_entry(
+    view: memoryview, position: int, end: int, check_body: bool = True, any_epoch: bool = False
+) -> Entry | int:
+    """The entry at `position`, or the code of its first fault. any_epoch: bare batches may be a Kafka broker's."""
     if end - position < 2:
         return SHORT
     metadata: BrokerEntryMetadata | None = None
@@ -235,7 +237,7 @@ def read_entry(view: memoryview, position: int, end: int, check_body: bool = Tru
     last_offset = header.base_offset + header.last_offset_delta
     if header.base_offset < 0 or last_offset > INT64_MAX:
         return OFFSET
-    if metadata is None and header.partition_leader_epoch != 0:
+    if metadata is None and header.partition_leader_epoch != 0 and not any_epoch:
         return EPOCH
     if metadata is not None and metadata.index not in (-1, last_offset):
         return PREFIX

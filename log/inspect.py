@@ -4,7 +4,7 @@
 
     checkpoints    intact, and in agreement with the logs
     .log           every checksum of every entry, offsets dense, sizes as sealed
-    .index, .timeindex             as durable (CRC in the checkpoints), and every entry true of the log
+    .index, .timeindex, .cancelindex    as durable (CRC in the checkpoints), and every entry true of the log
     .deliverafterindex, buckets    `Run.check`, and the very entries of the log
 
 What recovery removes or cuts by itself after a crash (temporary files, an index longer than the checkpoints say, runs
@@ -23,21 +23,22 @@ from crc32c import crc32c
 
 from afterlog.errors import CorruptFile, StorageError
 from afterlog.files import Files, map_file
-from afterlog.index.run import Coverage, Run
+from afterlog.index.entries import Entries, Key
+from afterlog.index.run import Run
 from afterlog.log import kernels
-from afterlog.log.checkpoints import CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark
 from afterlog.log.columns import Int64Array, view_of
 from afterlog.log.log_clock import BEHIND_MS_MAX
+from afterlog.log.run_files import Group, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.segment import load_cancelled
 from afterlog.log.stretch import GONE, Advance, Stretch, log_bases, next_entry, read_log, unheard
 from afterlog.names import (
     BUCKETS,
+    CANCEL_INDEX,
     CHECKPOINTS,
-    DELIVER_AFTER_INDEX,
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
-    bucket_file,
-    parse_bucket_file,
     segment_file,
 )
 
@@ -83,17 +84,11 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
     if known.frontier.lease_ms - now_ms > BEHIND_MS_MAX:
         message = f"the frontier, {known.frontier.lease_ms} ms, lies over an hour ahead of the wall clock, {now_ms} ms"
         yield Finding(path=path, message=message, remedy=CLOCK)
-    held = 0
-    for mark in known.sealed:
-        stretch = read_log(
-            files, folder / segment_file(mark.base_offset, LOG), mark.base_offset, end=mark.log_bytes, advance=advance
-        )
-        held += mark.end_offset - mark.base_offset
-        yield from _verify_sealed(files, stretch, mark, delayed)
+    yield from _verify_sealed(files, folder, known, delayed, advance)
     base_offset = known.active.base_offset
     active = read_log(files, folder / segment_file(base_offset, LOG), base_offset, advance=advance)
     yield from _verify_active(files, active, known, delayed)
-    held += known.recovery.offset - base_offset
+    held = known.recovery.offset - base_offset + sum(mark.end_offset - mark.base_offset for mark in known.sealed)
     if delayed and known.removed_records + held != known.recovery.offset:
         message = (
             f"{known.removed_records} records removed and {held} held do not make the {known.recovery.offset} appended"
@@ -137,13 +132,13 @@ def active_fault(active: Stretch, known: Checkpoints) -> str:
     return "" if (byte, at) == (position, offset) else "the recovery point lies inside an entry"
 
 
-def sparse_faults(
-    files: Files, stretch: Stretch, index: tuple[int, int], time_index: tuple[int, int]
+def index_faults(
+    files: Files, stretch: Stretch, mark: SealedMark | ActiveMark, end_offset: int
 ) -> Iterator[tuple[Path, str]]:
-    """What is wrong with the two sparse indexes of a segment, as far as they were durable: (file, why)."""
+    """What is wrong with the indexes of a segment, as far as `end_offset`, where they were durable: (file, why)."""
     for suffix, (size, crc), entry, fault_of in (
-        (OFFSET_INDEX, index, OFFSET_ENTRY, _offset_index_fault),
-        (TIME_INDEX, time_index, TIME_ENTRY, _time_index_fault),
+        (OFFSET_INDEX, mark.index, OFFSET_ENTRY, _offset_index_fault),
+        (TIME_INDEX, mark.time_index, TIME_ENTRY, _time_index_fault),
     ):
         path = stretch.path.with_suffix(suffix)
         try:
@@ -155,51 +150,80 @@ def sparse_faults(
             yield path, f"fails its checksum over {size} bytes"
         elif fault := fault_of(data.view(entry), stretch):
             yield path, fault
-
-
-def run_fault(files: Files, path: Path, stretch: Stretch, coverage: Coverage) -> CorruptFile | None:
-    """What is wrong with a run that should hold the entries of that part of the log."""
+    expected, path = stretch.cancelled.before(end_offset), stretch.path.with_suffix(CANCEL_INDEX)
     try:
-        run = Run.open(files, path)
-        if run.coverage != coverage:
-            return CorruptFile("covers another part of the log than it should", path=path)
+        stored = load_cancelled(files, stretch.path, mark.cancel_index)
+    except ValueError as error:
+        yield path, str(error)
+    else:
+        if stored is None:
+            yield path, GONE if not files.exists(path) else f"fails its checksum over {mark.cancel_index[0]} bytes"
+        elif stored.to_bytes() != expected.to_bytes():
+            yield path, "is not what the control batches of the log say"
+
+
+def sealed_runs(files: Files, folder: Path, known: Checkpoints) -> SealedRuns:
+    """What holds the sealed segments."""
+    return runs_of_sealed(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
+
+
+def active_runs(files: Files, folder: Path, known: Checkpoints) -> list[Run]:
+    """The runs of the active segment up to the recovery point; empty where none lead there."""
+    return runs_of_active(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
+
+
+def run_fault(run: Run, expected: Entries, after: Key = BEFORE_ALL) -> CorruptFile | None:
+    """What is wrong with a run that should hold, behind `after`, just these entries of the log, in offset order."""
+    try:
         run.check()
         stored = run.entries()
-    except FileNotFoundError:
-        return CorruptFile(GONE, path=path)
     except CorruptFile as error:
         return error
-    order = np.argsort(stored.offset)
-    first, last = stretch.entries.position.searchsorted([coverage.start_position, coverage.end_position])
+    stored = stored[stored.rank(after) :]
+    stored = stored.take(np.argsort(stored.offset))
+    if after != BEFORE_ALL:
+        due, offset = expected.deliver_after, expected.offset
+        later = (due > after.deliver_after) | ((due == after.deliver_after) & (offset > after.offset))
+        expected = expected.take(np.flatnonzero(later))
     for name in ("offset", "deliver_after", "position", "records"):
-        if not np.array_equal(getattr(stored, name)[order], getattr(stretch.entries, name)[first:last]):
-            return CorruptFile(f"an entry's {name} is not what the log says", path=path)
+        if not np.array_equal(getattr(stored, name), getattr(expected, name)):
+            return CorruptFile(f"an entry's {name} is not what the log says", path=run.path)
     return None
 
 
-def active_runs(files: Files, folder: Path, known: Checkpoints) -> list[Coverage]:
-    """What the runs in the folder of buckets must cover, by their names: the active segment up to the recovery point.
-
-    Empty where no chain of names leads there.
-    """
-    base_offset, recovery = known.active.base_offset, known.recovery
-    names = files.names(folder / BUCKETS) if files.exists(folder / BUCKETS) else []
-    spans = sorted((span for name in names if (span := parse_bucket_file(name))), key=lambda span: (span[0], -span[1]))
-    chain: list[Coverage] = []
-    offset, position = base_offset, 0
-    for first, end in spans:
-        if first != offset or end > recovery.offset:
-            continue
-        try:
-            end_position = Run.open(files, folder / BUCKETS / bucket_file(first, end)).coverage.end_position
-        except CorruptFile:
-            continue
-        chain.append(Coverage(first, end, base_offset, position, base_offset, end_position))
-        offset, position = end, end_position
-    return chain if offset == recovery.offset else []
+def entries_of(run: Run, active: Stretch) -> Entries:
+    """The entries of the part of the active segment that a run covers."""
+    first, last = active.entries.position.searchsorted([run.coverage.start_position, run.coverage.end_position])
+    return active.entries[int(first) : int(last)]
 
 
-def _verify_sealed(files: Files, stretch: Stretch, mark: SealedMark, delayed: bool) -> Iterator[Finding]:
+def bucket_spans(files: Files, folder: Path) -> list[Span]:
+    """The offsets that the buckets have in their names."""
+    return spans_of(files.names(folder / BUCKETS)) if files.exists(folder / BUCKETS) else []
+
+
+def _verify_sealed(
+    files: Files, folder: Path, known: Checkpoints, delayed: bool, advance: Advance
+) -> Iterator[Finding]:
+    """The sealed segments, and the runs that hold them, one or more at a time."""
+    runs = SealedRuns(tuple(Group(None, (mark,)) for mark in known.sealed), (), ())
+    if delayed:
+        runs = sealed_runs(files, folder, known)
+        yield from (Finding.of(error, REPAIR) for error in runs.faults_in(folder))
+    for run, segments in runs.groups:
+        parts, whole = list[Entries](), True
+        for mark in segments:
+            path = folder / segment_file(mark.base_offset, LOG)
+            stretch = read_log(files, path, mark.base_offset, end=mark.log_bytes, advance=advance)
+            yield from _verify_segment(files, stretch, mark, delayed)
+            parts.append(stretch.entries)
+            whole = whole and not stretch.fault and stretch.end_offset == mark.end_offset
+        error = run_fault(run, Entries.concatenate(parts), known.log_start.key) if run and whole else None
+        if error is not None:
+            yield Finding.of(error, REPAIR)
+
+
+def _verify_segment(files: Files, stretch: Stretch, mark: SealedMark, delayed: bool) -> Iterator[Finding]:
     if stretch.fault:
         yield from _log_faults(files, stretch)
         return
@@ -210,18 +234,13 @@ def _verify_sealed(files: Files, stretch: Stretch, mark: SealedMark, delayed: bo
         )
         yield Finding(path=stretch.path, position=stretch.stop, message=message, remedy=REPAIR)
         return
-    for path, fault in sparse_faults(files, stretch, mark.index, mark.time_index):
+    for path, fault in index_faults(files, stretch, mark, mark.end_offset):
         yield Finding(path=path, message=fault, remedy=REPAIR)
     if not delayed:
         return
     if int(stretch.entries.deliver_after.max()) != mark.max_deliver_after:
         message = f"the checkpoints say due by {mark.max_deliver_after}, its entries say another time"
         yield Finding(path=stretch.path, message=message, remedy=REPAIR)
-    base = mark.base_offset
-    path = stretch.path.with_suffix(DELIVER_AFTER_INDEX)
-    error = run_fault(files, path, stretch, Coverage(base, mark.end_offset, base, 0, base, mark.log_bytes))
-    if error is not None:
-        yield Finding.of(error, REPAIR)
 
 
 def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: bool) -> Iterator[Finding]:
@@ -236,18 +255,17 @@ def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: b
         message = f"a torn tail of {active.size - active.stop} bytes behind the recovery point: {active.fault}"
         yield Finding(path=active.path, position=active.stop, message=message, remedy="opening the store cuts it")
     marks = known.active
-    for path, wrong in sparse_faults(files, active, marks.index, marks.time_index):
+    for path, wrong in index_faults(files, active, marks, known.recovery.offset):
         yield Finding(path=path, message=wrong, remedy=REPAIR)
     if not delayed or not known.recovery.position:
         return
     folder = active.path.parent
-    chain = active_runs(files, folder, known)
-    if not chain:
+    runs = active_runs(files, folder, known)
+    if not runs:
         message = f"no intact runs for the offsets {marks.base_offset} to {known.recovery.offset - 1}"
         yield Finding(path=folder / BUCKETS, message=message, remedy=OPEN)
-    for coverage in chain:
-        path = folder / BUCKETS / bucket_file(coverage.first_offset, coverage.end_offset)
-        error = run_fault(files, path, active, coverage)
+    for run in runs:
+        error = run_fault(run, entries_of(run, active))
         if error is not None:
             yield Finding.of(error, REPAIR)
 

@@ -1,22 +1,33 @@
-"""The thread behind ``Durability.interval(ms)``: one sync of every partition that has something new, every `ms`."""
+"""The thread behind ``Durability.interval(ms)``: every `ms`, a sync of each log and journal with something new."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
 
 from afterlog.clock import Clock
 from afterlog.errors import AfterlogError
-from afterlog.log.log_state import LogState
 
 logger = logging.getLogger("afterlog.log")
 
 
-class IntervalSync:
-    """Runs from its making until `stop`. A partition that fails is poisoned by its own state; the others go on."""
+class Synced(Protocol):
+    """What is written now and synced later: the state of a log, the journal of a subscription. Thread-safe."""
 
-    def __init__(self, clock: Clock, interval_ms: int, states: Callable[[], Iterable[LogState]]) -> None:
+    @property
+    def path(self) -> Path: ...
+
+    def sync_if_behind(self) -> None:
+        """Make durable what is not yet."""
+
+
+class IntervalSync:
+    """Runs from its making until `stop`. What fails is poisoned by itself; the others go on."""
+
+    def __init__(self, clock: Clock, interval_ms: int, states: Callable[[], Iterable[Synced]]) -> None:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._states = states

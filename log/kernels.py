@@ -3,7 +3,8 @@
     encode_batches   columns of records    -> uncompressed batches
     stamp_entries    batches               -> entries of the log
     encode_entries   columns of records    -> entries of the log: the two above in one go
-    scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped
+    scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped; with any_epoch bare
+                                              batches may have a partition leader epoch, as a Kafka broker's have
     check_entries    places in an index    -> are they what the index says, every checksum verified
     decode_records   uncompressed batches  -> columns of records
     read_records     places in an index    -> columns of records: the two above in one go

@@ -62,6 +62,8 @@ class LogState:
         self._written = end
         self._visible = end
         self._changed = changed
+        self.withdrawals = 0
+        """Appends that failed: what they held back is held back no longer, though the end has not moved."""
         self._poison: BaseException | None = None
         self._closed = False
         self._owner = process_id()
@@ -88,6 +90,12 @@ class LogState:
         self._owned()
         return self.visible()
 
+    def written_or_closed(self) -> Visible:
+        """The same, with what is written and not yet visible: to look up, not to deliver."""
+        self._owned()
+        with self._lock:
+            return Visible(self._segments, self._written)
+
     def due_reading(self) -> tuple[int, Visible]:
         """A reading of the log clock for one fetch, and what is visible at it. Raises ClockBehind, StoreClosed."""
         self._owned()
@@ -110,6 +118,7 @@ class LogState:
         """The append begun last failed, and left nothing behind."""
         with self._lock:
             self._clock.withdrawn()
+            self.withdrawals += 1
         with self._changed:  # a fetch may have been held back by it
             self._changed.notify_all()
 

@@ -3,47 +3,47 @@
     append ──> stamp ──> write ──> index ──> sync (shared) ──> visible
                in flight ·······························┘
 
-Locks, always taken in this order: the append lock (one writer: offsets, clock, write, indexes, roll, checkpoint), the
-sync lock (one fdatasync at a time), the state lock (a few integers, no I/O; the only one that readers take). The last
-two live in `LogState`.
+Locks, always taken in this order: the merge lock (one merge of runs at a time), the append lock (one writer: offsets,
+clock, write, indexes, roll, checkpoint), the sync lock (one fdatasync at a time), the state lock (a few integers, no
+I/O; the only one that readers take). The last two live in `LogState`. A merge does its work without the append lock.
 
 Invariants (`check`):
 
 1. log start <= recovery point <= log end; segments are dense in offsets, but for what retention removed whole.
-2. The runs together with the mutable bucket hold every entry of the log exactly once (delayed topics).
+2. The runs together with the mutable bucket hold every entry behind the log start exactly once (delayed topics).
 3. A run, a sparse index or a checkpoint is made durable only after the bytes of log that it speaks of.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
-from afterlog.errors import ClockBehind, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
+from afterlog.errors import (
+    InvalidDeliverAfter,
+    InvalidTopic,
+    NotPending,
+    RecordTooLarge,
+    StoreClosed,
+)
 from afterlog.files import Bytes
-from afterlog.index.bucket import MutableBucket
-from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
-from afterlog.index.merge import merged
-from afterlog.index.run import Coverage, Run
-from afterlog.index.run_writer import write_run
-from afterlog.log import retention
 from afterlog.log.batches import Batches, stamp_batches
-from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart, Recovery
+from afterlog.log.cancellation import Cancellations, CancelResult, Int8Array
+from afterlog.log.checkpoints import FrontierLease, LogStart
 from afterlog.log.columns import EXTRA_BYTES_MAX, Int64Array
+from afterlog.log.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.entry import extra_fields
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
+from afterlog.log.lookup import find_entries
 from afterlog.log.place import Place
-from afterlog.log.segment import ActiveSegment, SealedSegment
-from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX, bucket_file, segment_file
+from afterlog.log.segment import ActiveSegment
+from afterlog.log.upkeep import RecoveredLog, Upkeep
 
 logger = logging.getLogger("afterlog.log")
 
@@ -51,44 +51,27 @@ PREFIX_BYTES_MAX = 64
 """An entry's prefix is no longer, but for what interceptors add."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredLog:
-    """What recovery found: everything that a `PartitionLog` starts from."""
-
-    checkpoints: CheckpointFile
-    sealed: tuple[SealedSegment, ...]
-    active: ActiveSegment
-    end_offset: int
-    index: DelayedIndex
-    bucket_start: tuple[int, int]
-    """(offset, position in the active segment) of the first entry that the mutable bucket holds."""
-    stale: tuple[Path, ...]
-    """Runs whose entries are in the mutable bucket again: they go when it is sealed."""
-    last_stamp_ms: int
-    cut_bytes: int
-    """Length of the torn tail that was cut; 0 for none."""
-
-
 class PartitionLog:
     """One partition, open for appends. `recovery.open_log` makes it. Thread-safe."""
 
     def __init__(self, place: Place, recovered: RecoveredLog) -> None:
         self.place = place
-        self.index = recovered.index
+        self.index = recovered.buckets.index
         self.checkpoints = recovered.checkpoints
         self.cut_bytes = recovered.cut_bytes
         self._config = place.config
-        self._files = place.files
-        self._active = recovered.active
-        self._sealed = recovered.sealed
-        self._bucket_start = recovered.bucket_start
-        self._stale = list(recovered.stale)
         frontier = recovered.checkpoints.current.frontier
         used_ms = max(frontier.used_ms, self.log_start.deliver_after)  # what retention removed stays due
+        self.cancellations = Cancellations(recovered.cancelled, self.log_start.key)
         self._clock = LogClock(place.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         end = End(recovered.end_offset, recovered.active.size, recovered.active)
         self.state = LogState(place.folder, place.config.durability, self._clock, recovered.sealed, end, place.changed)
+        self._upkeep = Upkeep(place, recovered, self.state, self._clock, self.cancellations)
         self._append_lock = threading.Lock()
+        self._merge_lock = threading.Lock()
+        self._closing = False
+        self.clamped_records = 0
+        """Appended since the log was opened with another time than was asked for."""
         interceptors = place.config.broker_entry_metadata_interceptors
         self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
@@ -139,6 +122,26 @@ class PartitionLog:
         self.state.committed(end_offset)
         return first_offset
 
+    def cancel(self, offsets: Int64Array) -> Int8Array:
+        """Cancel the pending among the records of these offsets, which differ: a `CancelResult` for each, int8[n].
+
+        Returns when it is safe under the durability. Raises CorruptFile, PartitionPoisoned, and StorageFull, where what
+        fitted into the control batches before stays cancelled.
+        """
+        return self._cancel(ControlType.CANCEL, offsets, None)[0]
+
+    def reschedule(self, offset: int, follower: Batches) -> int:
+        """Cancel a pending record and append another in its place, or neither; the offset of the other.
+
+        Raises NotPending with a `CancelResult` that says why, and as `append` and `cancel` do.
+        """
+        self.check_batches(follower)
+        answers, end_offset = self._cancel(ControlType.RESCHEDULE, np.array([offset]), follower)
+        answer = CancelResult(int(answers[0]))
+        if answer is not CancelResult.CANCELLED:
+            raise NotPending(f"the record of offset {offset} cannot be rescheduled: {answer.name}", answer=answer)
+        return end_offset - 1
+
     def check_batches(self, batches: Batches) -> None:
         """Raises RecordTooLarge, InvalidTopic or InvalidDeliverAfter where the batches cannot be taken."""
         largest = int((batches.positions[1:] - batches.positions[:-1]).max(initial=0))
@@ -163,27 +166,42 @@ class PartitionLog:
         with self._append_lock, self.state.poisoning():
             self.state.usable()
             if self._active.size:
-                self._roll()
+                self._upkeep.roll()
 
     def checkpoint(self) -> None:
         """Move the recovery point to the end of the log."""
         with self._append_lock, self.state.poisoning():
-            self._checkpoint()
+            self._upkeep.checkpoint()
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
         with self._append_lock, self.state.poisoning():
             self.state.usable()
-            return self._enforce_retention()
+            return self._upkeep.enforce_retention()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there may be something for `merge_buckets` to do."""
+        return self._upkeep.crowded
+
+    def merge_buckets(self) -> int:
+        """Merge runs until there are no more than `max_num_buckets` of sealed segments, nor of the active one.
+
+        The number of merges. Appends and fetches go on meanwhile. Where it raises StorageFull, CorruptFile or OSError,
+        or StoreClosed because of a `close` meanwhile, the log is as good as before: nothing is gone that has no copy.
+        """
+        with self._merge_lock:
+            return self._upkeep.merge_buckets(self._append_lock, self._going_on)
 
     def close(self) -> None:
         """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go."""
-        with self._append_lock, self.state.poisoning():
+        self._closing = True
+        with self._merge_lock, self._append_lock, self.state.poisoning():
             if self.state.closed:
                 return
             try:
                 if not self.state.poisoned:
-                    self._checkpoint()
+                    self._upkeep.checkpoint()
                     self.checkpoints.update(frontier=self._clock.frontier())
             finally:
                 self.state.close()
@@ -192,17 +210,17 @@ class PartitionLog:
         """Prove the invariants, those of the state and the index too."""
         with self._append_lock:
             self.state.check()
-            self.index.check()
-            end = self.state.written
-            assert self.checkpoints.current.recovery.offset <= end.offset
-            assert end.position == self._active.size
-            bases = [*(segment.base_offset for segment in self._sealed), self._active.base_offset]
-            ends = [*(segment.end_offset for segment in self._sealed), end.offset]
-            assert all(base <= behind for base, behind in zip(bases, ends, strict=True))
-            assert all(behind <= base for behind, base in zip(ends, bases[1:], strict=False))
-            if self.delayed:
-                held = sum(behind - base for base, behind in zip(bases, ends, strict=True))
-                assert held == self.index.records
+            self._upkeep.check()
+
+    def _going_on(self) -> None:
+        """For a merge: raises where the log cannot be written or is to be closed."""
+        self.state.usable()
+        if self._closing:
+            raise StoreClosed("the store is being closed; a merge of runs is given up, and begins anew another time")
+
+    @property
+    def _active(self) -> ActiveSegment:
+        return self._upkeep.active
 
     # Append.
 
@@ -210,17 +228,17 @@ class PartitionLog:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""
         fit = self._fitting(batches, row)
         if fit == 0 and self._active.size:
-            self._roll()
+            self._upkeep.roll()
             return row
         last = row + max(fit, 1)
-        self._write(batches, row, last)
-        self._checkpoint_when_due()
+        stamp_ms = self.state.begin(self.state.written.offset + int(batches.records[row:last].sum()))
+        self._write(batches, row, last, stamp_ms)
+        self._upkeep.checkpoint_when_due()
         return last
 
     def _fitting(self, batches: Batches, row: int) -> int:
         """How many batches from `row` on the active segment has room for."""
-        room_bytes = self._config.segment_bytes - self._active.size
-        room_records = 2**31 - 1 - (self.state.written.offset - self._active.base_offset)
+        room_bytes, room_records = self._room()
         count = len(batches) - row
         size = int(batches.positions[-1] - batches.positions[row]) + count * self._prefix_bytes_max
         if size <= room_bytes and int(batches.records[row:].sum()) <= room_records:
@@ -232,13 +250,17 @@ class PartitionLog:
             int(sizes.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
         )
 
-    def _write(self, batches: Batches, row: int, last: int) -> None:
+    def _room(self) -> tuple[int, int]:
+        """Bytes and records that the active segment has room for."""
+        room_records = 2**31 - 1 - (self.state.written.offset - self._active.base_offset)
+        return self._config.segment_bytes - self._active.size, room_records
+
+    def _write(self, batches: Batches, row: int, last: int, stamp_ms: int, control: Control | None = None) -> None:
+        """Write batches at a stamp that is in flight: all of them, or none. `control`: what the first of them says."""
         records = batches.records[row:last]
         end = self.state.written.offset + records.cumsum()
         offset = end - records
-        end_offset = int(end[-1])
         start = self._active.size
-        stamp_ms = self.state.begin(end_offset)
         position = np.empty(last - row, np.int64)
         try:
             for first, stop in batches.pieces(row, last):
@@ -248,14 +270,19 @@ class PartitionLog:
         except BaseException:
             self._withdraw(start)
             raise
-        effective = np.maximum(batches.deliver_after[row:last], stamp_ms)  # the stamping rule
-        entries = Entries(effective, offset, position, records)
+        asked = batches.deliver_after[row:last]
+        entries = Entries(np.maximum(asked, stamp_ms), offset, position, records)  # the stamping rule
         self._active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
         if self.delayed and len(entries) == 1:
             self.index.add(*entries.entry(0))
         elif self.delayed:
             self.index.add_many(entries)
-        self.state.wrote(End(end_offset, self._active.size, self._active))
+        self.clamped_records += clamped_records(asked, records, stamp_ms)
+        if control is not None:
+            cancelled = control.rows(int(offset[0]))
+            self._active.add_cancelled(cancelled)
+            self.cancellations.wrote(cancelled)
+        self.state.wrote(End(int(end[-1]), self._active.size, self._active))
 
     def _entries(
         self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
@@ -277,122 +304,44 @@ class PartitionLog:
         finally:
             self.state.withdraw()
 
-    # Checkpoints and rolls. All under the append lock.
+    # Cancel.
 
-    def _checkpoint_when_due(self) -> None:
-        fresh_bytes = self._active.size - self.checkpoints.current.recovery.position
-        if (
-            self.index.bucket.count < self._config.min_index_count_per_bucket
-            and fresh_bytes < self._config.recovery_bytes
+    def _cancel(self, kind: ControlType, offsets: Int64Array, follower: Batches | None) -> tuple[Int8Array, int]:
+        """What came of each, and the end of the log behind it."""
+        found = find_entries(self.state.written_or_closed(), offsets)
+        targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
+        with self._append_lock, self.state.poisoning():
+            self.state.usable()
+            answers = self.cancellations.answers(found, offsets, self.log_start.key, self.place.now_ms())
+            pending = np.flatnonzero(answers == CancelResult.CANCELLED)
+            for first in range(0, len(pending), targets_max):
+                rows = pending[first : first + targets_max]
+                stamp_ms = self._append_control(Control(kind, offsets[rows], found.deliver_after[rows], follower))
+                answers[rows[found.deliver_after[rows] <= stamp_ms]] = CancelResult.ALREADY_DELIVERED
+            end_offset = self.state.written.offset
+        self.state.committed(end_offset)
+        return answers, end_offset
+
+    def _append_control(self, control: Control) -> int:
+        """Append what is left of a control batch at the stamp that decides what is left: that stamp."""
+        room_bytes, room_records = self._room()
+        if self._active.size and (
+            control.size_max + control.records * self._prefix_bytes_max > room_bytes or control.records > room_records
         ):
-            return
-        try:
-            self._checkpoint()
-        except StorageFull as error:
-            # The append itself succeeded, and the log holds all that the checkpoint would say.
-            logger.warning(
-                "%s: no room for a checkpoint, recovery would start further back: %s", self.place.folder, error
-            )
+            self._upkeep.roll()
+        stamp_ms = self.state.begin(self.state.written.offset + control.records)
+        control = control.later_than(stamp_ms)
+        if not len(control.target):
+            self.state.withdraw()
+            return stamp_ms
+        batches = control.batches(stamp_ms)
+        self._write(batches, 0, len(batches), stamp_ms, control)
+        self._upkeep.checkpoint_when_due()
+        return stamp_ms
 
-    def _checkpoint(self) -> None:
-        self.state.sync()
-        end = self.state.written
-        if self.checkpoints.current.recovery.offset == end.offset:
-            return
-        if self.index.bucket.count:  # empty after a seal whose checkpoint failed, and in a FIFO topic
-            self._seal_bucket(end)
-        recovery = self._recovery_point(end.offset, end.position, self._active)
-        self.checkpoints.update(recovery=recovery, active=self._active.save_sparse())
-        self._unlink_stale()
 
-    def _recovery_point(self, offset: int, position: int, active: ActiveSegment) -> Recovery:
-        return Recovery(
-            segment=active.base_offset, position=position, offset=offset, stamp_ms=self._clock.last_stamp_ms
-        )
-
-    def _seal_bucket(self, end: End) -> None:
-        first_offset, position = self._bucket_start
-        base_offset = self._active.base_offset
-        path = self.place.folder / BUCKETS / bucket_file(first_offset, end.offset)
-        coverage = Coverage(first_offset, end.offset, base_offset, position, base_offset, end.position)
-        run = self._write_run(path, [self.index.bucket.entries()], coverage)
-        self.index.replace(remove=(), add=run, bucket=MutableBucket())
-        self._bucket_start = (end.offset, end.position)
-
-    def _roll(self) -> None:
-        self.state.sync()
-        end = self.state.written
-        max_deliver_after, add, remove = 0, None, [run for run in self.index.runs if self._in_active(run)]
-        if self.delayed:
-            blocks = merged(remove, self.index.bucket)
-            base_offset = self._active.base_offset
-            coverage = Coverage(base_offset, end.offset, base_offset, 0, base_offset, end.position)
-            add = self._write_run(self.place.folder / segment_file(base_offset, DELIVER_AFTER_INDEX), blocks, coverage)
-            max_deliver_after = add.last_key.deliver_after
-        mark = self._active.seal(end.offset, max_deliver_after)
-        active = ActiveSegment.create(self._files, self.place.folder, end.offset, self._config.index_interval_bytes)
-        self.checkpoints.update(
-            sealed=(*self.checkpoints.current.sealed, mark),
-            active=active.mark,
-            recovery=self._recovery_point(end.offset, 0, active),
-        )
-        sealed = SealedSegment(self._files, self.place.folder, mark, self._config.index_interval_bytes)
-        self._sealed, self._active = (*self._sealed, sealed), active
-        if self.delayed:
-            self.index.replace(remove=remove, add=add, bucket=MutableBucket())
-        self._bucket_start = (end.offset, 0)
-        self.state.switch(self._sealed, End(end.offset, 0, active))
-        self._stale += [run.path for run in remove]
-        self._unlink_stale()
-        self._enforce_retention()
-
-    def _write_run(self, path: Path, blocks: Iterable[Entries], coverage: Coverage) -> Run:
-        write_run(
-            self._files,
-            path,
-            blocks,
-            coverage,
-            max_entries=self._config.max_indexes_per_bucket_snapshot_segment,
-            max_step_ms=self._config.max_time_step_per_bucket_snapshot_segment_s * 1000,
-        )
-        return Run.open(self._files, path)
-
-    def _in_active(self, run: Run) -> bool:
-        return run.coverage.first_offset >= self._active.base_offset
-
-    def _unlink_stale(self) -> None:
-        """Remove runs that another run has replaced. Where it fails, the next open does it."""
-        while self._stale:
-            with contextlib.suppress(FileNotFoundError):
-                self._files.unlink(self._stale[-1])
-            self._stale.pop()
-
-    # Retention.
-
-    def _enforce_retention(self) -> int:
-        settings = self.place.settings
-        if settings.retention_ms is None and settings.retention_bytes is None:
-            return 0
-        try:
-            frontier_ms = self.state.due_reading()[0] if self.delayed else self.place.now_ms()
-        except ClockBehind:
-            return 0
-        removed = retention.removable(self._sealed, self._active, settings, frontier_ms)
-        if not removed:
-            return 0
-        gone = {segment.base_offset for segment in removed}
-        kept = tuple(segment for segment in self._sealed if segment.base_offset not in gone)
-        runs = [run for run in self.index.runs if run.coverage.first_offset in gone]
-        self.checkpoints.update(
-            log_start=retention.log_start(runs, self.index, self.log_start),
-            removed_records=self.index.removed_records + sum(run.records for run in runs),
-            sealed=tuple(mark for mark in self.checkpoints.current.sealed if mark.base_offset not in gone),
-        )
-        self._sealed = kept
-        self.index.replace(remove=runs, add=None, bucket=None)
-        self.state.retain(kept)
-        for segment in removed:
-            self._stale += retention.files_of(segment)
-        self._unlink_stale()
-        self._files.sync_folder(self.place.folder)
-        return len(removed)
+def clamped_records(asked: Int64Array, records: Int64Array, stamp_ms: int) -> int:
+    """The records of batches whose time the stamping rule moves. Who asked for "as soon as possible" gets that."""
+    if len(asked) == 1:
+        return int(records[0]) if AS_SOON_AS_POSSIBLE < asked[0] < stamp_ms else 0
+    return int(records[(asked > AS_SOON_AS_POSSIBLE) & (asked < stamp_ms)].sum())

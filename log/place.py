@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.files import Files
+from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
+from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +39,17 @@ class Place:
     """For deciding: the clock's wall time, with jumps held back where that is set."""
     changed: threading.Condition
     """Notified when the visible end moves."""
+    crowded: Callable[[], None] = lambda: None
+    """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
+    operations: BucketOperations = field(default_factory=BucketOperations)
+    """Counts what is done with the runs, from now on."""
+
+    def bucket_storage(self) -> BucketSnapshotStorage:
+        """Where the partition's runs are."""
+        storage = LocalBucketSnapshotStorage(
+            self.files,
+            self.folder,
+            max_entries=self.config.max_indexes_per_bucket_snapshot_segment,
+            max_step_ms=self.config.max_time_step_per_bucket_snapshot_segment_s * 1000,
+        )
+        return MeasuredBucketSnapshotStorage(storage, self.operations, self.clock)

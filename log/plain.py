@@ -157,13 +157,21 @@ def encode_entries(
     return stamp_entries(data, positions, base_offset, broker_timestamp, asked, extra)
 
 
-def scan_entries(buffer: Bytes, start: int, end: int, next_offset: int, check_bodies: bool, limit: int = -1) -> Scan:
+def scan_entries(
+    buffer: Bytes,
+    start: int,
+    end: int,
+    next_offset: int,
+    check_bodies: bool,
+    limit: int = -1,
+    any_epoch: bool = False,
+) -> Scan:
     end = scan_end(buffer, start, end)
     view = view_of(buffer)
     entries: list[Entry] = []
     fault = OK
     while start < end and len(entries) != limit:
-        entry = read_entry(view, start, end, check_bodies)
+        entry = read_entry(view, start, end, check_bodies, any_epoch)
         if isinstance(entry, int):
             fault = entry
             break

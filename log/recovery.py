@@ -12,30 +12,38 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
-from afterlog.files import TEMPORARY_SUFFIX, Files, opened
+from afterlog.errors import CorruptFile, InvalidBatch
+from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
+from afterlog.index.bucket import MutableBucket
+from afterlog.index.bucket_storage import BucketSnapshotStorage
+from afterlog.index.buckets import Buckets, Start
+from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
-from afterlog.index.run_writer import write_run
 from afterlog.log import kernels
-from afterlog.log.checkpoints import CheckpointFile, Checkpoints, Recovery, SealedMark
-from afterlog.log.partition_log import PartitionLog, RecoveredLog
+from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
+from afterlog.log.control import read_controls, read_tail
+from afterlog.log.partition_log import PartitionLog
 from afterlog.log.place import Place
-from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
+from afterlog.log.upkeep import RecoveredLog
 from afterlog.names import (
     BUCKETS,
+    CANCEL_INDEX,
     CHECKPOINTS,
     DELIVER_AFTER_INDEX,
     LOG,
     SUBSCRIPTIONS,
-    bucket_file,
-    parse_bucket_file,
+    bucket_key,
     parse_segment_file,
+    run_key,
     segment_file,
 )
 
@@ -85,61 +93,38 @@ def recover(place: Place) -> RecoveredLog:
 
     recovery = known.current.recovery
     active = _open_active(place, known.current)
-    scan = _scan_tail(active, recovery)
+    scan, fresh = _scan_tail(active, recovery)
     cut_bytes = _cut_torn_tail(active, scan)
     tail = _entries(scan)
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else recovery.offset
     active.sparse.add(tail.position, tail.offset + tail.records - 1, scan.max_timestamp)
+    active.add_cancelled(fresh)
+    cancelled = [_cancelled(place, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
+    cancelled.append(_cancelled(place, active, recovery.position, known.current.active.cancel_index))
 
-    index = DelayedIndex(known.current.removed_records)
-    bucket_start, stale = (recovery.offset, recovery.position), None
-    if place.settings.delayed:
-        for segment in sealed:
-            index.replace(remove=(), add=_run_of_segment(place, segment), bucket=None)
-        runs = _runs_of_active(place, active, recovery)
-        if runs and runs[-1].count < place.config.min_index_count_per_bucket:
-            stale = runs.pop()
-            bucket_start = (stale.coverage.first_offset, stale.coverage.start_position)
-        for run in runs:
-            index.replace(remove=(), add=run, bucket=None)
-        index.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
     return RecoveredLog(
         checkpoints=known,
         sealed=sealed,
         active=active,
         end_offset=end_offset,
-        index=index,
-        bucket_start=bucket_start,
-        stale=(stale.path,) if stale else (),
+        buckets=_open_buckets(place, known.current, {each.base_offset: each for each in sealed}, active, tail),
+        cancelled=Cancelled.concatenate([*cancelled, fresh]),
         last_stamp_ms=max(recovery.stamp_ms, int(scan.broker_timestamp.max(initial=-1))),
         cut_bytes=cut_bytes,
     )
 
 
-def rebuild_run(place: Place, segment: SealedSegment | ActiveSegment, path: Path, end_offset: int, end: int) -> Run:
-    """Write the run of the first `end` bytes of a segment anew from its log, and open it."""
-    logger.warning("%s: missing, stale or unreadable; made anew from %s", path, segment.path)
-    entries = _entries(scan_all(segment, end)).sorted()
-    base_offset = segment.base_offset
-    write_run(
-        place.files,
-        path,
-        [entries],
-        Coverage(base_offset, end_offset, base_offset, 0, base_offset, end),
-        max_entries=place.config.max_indexes_per_bucket_snapshot_segment,
-        max_step_ms=place.config.max_time_step_per_bucket_snapshot_segment_s * 1000,
-    )
-    return Run.open(place.files, path)
-
-
-def scan_all(segment: SealedSegment | ActiveSegment, end: int) -> kernels.Scan:
+def scan_all(segment: Segment, end: int) -> kernels.Scan:
     """Every entry of a segment up to the byte `end`, all checks on. Raises CorruptFile at the first that fails."""
-    pieces = [piece for _, piece in segment.view(0, end)]
-    data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    scan = kernels.scan_entries(data, 0, end, segment.base_offset, True)
+    scan = kernels.scan_entries(_content(segment, end), 0, end, segment.base_offset, True)
     if scan.fault:
         raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=scan.stop)
     return scan
+
+
+def _content(segment: Segment, end: int) -> Bytes:
+    pieces = [piece for _, piece in segment.view(0, end)]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _checkpoints(place: Place) -> CheckpointFile:
@@ -164,7 +149,7 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     alive = {mark.base_offset for mark in known.sealed} | {active}
     for path in (
         *map(folder.joinpath, files.names(folder)),
-        *map((folder / BUCKETS).joinpath, _buckets(files, folder)),
+        *map((folder / BUCKETS).joinpath, _bucket_names(files, folder)),
     ):
         segment = parse_segment_file(path.name)
         if segment is not None and segment[0] > active and segment[1] == LOG:
@@ -175,7 +160,7 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
             files.unlink(path)
 
 
-def _buckets(files: Files, folder: Path) -> list[str]:
+def _bucket_names(files: Files, folder: Path) -> list[str]:
     """Names in the folder of buckets; none where the folder is gone, which costs a rebuild and nothing else."""
     try:
         return files.names(folder / BUCKETS)
@@ -204,15 +189,42 @@ def _open_active(place: Place, known: Checkpoints) -> ActiveSegment:
     return active
 
 
-def _scan_tail(active: ActiveSegment, recovery: Recovery) -> kernels.Scan:
-    """The entries behind the recovery point, up to the first that fails a check; positions are those in the file."""
+def _scan_tail(active: ActiveSegment, recovery: Recovery) -> tuple[kernels.Scan, Cancelled]:
+    """The entries behind the recovery point, up to the first that fails a check; positions are those in the file.
+
+    Second: what the control batches among them have cancelled. A RESCHEDULE whose follower is torn goes with it.
+    """
     tail = active.tail(recovery.position)
     scan = kernels.scan_entries(tail, 0, len(tail), recovery.offset, True)
-    return scan._replace(
+    with _ours(active):
+        scan, cancelled = read_tail(tail, scan)
+    scan = scan._replace(
         position=scan.position + recovery.position,
         batch_position=scan.batch_position + recovery.position,
         stop=scan.stop + recovery.position,
     )
+    return scan, cancelled
+
+
+def _cancelled(place: Place, segment: Segment, end: int, saved: tuple[int, int]) -> Cancelled:
+    """The cancel index of the first `end` bytes of a segment; made anew from its log where it is not as saved."""
+    cancelled = load_cancelled(place.files, segment.path, saved)
+    if cancelled is None:
+        path = segment.path.with_suffix(CANCEL_INDEX)
+        logger.warning("%s: missing or unreadable; made anew from the log", path)
+        with _ours(segment):
+            cancelled = read_controls(_content(segment, end), scan_all(segment, end)).cancelled
+        publish(place.files, path, [cancelled.to_bytes()])
+    return cancelled
+
+
+@contextlib.contextmanager
+def _ours(segment: Segment) -> Iterator[None]:
+    """A control batch that is not known here is nothing to guess about. Raises CorruptFile."""
+    try:
+        yield
+    except InvalidBatch as error:
+        raise CorruptFile(str(error), path=segment.path) from error
 
 
 def _cut_torn_tail(active: ActiveSegment, scan: kernels.Scan) -> int:
@@ -228,40 +240,90 @@ def _cut_torn_tail(active: ActiveSegment, scan: kernels.Scan) -> int:
     return cut_bytes
 
 
-def _run_of_segment(place: Place, segment: SealedSegment) -> Run:
-    path = segment.path.with_suffix(DELIVER_AFTER_INDEX)
-    base_offset, end_offset, size = segment.base_offset, segment.end_offset, segment.size
-    with contextlib.suppress(FileNotFoundError, CorruptFile):
-        run = Run.open(place.files, path)
-        if run.coverage == Coverage(base_offset, end_offset, base_offset, 0, base_offset, size):
-            return run
-    return rebuild_run(place, segment, path, end_offset, size)
+def _open_buckets(
+    place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
+) -> Buckets:
+    """The runs, made anew where they are missing or wrong, with the tail in the mutable bucket."""
+    if not place.settings.delayed:
+        return Buckets(place.bucket_storage(), DelayedIndex())
+    buckets = _assembled(place, known, sealed, active, tail)
+    if not _complete(buckets.index, known.log_start):
+        logger.warning("%s: the runs do not hold what the log does; all of them made anew", place.folder)
+        _delete_runs(place, kept=())
+        buckets = _assembled(place, known, sealed, active, tail)
+    return buckets
 
 
-def _runs_of_active(place: Place, active: ActiveSegment, recovery: Recovery) -> list[Run]:
-    """The runs that cover the active segment up to the recovery point, in offset order; others are removed."""
-    folder = place.folder / BUCKETS
-    spans = {span: folder / name for name in _buckets(place.files, place.folder) if (span := parse_bucket_file(name))}
-    runs: list[Run] = []
-    offset, position = active.base_offset, 0
-    for first, end in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if first == offset and end <= recovery.offset:
-            with contextlib.suppress(CorruptFile):
-                run = Run.open(place.files, spans[first, end])
-                behind = run.coverage.end_position
-                if run.coverage == Coverage(first, end, active.base_offset, position, active.base_offset, behind):
-                    if run.count < place.config.min_index_count_per_bucket:
-                        run.entries()  # it may be loaded: a rotten chunk must be found while it can be made anew
-                    runs.append(run)
-                    offset, position = end, behind
-                    del spans[first, end]
-    if (offset, position) != (recovery.offset, recovery.position):
-        path = folder / bucket_file(active.base_offset, recovery.offset)
-        runs = [rebuild_run(place, active, path, recovery.offset, recovery.position)]
-        spans = {span: other for span, other in spans.items() if other != path}
-    for path in spans.values():
-        place.files.unlink(path)
-    return runs
+def _assembled(
+    place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
+) -> Buckets:
+    storage, spans = place.bucket_storage(), spans_of(_bucket_names(place.files, place.folder))
+    found = runs_of_sealed(storage.open, spans, known)
+    runs = [group.run for group in found.groups if group.run is not None]
+    for mark in found.missing:
+        key = run_key(mark.base_offset)
+        runs.append(_rebuilt(storage, key, sealed[mark.base_offset], mark.end_offset, mark.log_bytes))
+    runs_of_this = _runs_of_active(place, storage, spans, known, active)
+    _delete_runs(place, kept=[run.key for run in (*runs, *runs_of_this)])
+
+    start, stale = Start(known.recovery.segment, known.recovery.position, known.recovery.offset), None
+    if runs_of_this and runs_of_this[-1].count < place.config.min_index_count_per_bucket:
+        stale = runs_of_this.pop()
+        start = Start(start.segment, stale.coverage.start_position, stale.coverage.first_offset)
+    runs += runs_of_this
+    bucket = MutableBucket()
+    bucket.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
+    end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else known.recovery.offset
+    removed_records = end_offset - sum(run.records for run in runs) - bucket.records
+    buckets = Buckets(
+        storage,
+        DelayedIndex(removed_records, runs=runs, bucket=bucket),
+        max_num_buckets=place.config.max_num_buckets,
+        start=start,
+        stale=[] if stale is None else [stale.key],
+    )
+    buckets.forget(known.log_start.key)
+    return buckets
+
+
+def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
+    """Whether the index holds every record behind the log start: an intact file may still be a wrong one."""
+    try:
+        return index.rank(log_start.key) == log_start.delivery_offset
+    except CorruptFile:
+        return False
+
+
+def _runs_of_active(
+    place: Place, storage: BucketSnapshotStorage, spans: list[Span], known: Checkpoints, active: ActiveSegment
+) -> list[Run]:
+    """The runs that cover the active segment up to the recovery point, in offset order."""
+    recovery = known.recovery
+    with contextlib.suppress(CorruptFile):
+        runs = runs_of_active(storage.open, spans, known)
+        if runs and runs[-1].count < place.config.min_index_count_per_bucket:
+            runs[-1].entries()  # it will be loaded: a rotten chunk must be found while it can be made anew
+        if runs or not recovery.position:
+            return runs
+    key = bucket_key(active.base_offset, recovery.offset)
+    return [_rebuilt(storage, key, active, recovery.offset, recovery.position)]
+
+
+def _rebuilt(storage: BucketSnapshotStorage, key: str, segment: Segment, end_offset: int, end: int) -> Run:
+    """The run of the first `end` bytes of a segment, made anew from its log."""
+    logger.warning("%s: its run %s is missing, stale or unreadable; made anew from the log", segment.path, key)
+    entries = _entries(scan_all(segment, end)).sorted()
+    base_offset = segment.base_offset
+    return storage.create(key, [entries], Coverage(base_offset, end_offset, base_offset, 0, base_offset, end))
+
+
+def _delete_runs(place: Place, kept: Collection[str]) -> None:
+    """Delete the stored runs but for some."""
+    names = [name for name in place.files.names(place.folder) if name.endswith(DELIVER_AFTER_INDEX)]
+    names += [f"{BUCKETS}/{name}" for name in _bucket_names(place.files, place.folder)]
+    for name in names:
+        if name not in kept:
+            place.files.unlink(place.folder / name)
 
 
 def _entries(scan: kernels.Scan) -> Entries:
@@ -273,7 +335,4 @@ def _in_offset_order(run: Run | None) -> Entries:
     if run is None:
         return Entries.empty()
     entries = run.entries()
-    order = np.argsort(entries.offset)
-    return Entries(
-        *(column[order] for column in (entries.deliver_after, entries.offset, entries.position, entries.records))
-    )
+    return entries.take(np.argsort(entries.offset))

@@ -14,16 +14,19 @@
                                    positions beyond it, since records may now sort in front of what was delivered
 
 Order of `apply`, so that a crash anywhere in between leaves a folder that repair can be run on again: copies, the new
-active segment, sparse indexes, checkpoints, then the cuts; at last an ordinary recovery, which makes the runs.
+active segment, sparse indexes, removal of runs, checkpoints, then the cuts; at last an ordinary recovery, which makes
+the runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from afterlog.errors import CorruptFile
-from afterlog.files import map_file, opened, publish
+from afterlog.files import Files, map_file, opened, publish
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.inspect import checkpoint_fault
 from afterlog.log.place import Place
@@ -54,6 +57,7 @@ def apply(plan: Plan) -> None:
         ActiveSegment.create(files, folder, active.base_offset, plan.place.config.index_interval_bytes).close()
     for path, data in plan.contents:
         publish(files, path, [data])
+    _unlink(files, plan.stale)
     CheckpointFile.create(files, folder / CHECKPOINTS, plan.checkpoints)
     kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}
     for cut in plan.cuts:
@@ -61,13 +65,18 @@ def apply(plan: Plan) -> None:
             with opened(files, cut.path) as file:
                 file.truncate(cut.position)
                 file.sync()
-    for path in plan.stale:
-        with contextlib.suppress(FileNotFoundError):
-            files.unlink(path)
     files.sync_folder(folder)
     open_log(plan.place).close()
     if plan.clock_ms is not None:
         _put_clock_back(plan.place, plan.clock_ms)
+
+
+def _unlink(files: Files, runs: Iterable[Path]) -> None:
+    """Remove runs durably: one that fits the old checkpoints may not fit the new ones, and nobody would see it."""
+    for path in runs:
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)
+            files.sync_folder(path.parent)
 
 
 def _put_clock_back(place: Place, clock_ms: int) -> None:

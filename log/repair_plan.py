@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from afterlog.errors import CorruptFile
 from afterlog.index.entries import Entries, Key
-from afterlog.index.run import Coverage, Run
+from afterlog.index.run import Run
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import (
     ActiveMark,
@@ -25,18 +25,26 @@ from afterlog.log.checkpoints import (
     Recovery,
     SealedMark,
 )
-from afterlog.log.inspect import active_fault, active_runs, log_end, run_fault, sparse_faults
+from afterlog.log.inspect import (
+    active_fault,
+    active_runs,
+    bucket_spans,
+    entries_of,
+    index_faults,
+    log_end,
+    run_fault,
+    sealed_runs,
+)
 from afterlog.log.place import Place
 from afterlog.log.stretch import CUT, GONE, Stretch, log_bases, read_log
 from afterlog.names import (
     BUCKETS,
+    CANCEL_INDEX,
     CHECKPOINTS,
-    DELIVER_AFTER_INDEX,
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
-    bucket_file,
-    parse_bucket_file,
+    bucket_key,
     segment_file,
 )
 
@@ -75,7 +83,7 @@ class Plan:
     steps: tuple[str, ...]
     cuts: tuple[Cut, ...]
     contents: tuple[tuple[Path, bytes], ...]
-    """Sparse indexes to write."""
+    """Indexes to write."""
     stale: tuple[Path, ...]
     """Runs to remove; recovery makes them anew."""
     checkpoints: Checkpoints
@@ -104,7 +112,7 @@ class Planner:
         self._contents: list[tuple[Path, bytes]] = []
         self._stale: list[Path] = []
         self._sealed: list[SealedMark] = []
-        self._intact: list[Entries] = []
+        self._intact: dict[int, Entries] = {}
         self._stamp_ms = 0
 
     def plan(self, known: Checkpoints, put_clock_back: bool) -> Plan:
@@ -180,6 +188,8 @@ class Planner:
         return self._plan(content, end_offset, put_clock_back)
 
     def _plan(self, content: Checkpoints, end_offset: int, put_clock_back: bool) -> Plan:
+        if self._delayed:
+            self._check_runs(content)
         now_ms = self._place.now_ms()
         ahead_ms = max(content.frontier.lease_ms, content.recovery.stamp_ms) - now_ms
         clock_ms = now_ms if put_clock_back and ahead_ms > 0 else None
@@ -206,7 +216,7 @@ class Planner:
         path = self._folder / segment_file(base_offset, LOG)
         stretch = read_log(self._files, path, base_offset, end=end)
         self._stamp_ms = max(self._stamp_ms, stretch.stamp_ms)
-        self._intact.append(stretch.entries)
+        self._intact[base_offset] = stretch.entries
         return stretch
 
     def _keep_sealed(self, stretch: Stretch, mark: SealedMark | None) -> None:
@@ -217,14 +227,13 @@ class Planner:
             mark = None
         if not len(stretch.entries):
             return
-        faults = [] if mark is None else [*sparse_faults(self._files, stretch, mark.index, mark.time_index)]
+        faults = [] if mark is None else [*index_faults(self._files, stretch, mark, mark.end_offset)]
         self._steps += [f"{path}: {fault}: made anew from the log" for path, fault in faults]
         fresh, contents = self._sealed_mark(stretch)
         if mark is None or faults or fresh.max_deliver_after != mark.max_deliver_after:
             self._contents += contents
             mark = fresh
         self._sealed.append(mark)
-        self._check_run(stretch.path.with_suffix(DELIVER_AFTER_INDEX), stretch, self._coverage(mark))
 
     def _keep_active(self, active: Stretch, known: Checkpoints) -> ActiveMark:
         """The active segment is as durable as the checkpoints say; its indexes may not be."""
@@ -232,13 +241,12 @@ class Planner:
         if active.stop < active.size:
             self._cut(active, active.end_offset, f"a torn tail behind the recovery point ({active.fault})")
         if recovery.position and self._delayed:
-            chain = active_runs(self._files, self._folder, known)
-            for coverage in chain:
-                name = bucket_file(coverage.first_offset, coverage.end_offset)
-                self._check_run(self._folder / BUCKETS / name, active, coverage)
-            if not chain:
+            runs = active_runs(self._files, self._folder, known)
+            for run in runs:
+                self._drop_run(run_fault(run, entries_of(run, active)))
+            if not runs:
                 self._steps.append(f"{self._folder / BUCKETS}: no intact runs: made anew from the log")
-        faults = [*sparse_faults(self._files, active, mark.index, mark.time_index)]
+        faults = [*index_faults(self._files, active, mark, recovery.offset)]
         self._steps += [f"{path}: {fault}: made anew from the log" for path, fault in faults]
         return self._write_active(active, recovery.position) if faults else mark
 
@@ -267,7 +275,7 @@ class Planner:
     def _records_up_to(self, key: Key) -> int:
         """Records that are left with a key <= `key`."""
         count = 0
-        for entries in self._intact:
+        for entries in self._intact.values():
             earlier = entries.deliver_after < key.deliver_after
             same = (entries.deliver_after == key.deliver_after) & (entries.offset <= key.offset)
             count += int(entries.records[earlier | same].sum())
@@ -276,11 +284,10 @@ class Planner:
     def _runs_end(self, base_offset: int) -> int:
         """The offset behind the last run of the active segment; 0 without one."""
         ends = [0]
-        names = self._files.names(self._folder / BUCKETS) if self._files.exists(self._folder / BUCKETS) else []
-        for span in map(parse_bucket_file, names):
-            if span is not None and span[0] >= base_offset:
+        for span in bucket_spans(self._files, self._folder):
+            if span[0] >= base_offset:
                 with contextlib.suppress(CorruptFile):
-                    ends.append(Run.open(self._files, self._folder / BUCKETS / bucket_file(*span)).coverage.end_offset)
+                    ends.append(Run.open(self._files, self._folder / bucket_key(*span)).coverage.end_offset)
         return max(ends)
 
     def _removed(self, active_base: int) -> int:
@@ -290,10 +297,11 @@ class Planner:
     # Indexes.
 
     def _sealed_mark(self, stretch: Stretch) -> tuple[SealedMark, list[tuple[Path, bytes]]]:
-        """What the checkpoints must say of a segment that ends where the stretch does, and its sparse indexes."""
+        """What the checkpoints must say of a segment that ends where the stretch does, and its indexes."""
         sparse = self._sparse(stretch, stretch.stop)
         sparse.finish()
         index, time_index = sparse.to_bytes()
+        cancel_index = stretch.cancelled.to_bytes()
         mark = SealedMark(
             base_offset=stretch.base_offset,
             end_offset=stretch.end_offset,
@@ -302,19 +310,24 @@ class Planner:
             max_timestamp=sparse.latest[0],
             index=(len(index), crc32c(index)),
             time_index=(len(time_index), crc32c(time_index)),
+            cancel_index=(len(cancel_index), crc32c(cancel_index)),
         )
-        return mark, _sparse_files(stretch, index, time_index)
+        return mark, _index_files(stretch, index, time_index, cancel_index)
 
     def _write_active(self, stretch: Stretch, end: int) -> ActiveMark:
-        """Write the sparse indexes of the active segment anew, as far as the recovery point at byte `end`."""
+        """Write the indexes of the active segment anew, as far as the recovery point at byte `end`."""
         sparse = self._sparse(stretch, end)
         index, time_index = sparse.to_bytes()
-        self._contents += _sparse_files(stretch, index, time_index)
+        rows = int(stretch.entries.position.searchsorted(end))
+        end_offset = int(stretch.entries.offset[rows]) if rows < len(stretch.entries) else stretch.end_offset
+        cancel_index = stretch.cancelled.before(end_offset).to_bytes()
+        self._contents += _index_files(stretch, index, time_index, cancel_index)
         return ActiveMark(
             base_offset=stretch.base_offset,
             index=(len(index), crc32c(index)),
             time_index=(len(time_index), crc32c(time_index)),
             latest=sparse.latest,
+            cancel_index=(len(cancel_index), crc32c(cancel_index)),
         )
 
     def _sparse(self, stretch: Stretch, end: int) -> SparseIndexes:
@@ -324,15 +337,22 @@ class Planner:
         sparse.add(entries.position, entries.offset + entries.records - 1, stretch.max_timestamp[:rows])
         return sparse
 
-    def _coverage(self, mark: SealedMark) -> Coverage:
-        return Coverage(mark.base_offset, mark.end_offset, mark.base_offset, 0, mark.base_offset, mark.log_bytes)
+    def _check_runs(self, content: Checkpoints) -> None:
+        """Of the sealed segments as they will be: what does not hold just their entries goes."""
+        runs = sealed_runs(self._files, self._folder, content)
+        for error in runs.faults_in(self._folder):
+            self._drop_run(error)
+        for run, segments in runs.groups:
+            if run is not None:
+                expected = Entries.concatenate([self._intact[mark.base_offset] for mark in segments])
+                self._drop_run(run_fault(run, expected, content.log_start.key))
 
-    def _check_run(self, path: Path, stretch: Stretch, coverage: Coverage) -> None:
-        error = run_fault(self._files, path, stretch, coverage) if self._delayed else None
+    def _drop_run(self, error: CorruptFile | None) -> None:
         if error is not None:
-            self._stale.append(path)
-            self._steps.append(f"{path}: {error.message}: made anew from the log")
+            self._stale.append(error.path)
+            self._steps.append(f"{error.path}: {error.message}: made anew from the log")
 
 
-def _sparse_files(stretch: Stretch, index: bytes, time_index: bytes) -> list[tuple[Path, bytes]]:
-    return [(stretch.path.with_suffix(OFFSET_INDEX), index), (stretch.path.with_suffix(TIME_INDEX), time_index)]
+def _index_files(stretch: Stretch, index: bytes, time_index: bytes, cancel_index: bytes) -> list[tuple[Path, bytes]]:
+    contents = {OFFSET_INDEX: index, TIME_INDEX: time_index} | ({CANCEL_INDEX: cancel_index} if cancel_index else {})
+    return [(stretch.path.with_suffix(suffix), content) for suffix, content in contents.items()]

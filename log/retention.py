@@ -12,15 +12,16 @@ A FIFO topic loses a prefix of append order; there the times are the records' ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import contextlib
+from collections.abc import Iterable, Sequence
 
+from afterlog.files import Files
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.run import Run
-from afterlog.log.checkpoints import LogStart
+from afterlog.index.entries import Key
+from afterlog.log.checkpoints import Checkpoints, LogStart, SealedMark
 from afterlog.log.place import TopicSettings
 from afterlog.log.segment import ActiveSegment, SealedSegment
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
+from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 
 
 def removable(
@@ -44,17 +45,31 @@ def removable(
     return removed
 
 
-def log_start(removed: Sequence[Run], index: DelayedIndex, before: LogStart) -> LogStart:
-    """The log start behind the runs that go, while `index` still holds them."""
-    if not removed:
-        return before
-    key = max(before.key, *(run.last_key for run in removed))
-    return LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)
+def checkpoints_without(
+    removed: Sequence[SealedSegment], known: Checkpoints, index: DelayedIndex
+) -> dict[str, LogStart | int | tuple[SealedMark, ...]]:
+    """What the checkpoints must say once the segments are gone, while the index, empty for FIFO, counts them still.
+
+    The log start is made of the segments' marks. No record has a key between that of their last record and this one:
+    it would be due with it and follow it in offset order, and so be in the same segment.
+    """
+    log_start, gone = known.log_start, {segment.mark for segment in removed}
+    if index.count:
+        key = max(log_start.key, *(Key(mark.max_deliver_after, mark.end_offset - 1) for mark in gone))
+        log_start = LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)
+    return {
+        "log_start": log_start,
+        "removed_records": known.removed_records + sum(mark.end_offset - mark.base_offset for mark in gone),
+        "sealed": tuple(mark for mark in known.sealed if mark not in gone),
+    }
 
 
-def files_of(segment: SealedSegment) -> list[Path]:
-    """The segment's files, the log first: without it the others mean nothing."""
-    return [segment.path.with_suffix(suffix) for suffix in (DELIVER_AFTER_INDEX, TIME_INDEX, OFFSET_INDEX, LOG)]
+def remove(files: Files, removed: Iterable[SealedSegment]) -> None:
+    """Remove the files of segments, the log first: without it the others mean nothing."""
+    for segment in removed:
+        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):
+            with contextlib.suppress(FileNotFoundError):
+                files.unlink(segment.path.with_suffix(suffix))
 
 
 def _last_due_ms(segment: SealedSegment) -> int:

@@ -1,4 +1,4 @@
-"""One segment: a `.log` file of entries with its offset index and time index.
+"""One segment: a `.log` file of entries with its offset index, time index and cancel index.
 
 Life-cycle:  active --seal--> sealed --unlink--> gone
 
@@ -18,10 +18,11 @@ import numpy as np
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_file
+from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log import kernels
 from afterlog.log.checkpoints import ActiveMark, SealedMark
-from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 
 REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
@@ -83,26 +84,32 @@ class SealedSegment:
 class ActiveSegment:
     """The segment that grows. The log calls everything but `view` under its append lock."""
 
-    def __init__(self, files: Files, folder: Path, base_offset: int, interval_bytes: int) -> None:
+    def __init__(
+        self, files: Files, folder: Path, base_offset: int, interval_bytes: int, size: int | None = None
+    ) -> None:
+        """`size`: for who only looks, and only at so much of it; the rest is another process's."""
         self.base_offset = base_offset
         self.path = folder / segment_file(base_offset, LOG)
         self.sparse = SparseIndexes(base_offset, interval_bytes)
         self._files = files
         self._file: File = files.open(self.path)
         weakref.finalize(self, self._file.close).atexit = False  # readers may hold the segment long after its roll
-        self._size = self._file.size()
+        self._size = self._file.size() if size is None else size
         self._mapped: Bytes = np.empty(0, np.uint8)
         self._map_lock = threading.Lock()
         self._saved = (0, 0)
+        self._cancelled: list[Cancelled] = []
         self._saved_mark = ActiveMark(base_offset=base_offset)
 
     @staticmethod
     def create(files: Files, folder: Path, base_offset: int, interval_bytes: int) -> ActiveSegment:
         """New, empty files with durable names. Leftovers of an unfinished roll, which hold nothing, are removed."""
-        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX):
+        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX):
             path = folder / segment_file(base_offset, suffix)
             if files.exists(path):
                 files.unlink(path)
+            if suffix == CANCEL_INDEX:  # made when there is something to put into it
+                continue
             file = files.create(path)
             file.sync()
             file.close()
@@ -115,7 +122,7 @@ class ActiveSegment:
 
     @property
     def mark(self) -> ActiveMark:
-        """What was made durable of the sparse indexes so far."""
+        """What was made durable of the indexes so far."""
         return self._saved_mark
 
     def append(self, data: Bytes) -> None:
@@ -160,6 +167,7 @@ class ActiveSegment:
         sparse = load_sparse(
             self._files, self.path, self.base_offset, self.sparse.interval_bytes, marks.index, marks.time_index
         )
+        self._saved_mark = ActiveMark(base_offset=self.base_offset, cancel_index=marks.cancel_index)
         if sparse is None:
             return False
         sparse.latest = marks.latest
@@ -173,33 +181,44 @@ class ActiveSegment:
         for suffix in (OFFSET_INDEX, TIME_INDEX):
             publish(self._files, self.path.with_suffix(suffix), [])
 
-    def save_sparse(self) -> ActiveMark:
-        """Make the sparse indexes durable as they are, and say what may be trusted of them."""
-        fresh = self.sparse.since(*self._saved)
-        marks = []
-        for suffix, data, (size, crc) in zip(
-            (OFFSET_INDEX, TIME_INDEX),
-            fresh,
-            (self._saved_mark.index, self._saved_mark.time_index),
-            strict=True,
-        ):
-            if data:
-                with opened(self._files, self.path.with_suffix(suffix)) as file:
-                    if file.size() != size:
-                        file.truncate(size)
-                    file.append([data])
-                    file.sync()
-            marks.append((size + len(data), crc32c.crc32c(data, crc)))
-        self._saved = (self.sparse.offsets.count, self.sparse.times.count)
+    def add_cancelled(self, cancelled: Cancelled) -> None:
+        """Note what control batches that were appended have cancelled."""
+        self._cancelled.append(cancelled)
+
+    def save_indexes(self) -> ActiveMark:
+        """Make the indexes durable as they are, and say what may be trusted of them."""
+        offsets, times = self.sparse.since(*self._saved)
+        cancelled = Cancelled.concatenate(self._cancelled).to_bytes()
+        saved = self._saved_mark
         self._saved_mark = ActiveMark(
-            base_offset=self.base_offset, index=marks[0], time_index=marks[1], latest=self.sparse.latest
+            base_offset=self.base_offset,
+            index=self._extend(OFFSET_INDEX, offsets, saved.index),
+            time_index=self._extend(TIME_INDEX, times, saved.time_index),
+            latest=self.sparse.latest,
+            cancel_index=self._extend(CANCEL_INDEX, cancelled, saved.cancel_index),
         )
+        self._saved = (self.sparse.offsets.count, self.sparse.times.count)
+        self._cancelled.clear()
         return self._saved_mark
+
+    def _extend(self, suffix: str, data: bytes, saved: tuple[int, int]) -> tuple[int, int]:
+        """Append to an index file, of which `saved` says what is durable; what is durable then."""
+        size, crc = saved
+        path = self.path.with_suffix(suffix)
+        if data and suffix == CANCEL_INDEX and size == 0:
+            publish(self._files, path, [data])
+        elif data:
+            with opened(self._files, path) as file:
+                if file.size() != size:
+                    file.truncate(size)
+                file.append([data])
+                file.sync()
+        return size + len(data), crc32c.crc32c(data, crc)
 
     def seal(self, end_offset: int, max_deliver_after: int) -> SealedMark:
         """Finish the indexes and make everything durable; the row for the checkpoints."""
         self.sparse.finish()
-        marks = self.save_sparse()
+        marks = self.save_indexes()
         return SealedMark(
             base_offset=self.base_offset,
             end_offset=end_offset,
@@ -208,6 +227,7 @@ class ActiveSegment:
             max_timestamp=marks.latest[0],
             index=marks.index,
             time_index=marks.time_index,
+            cancel_index=marks.cancel_index,
         )
 
     def close(self) -> None:
@@ -233,6 +253,20 @@ def load_sparse(
             return None
         content.append(data)
     return SparseIndexes.from_bytes(content[0], content[1], base_offset, interval_bytes)
+
+
+def load_cancelled(files: Files, log_path: Path, saved: tuple[int, int]) -> Cancelled | None:
+    """The cancel index of a segment where the file holds what the checkpoints say, else None."""
+    size, crc = saved
+    if not size:
+        return Cancelled.empty()
+    try:
+        data = read_file(files, log_path.with_suffix(CANCEL_INDEX))[:size]
+    except FileNotFoundError:
+        return None
+    if len(data) != size or crc32c.crc32c(data) != crc:
+        return None
+    return Cancelled.from_bytes(data)
 
 
 Segment = SealedSegment | ActiveSegment

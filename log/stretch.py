@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from afterlog.errors import CorruptFile, InvalidBatch
 from afterlog.files import Files, map_file
+from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.log import kernels
 from afterlog.log.columns import Int64Array
+from afterlog.log.control import read_controls, read_tail
 from afterlog.log.entry import PREFIX_MAGIC, Entry, read_entry
 from afterlog.names import LOG, parse_segment_file
 
@@ -32,6 +35,8 @@ class Stretch:
     base_offset: int
     entries: Entries
     max_timestamp: Int64Array
+    cancelled: Cancelled
+    """What the control batches among the entries have cancelled."""
     size: int
     """Of the file."""
     stop: int
@@ -50,7 +55,10 @@ def unheard(size: int) -> None:
 def read_log(
     files: Files, path: Path, base_offset: int, *, start: int = 0, end: int | None = None, advance: Advance = unheard
 ) -> Stretch:
-    """The entries of a log from byte `start`, which begins offset `base_offset`, to `end` (None: all of the file)."""
+    """The entries of a log from byte `start`, which begins offset `base_offset`, to `end` (None: all of the file).
+
+    Raises CorruptFile where a control batch is none that is known here: that is nothing to repair.
+    """
     try:
         data, fault = map_file(files, path), ""
     except FileNotFoundError:
@@ -59,10 +67,17 @@ def read_log(
     if end is not None and len(data) < end:
         fault = fault or f"{end} bytes were durable, {len(data)} are left"
     scans: list[kernels.Scan] = []
+    cancelled: list[Cancelled] = []
     position, offset = min(start, stop), base_offset
     while position < stop:
         scan = kernels.scan_entries(data, position, stop, offset, True, _STEP_ENTRIES)
+        try:
+            at_end = scan.fault or scan.stop == stop
+            scan, named = read_tail(data, scan) if at_end else (scan, read_controls(data, scan).cancelled)
+        except InvalidBatch as error:
+            raise CorruptFile(str(error), path=path, position=position) from error
         scans.append(scan)
+        cancelled.append(named)
         advance(scan.stop - position)
         position = scan.stop
         offset += int(scan.records.sum())
@@ -82,6 +97,7 @@ def read_log(
             np.maximum(columns["deliver_after"], 0), columns["offset"], columns["position"], columns["records"]
         ),
         max_timestamp=columns["max_timestamp"],
+        cancelled=Cancelled.concatenate(cancelled),
         size=len(data),
         stop=position,
         end_offset=offset,

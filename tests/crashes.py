@@ -4,6 +4,7 @@ A workload marks on the disk what it is about to do and what it was promised; a 
 
     Tried(records)      an append begins: from now on they may be in the log, as a whole
     Acked(offset, …)    it returned: the records are there, under these offsets and due times
+    Controls(offset, …) a control batch that was tried there cancels these; or reschedules, with the record behind it
     Shown(…)            a fetch delivered these: (delivery offset, offset, value, due)
     Commits, Committed  a commit begins, and has returned
     Clock(ms)           the wall clock's time
@@ -13,17 +14,23 @@ A workload marks on the disk what it is about to do and what it was promised; a 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from afterlog import ALWAYS, EARLIEST, OS, Config, Durability, ManualClock, Message, Store
+from afterlog import ALWAYS, EARLIEST, OS, CancelResult, Config, Durability, ManualClock, Message, RecordId, Store
+from afterlog.errors import StorageFull
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
-from afterlog.index.entries import Entries
+from afterlog.index.entries import Entries, Key
+from afterlog.log import recovery
 from afterlog.log.batch import decode_batch
 from afterlog.log.columns import FAULTS
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
@@ -32,6 +39,7 @@ from afterlog.log.kernels import scan_entries
 from afterlog.store import open_store
 from tests.crash_states import CrashState
 from tests.simulated_disk import SimulatedFiles
+from tests.support import due_of
 
 PATH = Path("/store")
 TOPIC = "mail"
@@ -51,6 +59,13 @@ class Tried:
 class Acked:
     offset: int
     dues: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    offset: int
+    targets: tuple[int, ...]
+    followed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +127,7 @@ class Session:
 
     def open(self) -> None:
         self.disk.mark(Clock(self.clock.now_ms()))
-        self.store = open_store(PATH, self.config, self.clock, self.files)
+        self.store = open_store(PATH, self.config, self.clock, self.files, merging=False)
         self.partition = self.store.create_topic(TOPIC, **self.topic).partition(0)
         self.disk.mark(Made(TOPIC))
         self.consumer = self.store.consumer(TOPIC, group="g", auto_commit=False)
@@ -132,13 +147,41 @@ class Session:
         if self.config.durability.kind != "interval":
             self.acked(offset, len(records))
 
+    def cancel(self, *offsets: int) -> None:
+        """Pending records that no other cancel named."""
+        control = self.control(offsets)
+        answers = self.store.cancel_many(TOPIC, 0, np.array(offsets))
+        assert [CancelResult.CANCELLED] * len(offsets) == answers.tolist()
+        self.acked(control, 1)
+
+    def reschedule(self, offset: int, value: bytes, after: int) -> None:
+        """The same of one, whose value is this, for some ms from now."""
+        asked = self.clock.now_ms() + after
+        control = self.control((offset,), (value, asked))
+        assert control + 1 == self.store.reschedule(RecordId(TOPIC, 0, offset), deliver_after=asked).offset
+        self.acked(control, 2)
+
+    def control(self, targets: tuple[int, ...], *followers: tuple[bytes, int]) -> int:
+        """Mark what is about to be written; the offset of the control record."""
+        rows = [(target, due_of(self.partition, target) or 0) for target in sorted(targets)]
+        control = self.partition.log.state.written.offset
+        value = b"".join(struct.pack(">qq", *row) for row in rows)
+        self.disk.mark(Tried(((value, max(due for _, due in rows)), *followers)))
+        self.disk.mark(Controls(control, targets, bool(followers)))
+        return control
+
     def acked(self, offset: int, count: int) -> None:
-        found = [self.partition.log.index.find(offset + row) for row in range(count)]
-        self.disk.mark(Acked(offset, tuple(entry.deliver_after if entry else 0 for entry in found)))
+        dues = tuple(due_of(self.partition, offset + row) or 0 for row in range(count))
+        self.disk.mark(Acked(offset, dues))
 
     def sync(self) -> None:
         self.store.sync()
         self.acked(0, self.partition.log_end_offset)
+
+    def merge(self, *, room: bool = True) -> None:
+        full = patch.object(SimulatedFiles, "rename", side_effect=StorageFull("no room", path=PATH))
+        with contextlib.nullcontext() if room else full, contextlib.suppress(StorageFull):
+            self.partition.log.merge_buckets()
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
@@ -235,6 +278,49 @@ def rolls(session: Session) -> None:
     session.commit()
 
 
+def merges(session: Session) -> None:
+    """Runs of the active segment are merged, then those of sealed ones, some of which retention takes; once in vain."""
+    session.send((b"a", 1), (b"b", 2), (b"c", 3), (b"d", 2))
+    session.send((b"e", 4), (b"f", 1), (b"g", 10**6), (b"h", 3))
+    session.merge(room=False)
+    session.merge()
+    session.partition.log.roll()
+    session.send((b"i", 7), (b"j", 1))
+    session.partition.log.roll()
+    session.merge()
+    session.advance(30)
+    session.poll()
+    session.send((b"k", 2), (b"l", 40))
+    session.partition.log.roll()
+    session.merge()
+    session.advance(9)
+    session.poll()
+
+
+def cancels(session: Session) -> None:
+    """Before and after a seal and a roll; one that was rescheduled is cancelled, too."""
+    session.send((b"a", 5), (b"b", 30), (b"c", 30))
+    session.cancel(2)
+    session.reschedule(1, b"b", 20)
+    session.partition.log.roll()
+    session.cancel(5)
+    session.advance(30)
+    session.poll()
+
+
+def cancels_go(session: Session) -> None:
+    """Retention takes the segment of the control record, and leaves that of the cancelled one, where another waits.
+
+    The cancelled one must not come back."""
+    session.send((b"a", 5), (b"b", 7), (b"c", 10**6))
+    session.partition.log.roll()
+    session.cancel(1)
+    session.advance(30)
+    session.poll()
+    session.partition.log.roll()
+    session.send((b"d", 0))
+
+
 def retention(session: Session) -> None:
     """Segments go, one that is pending stays."""
     session.send((b"a", 1), (b"b", 2))
@@ -317,6 +403,9 @@ SCENARIOS = (
     Scenario("singles", singles),
     Scenario("many", many),
     Scenario("rolls", rolls),
+    Scenario("merges", merges, small(max_num_buckets=1), topic={"retention_ms": 20}),
+    Scenario("cancels", cancels),
+    Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),
     Scenario("reopened", reopened),
     Scenario("frontier", frontier),
@@ -338,6 +427,8 @@ class Told:
     """Every record that may be in the log: (value, deliver_after as asked)."""
     dues: dict[int, int] = field(default_factory=dict)
     """Of every acknowledged record."""
+    controls: dict[int, Controls] = field(default_factory=dict)
+    """By the offset of the control record."""
     shown: dict[int, tuple[int, bytes, int]] = field(default_factory=dict)
     commits: set[int | None] = field(default_factory=lambda: {None})
     """What may be committed."""
@@ -353,6 +444,8 @@ class Told:
                     told.tried += records
                 case Acked(offset, dues):
                     told.dues |= dict(enumerate(dues, offset))
+                case Controls(offset):
+                    told.controls[offset] = mark
                 case Shown(records):
                     told.shown |= {rank: record for rank, *record in map(tuple, records)}
                 case Commits(position):
@@ -365,8 +458,13 @@ class Told:
                     told.made = True
                 case Recovered(dues):
                     del told.tried[len(dues) :]
+                    told.controls = {offset: one for offset, one in told.controls.items() if offset < len(dues)}
                     told.dues |= dict(enumerate(dues))
         return told
+
+    def hidden(self, end: int) -> set[int]:
+        """What a log of `end` records hides."""
+        return {each for one in self.controls.values() if one.offset < end for each in (one.offset, *one.targets)}
 
 
 class Verifier:
@@ -384,7 +482,8 @@ class Verifier:
     def __call__(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
         told = Told.of(marks)
         clock = ManualClock(told.now_ms - STEP_BACK_MS)
-        store = open_store(PATH, self._scenario.config, clock, disk)
+        with patch.object(recovery, "_rebuilt", _lost):
+            store = open_store(PATH, self._scenario.config, clock, disk, merging=False)
         try:
             if TOPIC not in {topic.name for topic in store.topics()}:
                 assert not told.made, "the topic is gone"
@@ -413,6 +512,8 @@ class Verifier:
             assert len(found) > max(told.dues, default=-1), (
                 f"lost acknowledged records: {len(found)} of {len(told.dues)}"
             )
+        for one in told.controls.values():
+            assert not one.followed or len(found) != one.offset + 1, "half of a reschedule"
         for offset, (record, (value, asked)) in enumerate(zip(found, told.tried, strict=False)):
             if record is None:
                 assert told.dues[offset] <= told.now_ms, "retention took a pending record"
@@ -425,7 +526,7 @@ class Verifier:
     def _check_fixed_point(self, disk: SimulatedFiles, clock: ManualClock, found: object) -> None:
         """A second recovery finds what the first one left, and nothing to do."""
         again = SimulatedFiles(disk.image())
-        store = open_store(PATH, self._scenario.config, clock, again)
+        store = open_store(PATH, self._scenario.config, clock, again, merging=False)
         assert not store.cut_bytes
         assert found == contents(store.topic(TOPIC).partition(0))
         if store._sync is not None:
@@ -455,8 +556,11 @@ class Verifier:
             start = consumer.positions()[0]
             rows = [row(message) for messages in iter(consumer.poll, []) for message in messages]
         disk.mark(Shown(tuple(rows)))
-        assert [rank for rank, *_ in rows] == [*range(start, start + len(rows))]
-        assert start + len(rows) == end + 1, "not all is delivered"
+        ranks, hidden = [rank for rank, *_ in rows], told.hidden(end)
+        assert sorted(set(ranks)) == ranks
+        assert not hidden & {offset for _, offset, *_ in rows}, "delivered although it is cancelled"
+        reached = [offset for offset in hidden if offset in reachable(partition)]
+        assert start + len(rows) + len(reached) == end + 1, "not all is delivered"
         if partition.log.delayed:
             keys = [(due, offset) for _, offset, _, due in rows]
             assert sorted(keys) == keys
@@ -466,6 +570,10 @@ class Verifier:
                 assert rank < start or list(record) == list(delivered[rank]), (
                     f"delivery offset {rank} names another record"
                 )
+
+
+def _lost(storage: object, key: str, *_: object) -> None:
+    raise AssertionError(f"{key} was sealed, and would have to be made anew from the log")
 
 
 def fingerprint(store: Store, disk: SimulatedFiles) -> int:
@@ -480,11 +588,24 @@ def fingerprint(store: Store, disk: SimulatedFiles) -> int:
             (log.state.written.offset, log.state.written.position, log.checkpoints.current, log.index.runs.__len__())
         )
         known.append(log._active.sparse.to_bytes())
+        known.append(log.cancellations.hidden(log.log_end_offset).offsets().tobytes())
     return hash(repr(known))
 
 
 def _columns(entries: Entries) -> list[np.ndarray[Any, Any]]:
     return [entries.deliver_after, entries.offset, entries.position, entries.records]
+
+
+def reachable(partition: Partition) -> set[int]:
+    """Offsets of the records behind the log start, by the index."""
+    entries = [*(run.entries() for run in partition.log.index.runs), partition.log.index.bucket.entries()]
+    start = partition.log.log_start.key
+    return {
+        offset
+        for entry in itertools.chain.from_iterable(entries)
+        if Key(entry.deliver_after, entry.offset) > start
+        for offset in range(entry.offset, entry.offset + entry.records)
+    }
 
 
 def contents(partition: Partition) -> list[tuple[bytes, int] | None]:

@@ -81,6 +81,10 @@ class FailingFiles:
         self.ask("rename", source)
         self._files.rename(source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        self.ask("link", source)
+        self._files.link(source, target)
+
     def unlink(self, path: Path) -> None:
         self.ask("unlink", path)
         self._files.unlink(path)
@@ -134,7 +138,7 @@ class FailingFile:
 
 def _as_real_files_would(operation: str, error: OSError, path: Path) -> OSError:
     """Of what OsFiles raises when the disk is full, StorageFull; else the error itself."""
-    if operation in ("append", "create", "make_folder", "rename", "lock") and error.errno in _FULL:
+    if operation in ("append", "create", "make_folder", "rename", "link", "lock") and error.errno in _FULL:
         full = StorageFull("no room left to write", path=path)
         full.__cause__ = error
         return full

@@ -7,12 +7,13 @@ holds the engine to it from then on. Each `check_*` proves one promise of docs/g
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from afterlog import Message
+from afterlog import CancelResult, Message
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 
 
@@ -34,6 +35,8 @@ class Model:
     delayed: bool = True
     records: list[Expected] = field(default_factory=list)
     removed: set[int] = field(default_factory=set)
+    cancelled: dict[int, int] = field(default_factory=dict)
+    """Offset of a cancelled record -> offset of the control record that says so."""
     visible_end: int = 0
     """Records below are visible to readers, and safe under the durability."""
     log_start: int = 0
@@ -61,6 +64,30 @@ class Model:
         self.check_stamps(batch, wall_ms, lease_ms)
         self.records += batch
 
+    def asked_to_cancel(
+        self, offsets: Sequence[int], answers: Sequence[CancelResult], wall_ms: int, lease_ms: int
+    ) -> list[int]:
+        """Offsets, which differ, were to be cancelled at `wall_ms`; of which it was said that it is so."""
+        out_of_reach = set(self.order()[: self.log_start])
+        for offset, answer in zip(offsets, answers, strict=True):
+            if not 0 <= offset < len(self.records) or offset in self.cancelled.values() or offset in out_of_reach:
+                assert CancelResult.UNKNOWN == answer
+            elif offset in self.cancelled:
+                assert CancelResult.ALREADY_CANCELLED == answer
+            elif not self.delayed or self.records[offset].due <= self.stamp_least(wall_ms):
+                assert CancelResult.ALREADY_DELIVERED == answer
+            elif self.records[offset].due > self.stamp_most(wall_ms, lease_ms):
+                assert CancelResult.CANCELLED == answer
+            else:
+                assert answer in (CancelResult.CANCELLED, CancelResult.ALREADY_DELIVERED)
+        return [offset for offset, answer in zip(offsets, answers, strict=True) if answer == CancelResult.CANCELLED]
+
+    def control(self, targets: Sequence[int]) -> Expected:
+        """The control record that cancels them: due with the last."""
+        due = max(self.records[target].due for target in targets)
+        value = b"".join(struct.pack(">qq", target, self.records[target].due) for target in targets)
+        return Expected(value=value, asked=due, due=due)
+
     def read(self, clock_ms: int, wall_ms: int) -> None:
         """A fetch decided by `clock_ms`: never ahead of any clock, never back in one life, late only for an append in
         flight."""
@@ -77,6 +104,7 @@ class Model:
         """The log was reopened with `end` records. `covered`: the durability covers what happened."""
         self.check_d3_acknowledged_survive(end, covered)
         del self.records[end:]
+        self.cancelled = {target: control for target, control in self.cancelled.items() if control < end}
         if not covered:
             self.seen = {rank: offset for rank, offset in self.seen.items() if rank < (self.committed or 0)}
             self.delivered = self.committed or 0
@@ -94,24 +122,42 @@ class Model:
         offsets = range(self.visible_end)
         return sorted(offsets, key=lambda offset: (self.records[offset].due, offset)) if self.delayed else [*offsets]
 
+    def hidden(self) -> set[int]:
+        """Offsets that no reader sees: the cancelled, and the control records."""
+        return {each for pair in self.cancelled.items() if pair[1] < self.visible_end for each in pair}
+
+    def shown(self, position: int, end: int) -> list[tuple[int, int]]:
+        """What a reader finds between two positions: (delivery offset, offset)."""
+        hidden = self.hidden()
+        ranks = enumerate(self.order()[position:end], position)
+        return [(rank, offset) for rank, offset in ranks if offset not in hidden]
+
+    def pending(self, clock_ms: int) -> list[tuple[int, int]]:
+        """(due, offset) of what is not due at a reading, next first, without what is hidden."""
+        ahead = self.shown(self.high_watermark(clock_ms), self.visible_end)
+        return [(self.records[offset].due, offset) for _, offset in ahead]
+
     def high_watermark(self, clock_ms: int) -> int:
-        """Records that are due at a reading."""
+        """Records that are due at a reading, hidden ones too."""
         if not self.delayed:
             return self.visible_end
         return sum(record.due <= clock_ms for record in self.records[: self.visible_end])
 
     def next_due(self, clock_ms: int) -> int | None:
         """When the first record is due that is not due yet."""
+        hidden = self.hidden()
         later = [
             record.due
             for offset, record in enumerate(self.records)
-            if (record.due, offset) > (clock_ms, self.visible_end - 1)
+            if (record.due, offset) > (clock_ms, self.visible_end - 1) and offset not in hidden
         ]
         return min(later, default=None) if self.delayed else None
 
     def histogram(self, edges: Sequence[int]) -> list[int]:
-        """Records that are there with edges[i] <= due < edges[i + 1]."""
-        dues = sorted(record.due for offset, record in enumerate(self.records) if offset not in self.removed)
+        """Records behind the log start with edges[i] <= due < edges[i + 1], without what is hidden."""
+        hidden = self.hidden()
+        keys = sorted((record.due, offset) for offset, record in enumerate(self.records))[self.log_start :]
+        dues = [due for due, offset in keys if offset not in hidden]
         below = [bisect_left(dues, edge) for edge in edges]
         return [high - low for low, high in pairwise(below)]
 
@@ -133,14 +179,19 @@ class Model:
         and every reading that ever decided "due", also in an earlier life; never further ahead than a lease."""
         if not self.delayed:
             return
-        least = max(wall_ms, self.life_reading_ms, self.delivered_ms, self.stamp_ms)
-        most = max(wall_ms, self.reading_ms + lease_ms, self.stamp_ms_ever)
+        least, most = self.stamp_least(wall_ms), self.stamp_most(wall_ms, lease_ms)
         for record in batch:
             assert record.due >= max(record.asked, least), (least, record)
             if record.due > record.asked:
                 assert record.due <= most, (record, most)
                 self.stamp_ms = max(self.stamp_ms, record.due)
         self.stamp_ms_ever = most  # where all asked for later, the stamp is not seen
+
+    def stamp_least(self, wall_ms: int) -> int:
+        return max(wall_ms, self.life_reading_ms, self.delivered_ms, self.stamp_ms)
+
+    def stamp_most(self, wall_ms: int, lease_ms: int) -> int:
+        return max(wall_ms, self.reading_ms + lease_ms, self.stamp_ms_ever)
 
     def check_d1_never_early(self, messages: Iterable[Message], clock_ms: int) -> None:
         """D1, never early: delivered at `clock_ms` implies asked <= effective deliver_after <= clock_ms."""
@@ -149,8 +200,9 @@ class Model:
             assert not self.delayed or message.due <= clock_ms
 
     def check_d2_never_skipped(self, messages: Sequence[Message], position: int, high_watermark: int) -> None:
-        """D2, never skipped: a drain delivers every record that is due behind the position, and no other."""
-        assert self.order()[position:high_watermark] == [message.offset for message in messages]
+        """D2, never skipped: a drain delivers every record that is due behind the position, minus cancelled."""
+        found = [(message.delivery_offset, message.offset) for message in messages]
+        assert self.shown(position, high_watermark) == found
 
     def check_d3_acknowledged_survive(self, end: int, covered: bool) -> None:
         """D3, no loss, and D7: what was acknowledged under a durability that covers the fault is there afterwards."""
@@ -159,11 +211,13 @@ class Model:
             assert self.visible_end <= end, f"lost [{end}, {self.visible_end})"
 
     def check_d6_order(self, messages: Sequence[Message], position: int) -> None:
-        """D6, order: keys strictly increase, and delivery offsets are dense from the position on."""
+        """D6, order: keys strictly increase, and delivery offsets are dense from the position on, but for what is
+        hidden."""
         if self.delayed:
             keys = [(message.due, message.offset) for message in messages]
             assert sorted(set(keys)) == keys
-        assert [*range(position, position + len(messages))] == [message.delivery_offset for message in messages]
+        ranks = [message.delivery_offset for message in messages]
+        assert [rank for rank, _ in self.shown(position, self.visible_end)[: len(ranks)]] == ranks
 
     def check_d8_prefix(self, contents: Sequence[Expected | None]) -> None:
         """D8, prefix: the log holds what was appended, in order, each byte as it was; None where retention removed."""
@@ -209,13 +263,15 @@ class Model:
         clock_ms: int,
         high_watermark: int,
         pending: int,
+        scheduled: list[tuple[int, int]],
         next_due: int | None,
         edges: Sequence[int],
         counts: list[int],
     ) -> None:
         """What the log says of its schedule without reading a record: D2's set, counted."""  # fmt: skip
         assert self.high_watermark(clock_ms) == high_watermark
-        assert self.visible_end - high_watermark == pending
+        assert self.pending(clock_ms) == scheduled or not self.delayed
+        assert len(scheduled) == pending
         if self.delayed:
             assert self.next_due(clock_ms) == next_due
             assert self.histogram(edges) == counts

@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from afterlog import document
-from afterlog.files import TEMPORARY_SUFFIX, Data, Files
+from afterlog.files import TEMPORARY_SUFFIX, Bytes, Data, Files
+from afterlog.index import buckets, merge
+from afterlog.index.buckets import Buckets
+from afterlog.index.cancel_index import Cancelled
+from afterlog.index.entries import Entries, Key
+from afterlog.index.run import Run
 from afterlog.log import recovery, segment
+from afterlog.log.batches import Batches
 from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.control import Control, read_controls
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import ActiveSegment
-from afterlog.names import LOG, segment_file
+from afterlog.names import BUCKETS, LOG, segment_file
 from tests.crashes import PATH, SCENARIOS, Scenario
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
@@ -138,6 +147,49 @@ def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
     ORIGINAL_UPDATE(checkpoints, **changes)
 
 
+def deletes_sources_first(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> bool:
+    buckets.delete(sources)
+    return ORIGINAL_MERGE(buckets, sources, *more, **settings)
+
+
+def deletes_sources_anyway(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> bool:
+    """Pulsar's bug: errors are values, and what follows the merge does not look at them (apache/pulsar#26239)."""
+    try:
+        return ORIGINAL_MERGE(buckets, sources, *more, **settings)
+    except OSError:
+        buckets.delete(sources)
+        raise
+
+
+def merged_but_one(runs: Sequence[Run], *more: Any, **settings: Any) -> Iterator[Entries]:
+    return merge.merged(runs[1:] if len(runs) > 1 else runs, *more, **settings)
+
+
+def merged_from_the_log_start(runs: Sequence[Run], *more: Any, after: Key | None = None) -> Iterator[Entries]:
+    """Off by a little: the entries right behind the log start go, too."""
+    return merge.merged(runs, *more, after=after and Key(after.deliver_after + 30, after.offset))
+
+
+def cancelled_unsynced(log: PartitionLog, *arguments: Any) -> Any:
+    with patch.object(log.state, "committed", nothing):
+        return ORIGINAL_CANCEL(log, *arguments)
+
+
+def rescheduled_in_two(log: PartitionLog, offset: int, follower: Batches) -> int:
+    log.cancel(np.array([offset]))
+    return log.append(follower)
+
+
+def whole_tail(data: Bytes, scan: Any) -> Any:
+    return scan, read_controls(data, scan).cancelled
+
+
+def due_at_once(control: Control, stamp_ms: int) -> Batches:
+    """A control batch that retention may take before its targets."""
+    batches = ORIGINAL_BATCHES(control, stamp_ms)
+    return replace(batches, deliver_after=np.zeros_like(batches.deliver_after))
+
+
 @contextlib.contextmanager
 def recovery_without_folder_sync() -> Iterator[None]:
     """A process that trusts names which another one, killed since, had no time to make durable."""
@@ -163,7 +215,10 @@ def recovery_without_folder_sync() -> Iterator[None]:
         yield
 
 
+ORIGINAL_BATCHES = Control.batches
+ORIGINAL_CANCEL = PartitionLog._cancel
 ORIGINAL_CLOCK = LogClock.__init__
+ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
 
 
@@ -192,7 +247,21 @@ BUGS = (
     Bug("visible before the sync", NAMED["synced"], planted=patched(LogState, "wrote", shown_at_once)),
     Bug("recovery point ahead of the log", NAMED["written"], planted=patched(LogState, "sync", shown_unsynced)),
     Bug("position ahead of the log", NAMED["written"], planted=patched(LogState, "make_delivered_durable", nothing)),
+    Bug("no sync of the folder of buckets", NAMED["merges"], without(lambda _, path: path.name == BUCKETS)),
+    Bug("sources of a merge deleted first", NAMED["merges"], planted=patched(Buckets, "merge", deletes_sources_first)),
+    Bug("failed merge deletes its sources", NAMED["merges"], planted=patched(Buckets, "merge", deletes_sources_anyway)),
+    Bug("a source left out of a merge", NAMED["merges"], planted=patched(buckets, "merged", merged_but_one)),
+    Bug("too much left out of a merge", NAMED["merges"], planted=patched(buckets, "merged", merged_from_the_log_start)),
+    Bug("cancelled before the sync", NAMED["cancels"], planted=patched(PartitionLog, "_cancel", cancelled_unsynced)),
+    Bug("a reschedule in two appends", NAMED["cancels"],
+        planted=patched(PartitionLog, "reschedule", rescheduled_in_two)),
+    Bug("half a reschedule not cut", NAMED["cancels"], planted=patched(recovery, "read_tail", whole_tail)),
+    Bug("cancels in the tail not read", NAMED["cancels"],
+        planted=patched(recovery, "read_tail", lambda _, scan: (scan, Cancelled.empty()))),
+    Bug("cancel index not read", NAMED["cancels"],
+        planted=patched(recovery, "load_cancelled", lambda *_: Cancelled.empty())),
+    Bug("control batch due at once", NAMED["cancels go"], planted=patched(Control, "batches", due_at_once)),
     Bug("retention unlinks first", NAMED["retention"], planted=patched(CheckpointFile, "update", unlinks_first)),
 )  # fmt: skip
-"""Left out, since they are no bugs here: runs removed too early (every index is made anew from the log), and no sync of
-the folder behind the files of a new segment (the checkpoints that name it sync the same folder)."""
+"""Left out, since it is no bug here: no sync of the folder behind the files of a new segment (the checkpoints that name
+it sync the same folder)."""

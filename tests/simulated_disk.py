@@ -56,6 +56,14 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    path: str
+    folder: int
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unlink:
     path: str
     folder: int
@@ -95,13 +103,13 @@ class Mark:
     event: object
 
 
-NameOperation = MakeFolder | Create | Rename | Unlink
+NameOperation = MakeFolder | Create | Rename | Link | Unlink
 Operation = NameOperation | SyncFolder | Append | Truncate | Sync | Mark
 
 
 def rename_in(names: dict[str, int], operation: NameOperation) -> None:
     match operation:
-        case MakeFolder() | Create():
+        case MakeFolder() | Create() | Link():
             names[operation.name] = operation.number
         case Rename():
             names[operation.target] = names.pop(operation.name)
@@ -210,6 +218,8 @@ class SimulatedFiles:
             if folder != target_folder:  # would be two operations, of which a crash may keep one: nobody should want it
                 raise os_error(errno.EXDEV, target)
             replaced = self._folders[folder].get(target_name, number)
+            if replaced == number and name != target_name and target_name in self._folders[folder]:
+                return  # two names of one file: POSIX leaves both
             if replaced != number and replaced in self._folders:
                 if number in self._files:
                     raise os_error(errno.EISDIR, target)
@@ -218,6 +228,14 @@ class SimulatedFiles:
             elif replaced != number and number in self._folders:
                 raise os_error(errno.ENOTDIR, target)
             self.do(Rename(str(source), folder, name, target_name))
+
+    def link(self, source: Path, target: Path) -> None:
+        with self._lock:
+            number = self._number(source)
+            folder, name = self._free_place(target)
+            if number in self._folders:
+                raise os_error(errno.EPERM, source)
+            self.do(Link(str(target), folder, name, number))
 
     def unlink(self, path: Path) -> None:
         with self._lock:

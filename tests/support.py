@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
+from afterlog.log.lookup import find_entries
 from afterlog.store import Store, open_store
 from tests.crash_states import crash_states
 from tests.failing_files import FailingFiles
@@ -39,7 +42,7 @@ def small(**settings: Any) -> Config:
 
 
 def open_small(disk: Files, clock: ManualClock, **settings: Any) -> Store:
-    return open_store(PATH, small(**settings), clock, disk)
+    return open_store(PATH, small(**settings), clock, disk, merging=False)
 
 
 def killed(disk: SimulatedFiles) -> SimulatedFiles:
@@ -62,6 +65,12 @@ def drained(partition: Partition, position: int | None = None) -> list[bytes | N
             return values
         values += [message.value for message in columns.to_messages()]
         at = behind
+
+
+def due_of(partition: Partition, offset: int) -> int | None:
+    """The effective deliver_after of the record of an offset, as the log has it; None where it has no such record."""
+    found = find_entries(partition.log.state.written_or_closed(), np.array([offset])).entry(0)
+    return found.deliver_after if found.records else None
 
 
 class Calls:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, report, workloads
+from bench import harness, memory_picture, memory_table, report, subscriptions, workloads
 from bench.workloads import START_MS, Dues
 
 
@@ -36,6 +37,7 @@ def test_a_crashed_store_is_opened_again_and_again(tmp_path: Path) -> None:
     assert 500 == tail
     for _ in range(2):
         assert 1_000 == workloads.in_new_process("open_crashed", tmp_path / "store")["pending"]
+    assert 0 < workloads.in_new_process("seek", tmp_path / "store")["by_time_ms"]
     assert 1_000 == workloads.in_new_process("roll", tmp_path / "store")["entries"]
     assert 1_000 == workloads.in_new_process("memory", tmp_path / "store")["drained"]
 
@@ -48,6 +50,76 @@ def test_a_workload_that_fails_tells_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 10])
 def test_runs_are_merged(tmp_path: Path, count: int) -> None:
     assert 1_000 == workloads.merge_all(workloads.runs(tmp_path, count, 1_000))
+
+
+@pytest.mark.parametrize("schedule", ["consecutive", "uniform", "exponential"])
+@pytest.mark.parametrize("batch_bytes", workloads.BATCH_BYTES)
+def test_runs_are_written_and_decoded(tmp_path: Path, schedule: workloads.Schedule, batch_bytes: str) -> None:
+    entries = workloads.scheduled(schedule, 1_000, 10, batch_bytes)
+    run = workloads.write_scheduled(tmp_path / "run", entries)
+    run.check()
+    assert 1_000 == workloads.decode_all(run) == len(set(entries.offset.tolist()))
+
+
+@pytest.mark.parametrize(("limit", "runs"), [(-1, 10), (3, 3)])
+def test_buckets_are_sealed_and_merged(tmp_path: Path, limit: int, runs: int) -> None:
+    result = workloads.seal_and_merge(tmp_path / "runs", 1_000, limit, 100)
+    assert (limit > 0) == (result["merged_entries"] > 0)
+    assert runs >= result["runs"]
+    assert 1_000 == workloads.drain_runs(tmp_path / "runs")["entries"]
+    assert workloads.append_crowded(tmp_path / "store", 1_000, limit, 100)["wall_s"] > 0
+
+
+MEMORY_CELLS = {(structure, "uniform") for structure in memory_table.STRUCTURES} | {
+    (structure, workload) for structure in ("published", "time-buckets") for workload in memory_table.WORKLOADS
+}
+
+
+@pytest.mark.parametrize(("structure", "workload"), sorted(MEMORY_CELLS))
+def test_a_cell_of_the_memory_table(structure: str, workload: str) -> None:
+    cell = memory_table.cell(structure, workload, 1_000)
+    assert (0 if structure == "heap" else 1_000) == cell["drained"]
+    assert min(cell["build_per_s"], cell["drain_per_s"], cell["told_bytes"]) > 0
+
+
+def test_the_memory_table_and_its_picture(tmp_path: Path) -> None:
+    cells = [
+        {"structure": structure, "workload": workload, **dict.fromkeys(memory_table.FIELDS, 3 << 20)}
+        for workload in memory_table.WORKLOADS
+        for structure in memory_table.STRUCTURES
+    ]
+    assert "uniform" == memory_table.in_new_process("memory", "uniform", 100)["workload"]
+    table = memory_table.table(cells)
+    assert len(cells) == table.count(" | 3.00 | ") // 2
+    drawn = ElementTree.fromstring(memory_picture.picture(cells, memory_table.WORKLOADS))
+    assert len(cells) + 1 == len(drawn.findall("{*}rect"))
+
+
+def test_the_committed_memory_table_is_the_one_in_the_picture() -> None:
+    cells = json.loads(memory_table.FIGURES.read_text())["cells"]
+    assert {(cell["structure"], cell["workload"]) for cell in cells} == {
+        (structure, workload) for structure in memory_table.STRUCTURES for workload in memory_table.WORKLOADS
+    }
+    assert memory_picture.picture(cells, memory_table.WORKLOADS) == memory_table.PICTURE.read_text()
+
+
+def test_subscriptions_are_worked_off(tmp_path: Path) -> None:
+    with subscriptions.filled(tmp_path / "store", 100) as store:
+        assert 100 == subscriptions.receive_and_ack(store, "bulk", 30)
+        assert 7 == len(subscriptions.work_off_each(store, "each", 7).cpu_s)
+        with store.subscribe(workloads.TOPIC, "nacks") as subscription:
+            assert [100, 100] == [subscriptions.nack_all(store, subscription) for _ in range(2)]
+        assert subscriptions.journal_bytes(tmp_path / "store") > 200
+
+
+def test_retries_and_holes(tmp_path: Path) -> None:
+    assert subscriptions.nack_rounds(tmp_path / "rounds", 50, 3)["most_bytes"] > 50
+    found = subscriptions.retries(tmp_path / "retries", 1_000)
+    assert (1_000, 1_000) == (found["retrying"], found["acked"])
+    assert found["held_bytes"] > 1_000
+    for workload, numbers, left in (("holes", [100], "leased"), ("reopen_holes", [], "retrying")):
+        folder = tmp_path / "holes"
+        assert 100 == workloads.in_new_process(workload, folder, *numbers, module="bench.subscriptions")[left]
 
 
 def test_floors_write_and_read_the_bytes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from afterlog import EARLIEST, CorruptFile, ManualClock, Store
 from afterlog.fetch import verified
 from afterlog.log import kernels, plain
+from afterlog.names import CANCEL_INDEX, LOG
 from afterlog.store import open_store
 from tests.crashes import FAR_MS, PATH, START_MS, small
 from tests.simulated_disk import Image, SimulatedFiles
@@ -152,6 +153,34 @@ def test_every_length(kind: str) -> None:
 def test_every_file_missing(kind: str) -> None:
     counts = sweep(images(KINDS[kind])[-1], lambda path, data: iter([("deleted", None)]))
     assert counts["detected"] >= 5, "logs, checkpoints, topics"
+
+
+def cancelled_image() -> Image:
+    """A store with control batches, in a sealed segment and in the active one."""
+    disk, clock = SimulatedFiles(), ManualClock(START_MS)
+    with open_store(PATH, CONFIG, clock, disk) as store:
+        topic = store.create_topic("mail")
+        records = [store.send("mail", b"%d" % delay, delay=delay) for delay in range(1, 6)]
+        store.cancel(records[1])
+        store.reschedule(records[2], delay=9)
+        topic.partition(0).log.roll()
+        store.cancel(records[3])
+    return disk.image()
+
+
+def of_cancels(path: str, data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """Some bits of the logs, and each of the cancel indexes, which also shrink and vanish."""
+    if path.endswith(CANCEL_INDEX):
+        yield from bits(path, data)
+        yield from lengths(path, data)
+        yield "deleted", None
+    elif path.endswith(LOG):
+        yield from islice(bits(path, data), 3, None, 8 * 3 + 1)
+
+
+def test_nothing_that_was_cancelled_comes_back() -> None:
+    counts = sweep(cancelled_image(), of_cancels)
+    assert min(counts.values()) > 0
 
 
 TOPICS = {"late": True, "later": True, "plain": False}

@@ -38,7 +38,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 def process(*args: object, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", "from afterlog.cli import main; main()", *map(str, args)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run(command, cwd=ROOT, text=True, timeout=60, **piped | options)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def data(tmp_path: Path) -> Path:
 
 class TestSendAndReceive:
     def test_a_value(self, data: Path) -> None:
-        assert "mail-0 offset 0\n" == run("send", data, "mail", "water the plants").stdout
+        assert "mail-0@0\n" == run("send", data, "mail", "water the plants").stdout
         assert "water the plants\n" == run("receive", data, "mail", "--group", "shell").stdout
         assert "" == run("receive", data, "mail", "--group", "shell").stdout
         assert "water the plants\n" == run("receive", data, "mail", "--group", "other").stdout

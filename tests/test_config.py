@@ -34,6 +34,8 @@ class TestConfig:
             {"linger_ms": 0, "deliver_after_spread_ms": 0},
             {"clock_jump_limit_ms": 0},
             {"min_index_count_per_bucket": 1, "max_indexes_per_bucket_snapshot_segment": 1},
+            {"max_num_buckets": -1},
+            {"max_num_buckets": 1},
             *({"compression": codec} for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
         ],
         ids=repr,
@@ -53,6 +55,8 @@ class TestConfig:
             {"clock_jump_limit_ms": -1},
             {"linger_ms": -1},
             {"deliver_after_spread_ms": -1},
+            {"max_num_buckets": 0},
+            {"max_num_buckets": -2},
             {"compression": "brotli"},
             *(
                 {name: 0}

@@ -51,7 +51,7 @@ def test_another_name_or_version(name: str, version: int) -> None:
         document.decode(name, version, document.encode("name", 3, {}), PATH)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]\n", b"7", b"\xff{}"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]\n", b"7", b"\xff{}", b"[" * 100_000])
 def test_an_intact_checksum_over_no_object(body: bytes) -> None:
     data = b"name 3 %08x\n" % crc32c.crc32c(body) + body
     with pytest.raises(CorruptFile, match=r"not (JSON|a JSON object)"):

@@ -16,12 +16,16 @@ from afterlog import errors
 from afterlog.errors import (
     AfterlogError,
     CorruptFile,
+    NotPending,
     OffsetOutOfRange,
     PartitionPoisoned,
+    RemoteMissing,
+    RemoteRefused,
     StorageError,
     StorageFull,
     StoreLocked,
 )
+from afterlog.log.cancellation import CancelResult
 
 CLASSES = {
     name: each for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, AfterlogError)
@@ -55,6 +59,8 @@ def made(each: type[AfterlogError]) -> AfterlogError:
         return each("it broke", path=Path("/data/a.log"), position=4_096)
     if issubclass(each, OffsetOutOfRange):
         return each("it broke", position=1, log_start=2, log_end=3)
+    if issubclass(each, NotPending):
+        return each("it broke", answer=CancelResult.UNKNOWN)
     return each("it broke")
 
 
@@ -76,7 +82,7 @@ class TestTree:
 
     def test_retriable(self) -> None:
         retriable = {name for name, each in CLASSES.items() if each.retriable}
-        assert {"StorageFull", "StoreLocked", "ClockBehind", "GroupBusy"} == retriable
+        assert {"StorageFull", "StoreLocked", "RemoteUnavailable", "ClockBehind", "GroupBusy"} == retriable
 
 
 class TestStorageError:
@@ -87,6 +93,8 @@ class TestStorageError:
             (StorageFull, errno.ENOSPC),
             (PartitionPoisoned, errno.EIO),
             (StoreLocked, errno.EWOULDBLOCK),
+            (RemoteRefused, errno.EACCES),
+            (RemoteMissing, errno.ENOENT),
         ],
     )
     def test_it_names_path_and_position(self, each: type[StorageError], number: int) -> None:

@@ -20,7 +20,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.errors import StorageFull, StoreLocked
-from afterlog.files import Data, File, Files, OsFiles, map_file, opened, process_id, publish, publishing, read_file
+from afterlog.files import (
+    Data,
+    File,
+    Files,
+    OsFiles,
+    map_file,
+    opened,
+    process_id,
+    publish,
+    publishing,
+    read_file,
+    unused_name,
+)
 from tests.failing_files import FailingFiles, fail_at
 from tests.simulated_disk import Image, SimulatedFiles
 
@@ -130,6 +142,17 @@ class FilesTests:
         assert (["b"], b"a", b"b") == (files.names(folder), read_file(files, folder / "b"), old.pread(9, 0))
         files.rename(folder / "b", folder / "b")
         assert b"a" == read_file(files, folder / "b")
+
+    def test_a_link_is_a_second_name_and_replaces_nothing(self, files: Files, folder: Path) -> None:
+        files.create(folder / "a").append([b"1"])
+        files.link(folder / "a", folder / "b")
+        with pytest.raises(FileExistsError):
+            files.link(folder / "a", folder / "b")
+        files.open(folder / "a").append([b"2"])
+        files.rename(folder / "a", folder / "b")
+        assert ["a", "b"] == files.names(folder)
+        files.unlink(folder / "a")
+        assert b"12" == read_file(files, folder / "b")
 
     def test_folders_hold_names_in_order(self, files: Files, folder: Path) -> None:
         for name in ("b", "a", "-"):
@@ -304,6 +327,7 @@ NAMES = st.sampled_from(["a", "b", "f", "f/a", "f/b", "g", "a/x", "f/g/a"])
 CALLS = st.one_of(
     st.tuples(st.sampled_from(["create", "open", "names", "exists", "make_folder", "unlink", "sync_folder"]), NAMES),
     st.tuples(st.just("rename"), NAMES, NAMES).filter(lambda call: Path(call[1]).parent == Path(call[2]).parent),
+    st.tuples(st.just("link"), NAMES, NAMES),
     st.tuples(st.sampled_from(["append", "pread", "truncate", "map"]), NAMES, st.integers(0, 20)),
 )
 
@@ -402,18 +426,19 @@ class TestOnlyReal:
     def test_whatever_needs_room_names_a_full_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
-        def full(*arguments: object) -> int:
+        def full(*arguments: object, **more: object) -> int:
             raise OSError(number, os.strerror(number))
 
         files = OsFiles()
         files.create(tmp_path / "a").close()
-        for name in ("open", "mkdir", "rename"):
+        for name in ("open", "mkdir", "rename", "link"):
             monkeypatch.setattr(f"os.{name}", full)
         for call in (
             lambda: files.create(tmp_path / "b"),
             lambda: files.lock(tmp_path / "lock"),
             lambda: files.make_folder(tmp_path / "f"),
             lambda: files.rename(tmp_path / "a", tmp_path / "b"),
+            lambda: files.link(tmp_path / "a", tmp_path / "b"),
         ):
             with pytest.raises(StorageFull, match="no room"):
                 call()
@@ -457,6 +482,11 @@ class TestOnlyReal:
         assert expected == other()
         lock.release()
         assert "taken" == other()
+
+    def test_names_that_nobody_else_has(self) -> None:
+        names = {unused_name() for _ in range(100)}
+        assert (100, {32}) == (len(names), {len(name) for name in names})
+        assert all(set(name) <= set("0123456789abcdef") for name in names)
 
     def test_process_id(self) -> None:
         assert os.getpid() == process_id()

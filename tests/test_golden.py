@@ -1,7 +1,11 @@
 """Stores that older versions wrote: read as they are, for ever. A format that changes gets a folder of its own.
 
-`tests/golden/v1` was made once by `python -m tests.test_golden tests/golden/v1` and is never edited: the program writes
-a new folder only, and the test opens a copy. What must come out of it stands in `expected.json` beside it.
+Each folder was made once, by `python -m tests.test_golden tests/golden/v2` or as its version is, and is never
+edited: the program writes a new folder only, and the test opens a copy. What must come out of it stands in
+`expected.json` beside it.
+
+    v1   the first
+    v2   runs of version 2: packed chunks, one bitmap for each run
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from afterlog.names import LOCK
 from afterlog.store import open_store
 
 GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = ["v1"]
+VERSIONS = ["v1", "v2"]
 START_MS = 1_700_000_000_000
 CONFIG = Config(
     segment_bytes=4_096,

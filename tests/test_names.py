@@ -132,3 +132,47 @@ class TestPositionFile:
     def test_a_nasty_group_is_refused(self, group: str) -> None:
         with pytest.raises(InvalidTopic, match="cannot name a group"):
             names.position_file(Path("/data/t-0"), group)
+
+
+class TestJournal:
+    @given(OFFSETS)
+    def test_what_is_built_is_parsed(self, number: int) -> None:
+        assert number == names.parse_journal_file(names.journal_file(number))
+
+    @pytest.mark.parametrize("name", ["", "position", "journal-1", f"journal-{0:020d}.tmp", f"journal-{2**63:020d}"])
+    def test_what_is_not_ours(self, name: str) -> None:
+        assert names.parse_journal_file(name) is None
+
+    def test_the_folder(self) -> None:
+        assert Path("/data/t-0/subscriptions/s") == names.subscription_folder(Path("/data/t-0"), "s")
+        with pytest.raises(InvalidTopic):
+            names.subscription_folder(Path("/data/t-0"), "../s")
+
+
+class TestRemote:
+    ATTEMPT = "0123456789abcdef" * 2
+
+    @given(OFFSETS, st.sampled_from([names.LOG, names.DELIVER_AFTER_INDEX]))
+    def test_what_is_built_is_parsed(self, base: int, suffix: str) -> None:
+        folder, _, name = names.remote_segment_key("mail-0", base, self.ATTEMPT, suffix).partition("/")
+        assert ("mail-0", (base, self.ATTEMPT, suffix)) == (folder, names.parse_remote_segment_file(name))
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "", "manifest", f"1-{ATTEMPT}.log", f"{0:020d}-{ATTEMPT}", f"{0:020d}-{ATTEMPT[1:]}.log", f"{0:020d}.log",
+            f"{2**63:020d}-{ATTEMPT}.log", f"{0:020d}-{ATTEMPT.upper()}.log", f"{0:020d}-{ATTEMPT}.log\n",
+            f"{0:020d}-{ATTEMPT}.log/..", f"\u0663{0:019d}-{ATTEMPT}.log",
+        ],
+        ids=ascii,
+    )  # fmt: skip
+    def test_what_is_not_ours(self, name: str) -> None:
+        assert names.parse_remote_segment_file(name) is None
+
+    def test_attempts(self) -> None:
+        assert names.is_attempt(self.ATTEMPT)
+        for bad in ("", "0" * 31, "0" * 33, "g" * 32, "A" * 32, "0" * 32 + "\n"):
+            assert not names.is_attempt(bad)
+
+    def test_the_manifest(self) -> None:
+        assert "mail-0/manifest" == names.manifest_key("mail-0")

@@ -16,7 +16,7 @@ SHELL = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def test_readme_has_its_examples() -> None:
-    assert (2, 1) == (len(PYTHON), len(SHELL))
+    assert (4, 2) == (len(PYTHON), len(SHELL))
 
 
 @pytest.mark.parametrize("block", PYTHON)

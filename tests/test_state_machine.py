@@ -23,13 +23,16 @@ from afterlog import (
     OS,
     AfterOffset,
     AtTime,
+    CancelResult,
     Config,
     Consumer,
     Durability,
     ManualClock,
     Message,
+    NotPending,
     OffsetOutOfRange,
     Record,
+    RecordId,
     Store,
     decode_batch,
     encode_batch,
@@ -42,6 +45,7 @@ from afterlog.store import open_store
 from tests.crash_states import CrashModel, CrashPoints
 from tests.model import Expected, Model
 from tests.simulated_disk import SimulatedFiles
+from tests.support import due_of
 
 PATH = Path("/store")
 START_MS = 1_700_000_000_000
@@ -99,6 +103,7 @@ class LogMachine(RuleBasedStateMachine):
         recovery_bytes=st.sampled_from([600, 1 << 20]),
         retention_ms=st.sampled_from([None, 0, 300]),
         retention_bytes=st.sampled_from([None, None, 6_000]),
+        max_num_buckets=st.sampled_from([1, 1, 2, 3, -1]),
     )
     def begin(
         self, durability: Durability, delayed: bool, retention_ms: Any, retention_bytes: Any, **config: Any
@@ -123,7 +128,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = open_store(PATH, self.config, self.clock, self.disk)
+        self.store = open_store(PATH, self.config, self.clock, self.disk, merging=False)
         self.store.create_topic("mail", **self.settings)
         self.partition = self.store.topic("mail").partition(0)
         self.model.reopened()
@@ -134,9 +139,8 @@ class LogMachine(RuleBasedStateMachine):
         latest = max(asked for _, asked in batch)
         rows = []
         for offset, (value, asked) in enumerate(batch, first_offset):
-            found = self.partition.log.index.find(offset) if self.delayed else None
-            assert found is not None or not self.delayed
-            due = found.deliver_after if found else 0
+            due = due_of(self.partition, offset) if self.delayed else 0
+            assert due is not None
             rows.append(Expected(value=value, asked=latest if of_batch else asked, due=due, told=asked))
         self.model.appended(first_offset, rows, self.clock.now_ms(), LEASE_MS)
         self.durable(to_end=self.config.durability.kind != "interval")
@@ -186,6 +190,45 @@ class LogMachine(RuleBasedStateMachine):
         first = self.partition.append(data, deliver_after=None if latest < 0 else latest)
         self.sent(first, batch, of_batch=True)
 
+    # Cancelling.
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        offsets = data.draw(st.lists(st.integers(-1, len(self.model.records)), min_size=1, max_size=5, unique=True))
+        if len(offsets) == 1:
+            answers = [self.store.cancel(RecordId("mail", 0, offsets[0]))]
+        else:
+            answers = [CancelResult(code) for code in self.store.cancel_many("mail", 0, np.array(offsets)).tolist()]
+        targets = self.answered(offsets, answers)
+        if targets:
+            self.control(sorted(targets))
+        self.durable(to_end=self.config.durability.kind != "interval")
+
+    @rule(data=st.data(), after=asked_after)
+    def reschedule(self, data: st.DataObject, after: int | None) -> None:
+        offset = data.draw(st.integers(-1, len(self.model.records)), "offset")
+        asked = self.asked(after)
+        answer, again = CancelResult.CANCELLED, None
+        try:
+            again = self.store.reschedule(RecordId("mail", 0, offset), deliver_after=None if asked < 0 else asked)
+        except NotPending as error:
+            answer = CancelResult(error.answer)
+        assert [offset] * (again is not None) == self.answered([offset], [answer])
+        if again is not None:
+            self.control([offset])
+            self.sent(again.offset, [(self.model.records[offset].value, asked)], of_batch=True)
+
+    def answered(self, offsets: list[int], answers: list[CancelResult]) -> list[int]:
+        now_ms = self.clock.now_ms()
+        targets = self.model.asked_to_cancel(offsets, answers, now_ms, LEASE_MS)
+        self.model.check_stamps([], now_ms, LEASE_MS)
+        return targets
+
+    def control(self, targets: list[int]) -> None:
+        first = len(self.model.records)
+        self.model.appended(first, [self.model.control(targets)], self.clock.now_ms(), LEASE_MS)
+        self.model.cancelled |= dict.fromkeys(targets, first)
+
     @rule()
     def sync(self) -> None:
         self.store.sync()
@@ -200,6 +243,15 @@ class LogMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.partition.log.checkpoint()
         self.durable(to_end=True)
+
+    @rule(parts=st.lists(records, max_size=3), sealing=st.sampled_from(["checkpoint", "roll"]))
+    def merge_buckets(self, parts: list[list[tuple[bytes, int | None]]], sealing: str) -> None:
+        """With some runs made for it, so that there is something to merge."""
+        for part in parts:
+            self.send_many(part)
+            getattr(self, sealing)()
+        self.partition.log.merge_buckets()
+        assert not self.partition.log.merge_buckets()
 
     @rule()
     def enforce_retention(self) -> None:
@@ -232,14 +284,20 @@ class LogMachine(RuleBasedStateMachine):
         high_watermark = self.model.high_watermark(result.clock_ms)
         assert (high_watermark, self.model.visible_end) == (result.high_watermark, result.log_end_offset)
         decoded = [decode_batch(batch, limit_bytes=LIMIT_BYTES) for batch in result.batches]
-        if position < high_watermark:
+        expected = self.model.shown(position, result.next_position)
+        order, delivered = self.model.order(), {}
+        for start, batch in zip(result.delivery_offsets.tolist(), decoded, strict=True):
+            delivered |= {rank: (order[rank], record.value) for rank, record in enumerate(batch, start)}
+        hidden = {offset for offset, _ in delivered.values()} & self.model.hidden()
+        assert sorted(hidden) == result.cancelled.tolist()
+        found = [(rank, offset) for rank, (offset, _) in sorted(delivered.items()) if offset not in hidden]
+        assert expected == [pair for pair in found if pair[0] >= position]
+        assert all(self.model.records[offset].value == value for offset, value in delivered.values())
+        if self.model.shown(position, high_watermark):
             assert result.batches
-            assert result.delivery_offsets[0] <= position < result.next_position <= high_watermark
-            stretch = self.model.order()[int(result.delivery_offsets[0]) : result.next_position]
-            delivered = [record.value for batch in decoded for record in batch]
-            assert [self.model.records[offset].value for offset in stretch] == delivered
+            assert position < result.next_position <= high_watermark
         else:
-            assert ([], position) == (result.batches, result.next_position)
+            assert ([], max(position, high_watermark)) == (result.batches, result.next_position)
 
     @rule(back=st.integers(0, 600))
     def seek_time(self, back: int) -> None:
@@ -254,14 +312,15 @@ class LogMachine(RuleBasedStateMachine):
         try:
             position = self.partition.position(AfterOffset(offset))
         except OffsetOutOfRange:
-            assert offset in self.model.removed
+            assert offset in self.model.order()[: self.model.log_start]
         else:
             expected = self.model.position_after(offset)
             assert expected == position or max(expected, position) < self.model.log_start
         if self.delayed and offset not in self.model.removed:
             pending = self.partition.is_pending(offset)
             self.model.read(self.partition.fetch(LATEST).clock_ms, self.clock.now_ms())
-            assert (self.model.records[offset].due > self.model.life_reading_ms) == pending
+            coming = self.model.records[offset].due > self.model.life_reading_ms
+            assert (coming and offset not in self.model.hidden()) == pending
 
     @rule(count=st.integers(0, 20), commit=st.booleans())
     def consume(self, count: int, commit: bool) -> None:
@@ -275,8 +334,8 @@ class LogMachine(RuleBasedStateMachine):
         messages = consumer.poll(count) if count else []
         self.model.check_d6_order(messages, position)
         self.model.check_d8_never_changes(messages)
-        order = self.model.order()
-        assert order[position : position + len(messages)] == [message.offset for message in messages]
+        shown = self.model.shown(position, self.model.visible_end)[: len(messages)]
+        assert [offset for _, offset in shown] == [message.offset for message in messages]
         if commit:
             consumer.commit()
             self.model.committed = consumer.positions()[0]
@@ -376,6 +435,7 @@ class LogMachine(RuleBasedStateMachine):
             result.clock_ms,
             self.partition.high_watermark(),
             self.partition.pending(),
+            [(record.due, record.offset) for record in self.store.pending("mail", limit=10**6)],
             self.partition.next_due(),
             edges,
             self.partition.due_histogram(np.array(edges, np.int64)).tolist(),

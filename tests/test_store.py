@@ -16,8 +16,10 @@ from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, Durability
 from afterlog.errors import (
     CorruptFile,
+    InvalidDeliverAfter,
     InvalidRecord,
     InvalidTopic,
+    NotPending,
     StorageFull,
     StoreClosed,
     StoreForked,
@@ -27,6 +29,7 @@ from afterlog.errors import (
     UnknownTopic,
 )
 from afterlog.fetch.message import RecordId
+from afterlog.log.cancellation import CancelResult
 from afterlog.log.topics import FORMAT, VERSION, read_topics
 from afterlog.names import CHECKPOINTS, LOCK, LOG, TOPICS
 from afterlog.store import open_store
@@ -418,3 +421,139 @@ def test_check_looks_into_every_partition(setting: Setting) -> None:
 def test_the_lock_file_is_the_only_thing_beside_topics_and_partitions(setting: Setting) -> None:
     setting.store.create_topic("t", 2)
     assert [LOCK, "t-0", "t-1", TOPICS] == setting.disk.names(PATH)
+
+
+# --- What is scheduled
+
+
+def test_cancel_by_what_send_returned(setting: Setting) -> None:
+    setting.store.create_topic("t", partitions=2)
+    records = [setting.store.send("t", b"%d" % delay, delay=delay, partition=delay % 2) for delay in range(4)]
+    assert [CancelResult.ALREADY_DELIVERED, CancelResult.CANCELLED] == [
+        setting.store.cancel(one) for one in records[:2]
+    ]
+    assert CancelResult.UNKNOWN is setting.store.cancel(RecordId("t", 1, 99))
+    answers = setting.store.cancel_many("t", 1, [0, 1, 1, 7])
+    assert (np.int8, [2, 0, 2, 3]) == (answers.dtype, answers.tolist())
+    setting.clock.advance(9_000)
+    with setting.store.consumer("t", group="g") as consumer:
+        delivered = consumer.poll()
+    assert [b"0", b"2"] == [message.value for message in delivered]
+    assert CancelResult.ALREADY_DELIVERED is setting.store.cancel(delivered[0].id)
+
+
+@pytest.mark.parametrize("offsets", [5, [[1]], [0.5], ["a"]])
+def test_cancel_needs_offsets(setting: Setting, offsets: object) -> None:
+    setting.store.create_topic("t")
+    with pytest.raises(InvalidRecord):
+        setting.store.cancel_many("t", 0, offsets)  # type: ignore[arg-type]
+    with pytest.raises(UnknownPartition):
+        setting.store.cancel_many("t", 1, np.array([0]))
+    with pytest.raises(UnknownTopic):
+        setting.store.cancel(RecordId("u", 0, 0))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_rescheduled_record_stays_what_it_is(compression: str) -> None:
+    setting = Setting(compression=compression)
+    setting.store.create_topic("t", partitions=2)
+    headers = (("a", b"1" * 90), ("b", None))
+    first = setting.store.send("t", b"v" * 200, key=b"k", headers=headers, delay=60)
+    setting.clock.advance(5)
+    later = setting.store.reschedule(first, delay=120)
+    sooner = setting.store.reschedule(later, deliver_after=NOW_MS + 30_000)
+    at_once = setting.store.reschedule(setting.store.send("t", None, delay=60, partition=0))
+    assert (first.offset + 2, first.offset + 4) == (later.offset, sooner.offset)
+    assert [] == [one.id for one in setting.store.pending("t") if one.id != sooner]
+    for store in (setting.store, open_small(killed(setting.disk), setting.clock)):
+        setting.clock.set(NOW_MS + 30_000)
+        with store.consumer("t", group="g", auto_commit=False) as consumer:
+            found = {message.id: message for message in consumer.poll()}
+        assert {at_once, sooner} == set(found)
+        message = found[sooner]
+        assert (b"k", b"v" * 200, headers, NOW_MS) == (message.key, message.value, message.headers, message.timestamp)
+        assert NOW_MS + 30_000 == message.due == message.deliver_after
+        assert (None, None) == (found[at_once].key, found[at_once].value)
+
+
+def test_what_cannot_be_rescheduled_says_why_and_stays(setting: Setting) -> None:
+    setting.store.create_topic("t", max_delay_ms=100_000)
+    due, pending, cancelled = [setting.store.send("t", b"", delay=delay) for delay in (0, 60, 60)]
+    setting.store.cancel(cancelled)
+    before = setting.store.topic("t").partition(0).log_end_offset
+    for record, answer in (
+        (due, CancelResult.ALREADY_DELIVERED),
+        (cancelled, CancelResult.ALREADY_CANCELLED),
+        (RecordId("t", 0, 3), CancelResult.UNKNOWN),
+        (RecordId("t", 0, 99), CancelResult.UNKNOWN),
+    ):
+        with pytest.raises(NotPending) as caught:
+            setting.store.reschedule(record, delay=70)
+        assert answer is caught.value.answer
+    with pytest.raises(InvalidDeliverAfter):
+        setting.store.reschedule(pending, delay=101)
+    setting.calls.fail("append", LOG, StorageFull("no room", path=PATH))
+    with pytest.raises(StorageFull):
+        setting.store.reschedule(pending, delay=70)
+    setting.store.check()
+    assert before == setting.store.topic("t").partition(0).log_end_offset
+    assert [pending] == [one.id for one in setting.store.pending("t")]
+    assert pending.offset + 4 == setting.store.reschedule(pending, delay=70).offset
+
+
+def test_a_reschedule_does_not_straddle_segments(setting: Setting) -> None:
+    partition = setting.store.create_topic("t").partition(0)
+    record = setting.store.send("t", bytes(1_500), delay=60)
+    for delay in range(61, 75):
+        record = setting.store.reschedule(record, delay=delay)
+        segments = partition.log.state.visible().segments
+        assert all(segment.base_offset != record.offset for segment in segments)
+    assert len(segments) > 4
+    setting.store.check()
+    assert [record] == [one.id for one in setting.store.pending("t")]
+
+
+def test_in_a_fifo_topic_nothing_is_ever_pending(setting: Setting) -> None:
+    setting.store.create_topic("t", delayed=False)
+    record = setting.store.send("t", b"v")
+    assert CancelResult.ALREADY_DELIVERED is setting.store.cancel(record)
+    assert CancelResult.UNKNOWN is setting.store.cancel(RecordId("t", 0, 1))
+    with pytest.raises(NotPending):
+        setting.store.reschedule(record)
+    assert [] == setting.store.pending("t")
+    assert 1 == setting.store.topic("t").partition(0).log_end_offset
+
+
+def test_pending_over_partitions_and_by_key(setting: Setting) -> None:
+    setting.store.create_topic("t", partitions=2)
+    setting.store.send("t", b"due", key=b"a", partition=0)
+    delays, keys = [3, 1, 2, 2, 9, 1], [b"a", b"b", b"a", b"ab", b"", b"a"]
+    for number, (delay, key) in enumerate(zip(delays, keys, strict=True)):
+        setting.store.send("t", b"%d" % number, key=key, delay=delay, partition=number % 2, headers=[("h", b"1")])
+    found = setting.store.pending("t")
+    assert [b"1", b"5", b"2", b"3", b"0", b"4"] == [one.value for one in found]
+    first = found[0]
+    assert ("t", 1, 0, b"b", (("h", b"1"),)) == (first.topic, first.partition, first.offset, first.key, first.headers)
+    assert (NOW_MS + 1_000, NOW_MS + 1_000, NOW_MS) == (first.due, first.deliver_after, first.timestamp)
+    assert [b"1", b"5"] == [one.value for one in setting.store.pending("t", limit=2)]
+    assert [b"2", b"0"] == [one.value for one in setting.store.pending("t", key=b"a", partition=0)]
+    assert [b"5", b"2"] == [one.value for one in setting.store.pending("t", key=b"a", limit=2)]
+    assert [b"4"] == [one.value for one in setting.store.pending("t", key=b"")]
+    assert [] == setting.store.pending("t", key=b"c") == setting.store.pending("t", limit=0)
+    with pytest.raises(InvalidRecord):
+        setting.store.pending("t", key="a")  # type: ignore[arg-type]
+
+
+def test_a_hundred_thousand_cancelled_at_once() -> None:
+    setting = Setting(segment_bytes=1 << 20, batch_bytes_max=1 << 16, min_index_count_per_bucket=50_000)
+    partition = setting.store.create_topic("t").partition(0)
+    count = 100_000
+    offsets = setting.store.send_many("t", [b""] * count, delay=np.arange(count) % 977 + 1.0)
+    chosen = np.random.default_rng(4).permutation(offsets)[: count // 2]
+    assert not setting.store.cancel_many("t", 0, chosen).any()
+    assert (setting.store.cancel_many("t", 0, offsets) == CancelResult.CANCELLED).sum() == count // 2
+    assert (0, None) == (partition.pending(), partition.next_due())
+    setting.store.check()
+    again = open_small(killed(setting.disk), setting.clock, segment_bytes=1 << 20, batch_bytes_max=1 << 16)
+    setting.clock.advance(1_000_000)
+    assert [] == drained(again.topic("t").partition(0))

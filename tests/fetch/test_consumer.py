@@ -484,3 +484,13 @@ def test_read_ahead_is_bounded(setting: Setting, monkeypatch: pytest.MonkeyPatch
     with setting.consumer() as consumer:
         messages = iter(consumer)
         assert [b"%d" % number for number in range(10)] == [next(messages).value for _ in range(10)]
+
+
+def test_an_append_that_fails_is_news(setting: Setting) -> None:
+    """It may have held back what had become due, and moves no end."""
+    setting.send(b"a")
+    seen = setting.topic.partitions[0].news
+    setting.calls.fail("append", ".log", StorageFull("no room", path="log"))
+    with pytest.raises(StorageFull):
+        setting.send(b"b")
+    assert seen != setting.topic.partitions[0].news

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from afterlog.errors import ClockBehind, CorruptFile, OffsetOutOfRange
 from afterlog.fetch import timeline as timeline_module
 from afterlog.fetch.timeline import Timeline, empty_block
 from afterlog.index.entries import Key
-from afterlog.index.merge import MergeIterator
+from afterlog.index.merge import Block, MergeIterator
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, drained, flipped, killed, open_small, with_file
+from tests.support import NOW_MS, drained, due_of, flipped, killed, open_small, with_file
 
 RECORDS = 400
 SPAN_MS = 1_000
@@ -195,9 +196,9 @@ def test_a_position_inside_a_pending_batch_stays() -> None:
 def test_next_due(setting: Setting) -> None:
     for step_ms in (0, 300, 300, 399, 1):
         setting.clock.advance(step_ms)
-        setting.timeline.advance()
+        reading = setting.timeline.advance()
         pending = [key.deliver_after for key in setting.rows if key.deliver_after > setting.clock.now_ms()]
-        assert min(pending, default=None) == setting.timeline.next_due()
+        assert min(pending, default=None) == setting.timeline.next_due(reading)
 
 
 def test_positions_by_time(setting: Setting) -> None:
@@ -243,9 +244,9 @@ def test_the_frontier_is_durable_before_the_high_watermark_grows(setting: Settin
     crashed = open_small(killed(setting.disk), ManualClock(NOW_MS))
     after_crash = crashed.topic("t").partition(0)
     crashed.send("t", b"late", deliver_after=0)
-    found = after_crash.log.index.bucket.find(RECORDS)
-    assert found is not None
-    assert found.deliver_after >= frontier.lease_ms
+    due = due_of(after_crash, RECORDS)
+    assert due is not None
+    assert due >= frontier.lease_ms
     assert first.high_watermark == after_crash.high_watermark()
 
 
@@ -344,3 +345,32 @@ def test_empty_block() -> None:
     block = empty_block(7)
     assert (0, 7, None) == (len(block), block.end_delivery_offset, block.last_key)
     assert np.dtype(np.int64) == block.offset.dtype
+
+
+def test_what_is_due_next_behind_cancelled_ones_is_not_looked_for_twice() -> None:
+    setting = Setting(records=200)
+    keys = sorted(setting.rows)
+    setting.partition.cancel(np.array([key.offset for key in keys[:120]]))
+    merges = 0
+
+    class Merging(MergeIterator):
+        def next_block(self, *arguments: object) -> Block:
+            nonlocal merges
+            merges += 1
+            return super().next_block(*arguments)  # type: ignore[arg-type]
+
+    with patch.object(timeline_module, "MergeIterator", Merging):
+        for _ in range(3):
+            assert keys[120].deliver_after == setting.partition.next_due()
+        setting.store.send("t", b"", deliver_after=keys[-1].deliver_after + 1)
+        setting.partition.log.checkpoint()
+        setting.clock.set(keys[60].deliver_after)
+        assert keys[120].deliver_after == setting.partition.next_due()
+        assert 1 == merges
+        between = setting.store.send("t", b"", deliver_after=keys[100].deliver_after)
+        assert keys[100].deliver_after == setting.partition.next_due() == setting.partition.next_due()
+        assert 2 == merges
+        setting.store.cancel(between)
+        assert keys[120].deliver_after == setting.partition.next_due()
+        setting.clock.set(keys[120].deliver_after)
+        assert keys[121].deliver_after == setting.partition.next_due()

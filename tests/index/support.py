@@ -71,8 +71,8 @@ def due_counts(rows: list[Row], edges: list[int]) -> list[int]:
     return [sum(row[3] for row in rows if row[0] < edge) for edge in edges]
 
 
-def find(rows: list[Row], offset: int) -> Row | None:
-    return next((row for row in rows if row[1] <= offset < row[1] + row[3]), None)
+def holds(rows: list[Row], offset: int) -> bool:
+    return any(row[1] <= offset < row[1] + row[3] for row in rows)
 
 
 dues = st.one_of(

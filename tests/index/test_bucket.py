@@ -16,7 +16,7 @@ from tests.index.support import (
     due_counts,
     dues,
     entries_of,
-    find,
+    holds,
     next_due,
     records_up_to,
     rows_in_offset_order,
@@ -57,8 +57,7 @@ def test_answers_like_a_list(
     edges = [0, due, INT64_MAX]
     assert due_counts(rows, edges) == bucket.due_counts(np.array(edges, np.int64)).tolist()
     for probed in (offset, *range(12)):
-        assert find(rows, probed) == bucket.find(probed)
-        assert (find(rows, probed) is not None) == bucket.contains(probed)
+        assert holds(rows, probed) == bucket.contains(probed)
 
 
 def test_singles_become_blocks_and_blocks_stay_few() -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterlog.index.entries import Entries, Key, is_delivery_order, sort_by_due
-from tests.index.support import INT64_MAX, Row, dues, entries_of, find, rows_in_offset_order, rows_of
+from tests.index.support import INT64_MAX, Row, dues, entries_of, holds, rows_in_offset_order, rows_of
 
 
 @given(rows_in_offset_order())
@@ -34,8 +34,8 @@ def test_rank_counts_keys_up_to(rows: list[Row], due: int, offset: int) -> None:
 
 
 @given(rows_in_offset_order(), st.integers(-1, 60))
-def test_find_looks_inside_batches(rows: list[Row], offset: int) -> None:
-    assert find(rows, offset) == entries_of(rows).find(offset)
+def test_contains_looks_inside_batches(rows: list[Row], offset: int) -> None:
+    assert holds(rows, offset) == entries_of(rows).contains(offset)
 
 
 def test_concatenate_copies_only_where_it_must() -> None:

@@ -81,3 +81,19 @@ def test_refuses_what_does_not_fit_32_bits() -> None:
     assert index.count == 0
     index.add(int64(2**31 - 1), int64(BASE + 2**31 - 1))
     assert bytes.fromhex("7fffffff 7fffffff") == index.to_bytes()
+
+
+@given(sizes, st.lists(st.integers(0, 200), max_size=20))
+def test_spans_hold_their_batches(batch_bytes: list[int], relative: list[int]) -> None:
+    positions, last_offsets = places(batch_bytes)
+    index = OffsetIndex(BASE, INTERVAL)
+    index.add(positions, last_offsets)
+    end = sum(batch_bytes)
+    offsets = np.array(sorted(BASE + one for one in relative if BASE + one < BASE + 3 * len(batch_bytes)), np.int64)
+    start, stop = index.spans(offsets, end)
+    starts = {0, end, *positions.tolist()}
+    for offset, first, last in zip(offsets.tolist(), start.tolist(), stop.tolist(), strict=True):
+        row = (offset - BASE) // 3
+        assert {first, last} <= starts
+        assert first <= positions[row] < positions[row] + batch_bytes[row] <= last
+        assert first == index.floor(offset)

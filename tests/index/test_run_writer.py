@@ -108,7 +108,7 @@ def test_where_a_block_cannot_be_had_the_old_file_stays(tmp_path: Path) -> None:
     assert ([run.path], before) == (list(tmp_path.iterdir()), run.path.read_bytes())
 
 
-def test_memory_is_that_of_a_block_and_the_bitmaps(tmp_path: Path) -> None:
+def test_memory_is_that_of_a_block_whatever_the_run_holds(tmp_path: Path) -> None:
     count, size = 600_000, 5_000
     ones = np.ones(size, np.int64)
 
@@ -126,7 +126,7 @@ def test_memory_is_that_of_a_block_and_the_bitmaps(tmp_path: Path) -> None:
         tracemalloc.stop()
     run = Run.open(UnsyncedFiles(), path)
     assert (count, 120) == (run.count, run.chunks)
-    assert peak_bytes < 2 * count + (4 << 20) < path.stat().st_size
+    assert peak_bytes < 4 << 20 < 20 * count
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from afterlog.clock import ManualClock
 from afterlog.config import Config
 from afterlog.fetch.message import Message
 from afterlog.files import Files, read_file
+from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.offline import OfflineStore
 from afterlog.store import Store, open_store
 from tests.simulated_disk import Image, SimulatedFiles
@@ -34,9 +36,10 @@ def value_of(offset: int) -> bytes:
 
 
 @cache
-def _image(closed: bool) -> Image:
+def _image(closed: bool, merged: bool) -> Image:
     files = SimulatedFiles()
-    store = open_store(STORE, CONFIG, ManualClock(NOW_MS), files)
+    config = replace(CONFIG, max_num_buckets=3) if merged else CONFIG
+    store = open_store(STORE, config, ManualClock(NOW_MS), files, merging=False)
     store.create_topic("mail")
     store.create_topic("ticks", delayed=False)
     rng = np.random.default_rng(7)
@@ -45,6 +48,8 @@ def _image(closed: bool) -> Image:
         due = np.sort(NOW_MS + 1_000 * rng.integers(1, 300, 10))
         store.send_many("mail", values, deliver_after=due)
         store.send_many("ticks", values)
+        if merged and first == 300:
+            assert store.topic("mail").partition(0).log.merge_buckets()
     with store.consumer("ticks", group="reader") as consumer:
         assert 150 == len(consumer.poll(150))
     with store.consumer("mail", group="reader") as consumer:
@@ -55,9 +60,22 @@ def _image(closed: bool) -> Image:
     return files.image() if closed else killed
 
 
-def small_store(*, closed: bool = True) -> SimulatedFiles:
-    """A fresh copy of it. Not closed: as a kill leaves it."""
-    return SimulatedFiles(_image(closed))
+def small_store(*, closed: bool = True, merged: bool = False) -> SimulatedFiles:
+    """A fresh copy of it. Not closed: as a kill leaves it. Merged: with buckets over several segments."""
+    return SimulatedFiles(_image(closed, merged))
+
+
+def merged_bucket(files: Files) -> Path:
+    """The bucket over several segments of a merged store."""
+    return paths(files, DELAYED / "buckets", ".deliverafterindex")[0]
+
+
+def prune(files: Files) -> None:
+    """Make that bucket one of fewer entries, intact in itself."""
+    path = merged_bucket(files)
+    storage = LocalBucketSnapshotStorage(files, path.parent, max_entries=7, max_step_ms=300_000)
+    run = storage.open(path.name)
+    storage.create(path.name, [run.entries()[5:]], run.coverage)
 
 
 def paths(files: Files, folder: Path, suffix: str = "") -> list[Path]:

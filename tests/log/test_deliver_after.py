@@ -204,7 +204,7 @@ def test_a_delay_is_early_by_less_than_a_nanosecond(value: float) -> None:
 
 @given(st.integers(0, 10**12).map(lambda ms: ms / 1000))
 def test_a_long_delay_may_be_a_millisecond_late(value: float) -> None:
-    assert delay_ms(value) == round(value * 1000)
+    assert 0 <= delay_ms(value) - round(value * 1000) <= 1
     assert 0 <= asked_column(1, 0, [value], None)[0] - delay_ms(value) <= 1
 
 

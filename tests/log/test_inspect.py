@@ -23,12 +23,18 @@ from tests.log.broken import (
     STORE,
     findings,
     flip,
+    merged_bucket,
     paths,
+    prune,
     reopened,
     rewrite,
     small_store,
 )
 from tests.simulated_disk import SimulatedFiles
+
+
+def run_of(log: Path) -> Path:
+    return log.with_suffix(".deliverafterindex")
 
 
 def found(files: SimulatedFiles, folder: Path) -> list[Finding]:
@@ -154,6 +160,39 @@ class TestIndexes:
         rewrite(files, first, lambda data: content)
         [finding] = found(files, DELAYED)
         assert (first, "covers another part of the log than it should") == (finding.path, finding.message)
+
+
+class TestBuckets:
+    """Runs over several sealed segments."""
+
+    @pytest.mark.parametrize("closed", [True, False])
+    def test_whole(self, closed: bool) -> None:
+        files = small_store(merged=True, closed=closed)
+        assert [] == findings(files)
+        assert 3 <= len(paths(files, DELAYED, ".deliverafterindex")) < len(paths(files, DELAYED, ".log"))
+
+    def test_gone_and_rotten(self) -> None:
+        """Then each of its segments is without a run."""
+        files = small_store(merged=True)
+        path = merged_bucket(files)
+        segments = [path for path in paths(files, DELAYED, ".log") if not files.exists(run_of(path))]
+        gone = [run_of(log) for log in segments if int(log.stem) < int(path.stem.partition("-")[2])]
+        flip(files, path, 3)
+        assert [path, *gone] == [finding.path for finding in found(files, DELAYED)]
+        files.unlink(path)
+        assert gone == [finding.path for finding in found(files, DELAYED)]
+        assert len(gone) > 1
+
+    def test_rot_inside(self) -> None:
+        files = small_store(merged=True)
+        flip(files, merged_bucket(files), 64)
+        assert [merged_bucket(files)] == [finding.path for finding in found(files, DELAYED)]
+
+    def test_entries_are_missing(self) -> None:
+        files = small_store(merged=True)
+        prune(files)
+        [finding] = found(files, DELAYED)
+        assert (merged_bucket(files), "an entry's offset is not what the log says") == (finding.path, finding.message)
 
 
 class TestCheckpoints:

@@ -447,13 +447,13 @@ def test_offsets_that_overflow_do_not_rise(kernel: ModuleType) -> None:
 # ---- scan_entries
 
 
-@given(some_log(), st.data(), st.booleans(), st.integers(-1, 3))
-def test_both_scan_the_same(log: Log, data: st.DataObject, check_bodies: bool, limit: int) -> None:
+@given(some_log(), st.data(), st.booleans(), st.integers(-1, 3), st.booleans())
+def test_both_scan_the_same(log: Log, data: st.DataObject, check_bodies: bool, limit: int, any_epoch: bool) -> None:
     buffer = log.damaged(data.draw)
     start = data.draw(st.just(0) | st.integers(0, len(buffer)))
     end = data.draw(st.just(-1) | st.integers(start, len(buffer)))
     next_offset = data.draw(st.integers(-1, 3))
-    same(lambda kernel: kernel.scan_entries(buffer, start, end, next_offset, check_bodies, limit))
+    same(lambda kernel: kernel.scan_entries(buffer, start, end, next_offset, check_bodies, limit, any_epoch))
 
 
 @both
@@ -557,6 +557,8 @@ def test_attributes_and_epoch_of_a_bare_batch(kernel: ModuleType) -> None:
     assert (OK, [-32_756], [-1]) == (scan.fault, scan.attributes.tolist(), scan.broker_timestamp.tolist())
     data = np.frombuffer(header._replace(partition_leader_epoch=1).encode() + batch[61:], np.uint8)
     assert EPOCH == kernel.scan_entries(data, 0, -1, 0, True).fault
+    of_a_broker = kernel.scan_entries(data, 0, -1, 0, True, any_epoch=True)
+    assert (OK, len(data), [0]) == (of_a_broker.fault, of_a_broker.stop, of_a_broker.offset.tolist())
 
 
 @both

@@ -11,6 +11,7 @@ from afterlog.config import ALWAYS
 from afterlog.errors import CorruptFile, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
 from afterlog.files import read_file
 from afterlog.index.bucket import MutableBucket
+from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.entries import Entries
 from afterlog.index.run import Run
 from afterlog.log.batch import Record, encode_batch
@@ -146,7 +147,7 @@ def test_a_roll_over_a_rotten_run_is_refused_and_leaves_the_log_as_it_was(settin
     setting.send(9)
     [run] = setting.log.index.runs
     data = bytearray(read_file(setting.disk, run.path))
-    rotten = Run(run.path, np.frombuffer(data, np.uint8))
+    rotten = Run(MappedSnapshot(run.path, np.frombuffer(data, np.uint8)))
     data[int(run.directory.position[1])] ^= 1
     setting.log.index.replace([run], rotten)
     with pytest.raises(CorruptFile, match="chunk 1 fails its checksum"):

@@ -7,6 +7,7 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile
+from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.log.recovery import create_log, open_log
 from afterlog.names import (
     BUCKETS,
@@ -374,3 +375,76 @@ def test_a_created_partition_survives_a_power_cut() -> None:
     disk = SimulatedFiles()
     open_small(disk, ManualClock(NOW_MS)).create_topic("t")
     expect(power_cut(disk), 0)
+
+
+# --- Buckets over several segments
+
+
+def rolled(count: int) -> SimulatedFiles:
+    """A disk with a sealed segment for every three records, nothing merged."""
+    disk = SimulatedFiles()
+    store = open_small(disk, ManualClock(NOW_MS))
+    store.create_topic("t")
+    for number in range(count):
+        store.send("t", value(number), deliver_after=NOW_MS + due(number))
+        if number % 3 == 2:
+            store.topic("t").partition(0).log.roll()
+    store.close()
+    return killed(disk)
+
+
+def merged(disk: SimulatedFiles) -> SimulatedFiles:
+    """The same with one bucket over all of them."""
+    disk = killed(disk)
+    store = open_small(disk, ManualClock(NOW_MS), max_num_buckets=1)
+    assert 1 == store.topic("t").partition(0).log.merge_buckets()
+    store.close()
+    return killed(disk)
+
+
+BUCKET = FOLDER / BUCKETS / bucket_file(0, 12)
+
+
+def test_a_bucket_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    disk = merged(rolled(14))
+    assert [BUCKET.name, bucket_file(12, 14)] == disk.names(FOLDER / BUCKETS)
+    reopen_and_expect(disk, 14)
+    assert "made anew" not in caplog.text
+
+
+def test_sources_that_a_crash_left_beside_a_bucket_go(caplog: pytest.LogCaptureFixture) -> None:
+    before = rolled(14)
+    disk = merged(before)
+    runs = [FOLDER / segment_file(base, DELIVER_AFTER_INDEX) for base in (0, 3, 6, 9)]
+    for run in runs[1:]:
+        disk = with_file(disk, run, content(before, run))
+    reopen_and_expect(disk, 14)
+    assert "made anew" not in caplog.text
+    assert not any(disk.exists(run) for run in runs)
+    assert disk.exists(BUCKET)
+
+
+@pytest.mark.parametrize("how", ["gone", "rotten", "rotten, and one source left"])
+def test_the_run_of_each_segment_is_made_anew_where_their_bucket_cannot_be_read(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = rolled(14)
+    disk = merged(before)
+    disk = with_file(disk, BUCKET, None if how == "gone" else flipped(content(disk, BUCKET), -1))
+    runs = [FOLDER / segment_file(base, DELIVER_AFTER_INDEX) for base in (0, 3, 6, 9)]
+    if how.endswith("left"):
+        disk = with_file(disk, runs[0], content(before, runs[0]))
+    reopen_and_expect(disk, 14)
+    assert 4 - how.endswith("left") == caplog.text.count("made anew from the log")
+    assert all(disk.exists(run) for run in runs)
+    assert not disk.exists(BUCKET)
+
+
+def test_an_intact_bucket_that_lacks_entries_is_not_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    """As one that was merged with another log start."""
+    disk = merged(rolled(14))
+    storage = LocalBucketSnapshotStorage(disk, FOLDER, max_entries=4, max_step_ms=1_000)
+    run = storage.open(f"{BUCKETS}/{BUCKET.name}")
+    storage.create(run.key, [run.entries()[2:]], run.coverage)
+    reopen_and_expect(killed(disk), 14)
+    assert "the runs do not hold what the log does" in caplog.text

@@ -29,7 +29,9 @@ from tests.log.broken import (
     drained,
     findings,
     flip,
+    merged_bucket,
     paths,
+    prune,
     reopened,
     repaired,
     rewrite,
@@ -165,6 +167,39 @@ def test_indexes(folder: Path, suffix: str, how: str) -> None:
     assert set() == lost_offsets(files, folder)
 
 
+@pytest.mark.parametrize("how", ["rot", "rot inside", "gone", "pruned"])
+def test_a_bucket_of_several_segments(how: str) -> None:
+    files = small_store(merged=True)
+    if how == "gone":
+        files.unlink(merged_bucket(files))
+    elif how == "pruned":
+        prune(files)
+    else:
+        flip(files, merged_bucket(files), 3 if how == "rot" else 64)
+    assert repaired(files)
+    assert [] == findings(files)
+    assert set() == lost_offsets(files, DELAYED)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_rot_in_a_log_whose_run_is_a_bucket(number: int) -> None:
+    files = small_store(merged=True)
+    flip(files, paths(files, DELAYED, ".log")[number], 2_000)
+    repaired(files)
+    assert [] == findings(files)
+    assert 0 < len(lost_offsets(files, DELAYED)) < 100
+
+
+def test_checkpoints_gone_and_a_bucket_without_what_was_before_the_log_start() -> None:
+    """The log start is given up: then what the bucket left out is wanted again."""
+    files = small_store(merged=True)
+    prune(files)
+    files.unlink(DELAYED / CHECKPOINTS)
+    repaired(files)
+    assert [] == findings(files)
+    assert set() == lost_offsets(files, DELAYED)
+
+
 @pytest.mark.parametrize("folder", [DELAYED, FIFO])
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_a_log_that_is_gone(folder: Path, number: int) -> None:
@@ -270,7 +305,7 @@ class TestCrash:
 def test_any_damage(data: st.DataObject) -> None:
     """Whatever rots or goes: verify sees it or it does no harm, and what repair leaves is whole and true."""
     closed = data.draw(st.booleans(), "closed")
-    files = small_store(closed=closed)
+    files = small_store(closed=closed, merged=data.draw(st.booleans(), "merged"))
     everything = [*paths(files, DELAYED), *paths(files, FIFO)]
     for _ in range(data.draw(st.integers(1, 3), "damages")):
         path = data.draw(st.sampled_from([path for path in everything if files.exists(path)]), "file")

@@ -1,0 +1,367 @@
+"""The asyncio facade: the names of the synchronous API, awaited.
+
+    async with afterlog.aio.open("data") as store:
+        await store.send("mail", b"remind me", delay=30)
+        async with store.subscribe("mail", "sender", lease_ms=30_000) as subscription:
+            async for message in subscription:      # due order in each partition, leased to this reader
+                async with message:                 # acked when the block ends well, nacked when it raises
+                    await deliver(message.value)
+
+What they do, answer and raise is what the synchronous ones say; every method is to be awaited. `open`, `subscribe`,
+`consumer` and `producer` are entered with `async with`, or awaited where somebody else closes what they give.
+
+A store belongs to one event loop. Its blocking calls run in threads of its own, a few, in which nobody waits for a
+record (`aio_calls.py`): however many tasks wait, a send is not held up. Iterating takes a thread's help once for each
+lot that is leased, or read, ahead.
+
+*Cancellation.* A call that has begun is done to its end, also where its await is cancelled: a send may have been made,
+an ack counts. What a `receive` or `poll` had taken for a task that was cancelled goes back before the cancellation goes
+on, and so counts as no failure. In the block of a message it gives the message back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from concurrent.futures import Future
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from afterlog.aio_calls import Calls, Waiters
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.consumer import Consumer as BlockingConsumer
+from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.pause import Pause
+from afterlog.log.producer import Producer as BlockingProducer
+from afterlog.store import Store as BlockingStore
+from afterlog.store import open_store
+from afterlog.subscription.leased_message import LeasedMessage
+from afterlog.subscription.received import Received
+from afterlog.subscription.subscription import Subscription as BlockingSubscription
+
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
+Blocking = TypeVar("Blocking", BlockingConsumer, BlockingProducer[RecordId], BlockingSubscription)
+
+
+class Closing:
+    """What is open, and closed at the end of its block."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+Opened = TypeVar("Opened", bound=Closing)
+
+
+def _awaited(
+    method: Callable[Concatenate[Any, Parameters], Answer],
+) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Answer]]:
+    """A method of the synchronous API, to be awaited: its parameters, and what it says of itself."""
+
+    @functools.wraps(method)
+    async def awaited(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> Answer:
+        run: Callable[[Callable[[], Answer]], Coroutine[Any, Any, Answer]] = self._run
+        return await run(functools.partial(method, self._blocking, *args, **options))
+
+    return awaited
+
+
+def _buffered(
+    method: Callable[Concatenate[Any, Parameters], Future[Answer]],
+) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, asyncio.Future[Answer]]]:
+    """The same of a method that gives a future."""
+    buffered = _awaited(method)
+
+    @functools.wraps(method)
+    async def wrapped(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> asyncio.Future[Answer]:
+        return asyncio.wrap_future(await buffered(self, *args, **options))
+
+    return wrapped
+
+
+class Opening(Generic[Opened]):
+    """What is being opened: enter it with `async with`, or await it and close what that gives."""
+
+    def __init__(self, opening: Coroutine[Any, Any, Opened]) -> None:
+        self._opening = opening
+
+    def __await__(self) -> Generator[Any, None, Opened]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> Opened:
+        self._opened = await self._opening
+        return self._opened
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)
+
+
+def _opening(
+    method: Callable[Concatenate[Any, Parameters], Blocking], made: Callable[[Blocking, Calls, Waiters], Opened]
+) -> Callable[Concatenate[Any, Parameters], Opening[Opened]]:
+    """A method of the synchronous store that opens something."""
+
+    async def opened(self: Store, call: Callable[[], Blocking]) -> Opened:
+        return made(await self._calls.run(call, lambda opened: opened.close()), self._calls, self._waiters)
+
+    @functools.wraps(method)
+    def opening(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> Opening[Opened]:
+        return Opening(opened(self, functools.partial(method, self._blocking, *args, **options)))
+
+    return opening
+
+
+class Consumer(Closing):
+    """Made by `store.consumer`. Its calls are made one after the other.
+
+    What was handed out last is processed if the task that took it closes the consumer, or leaves its block without an
+    exception: another task cannot know.
+    """
+
+    def __init__(self, consumer: BlockingConsumer, calls: Calls, waiters: Waiters) -> None:
+        self._blocking = consumer
+        self._calls = calls
+        self._waiters = waiters
+        self._lock = threading.Lock()
+        self._reader = asyncio.current_task()
+
+    @property
+    def topic(self) -> str:
+        return self._blocking.topic
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(processed=kind is None and self._reader is asyncio.current_task())
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages in due order, waiting for each until it is due; ends when the consumer is closed."""
+        while not self._blocking.closed:
+            self._reader = asyncio.current_task()
+            message = self._pop()
+            if message is not None:
+                yield message
+            elif (pause := await self._run(self._blocking.fill)) is not None:
+                await self._waiters.wait(pause, None)
+
+    async def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
+        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
+        return (await self.poll_columns(max_records, timeout)).to_messages()
+
+    async def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
+        """`poll` as columns, with no Python object per record."""
+        self._reader = asyncio.current_task()
+        columns = await self._run(lambda: self._blocking.poll_columns(max_records), self._take_back)
+        if len(columns) or timeout == 0:
+            return columns
+
+        def look() -> Coroutine[Any, Any, Columns | Pause]:
+            return self._run(lambda: self._blocking.look(max_records), self._take_back)
+
+        return await self._waiters.found(look, timeout) or columns
+
+    seek = _awaited(BlockingConsumer.seek)
+    commit = _awaited(BlockingConsumer.commit)
+    positions = _awaited(BlockingConsumer.positions)
+    committed = _awaited(BlockingConsumer.committed)
+    lag = _awaited(BlockingConsumer.lag)
+
+    async def close(self) -> None:
+        """Commit what is processed and let the partitions go. An iteration in another task ends."""
+        await self._end(processed=self._reader is asyncio.current_task())
+
+    async def _end(self, processed: bool) -> None:
+        await self._run(lambda: self._blocking.end(processed))
+
+    async def _run(self, call: Callable[[], Answer], undo: Callable[[Answer], object] | None = None) -> Answer:
+        return await self._calls.run(self._alone(call), undo)
+
+    def _alone(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """Threads take turns, also with a call whose task is gone."""
+
+        def alone() -> Answer:
+            with self._lock:
+                return call()
+
+        return alone
+
+    def _pop(self) -> Message | None:
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._blocking.pop()
+        finally:
+            self._lock.release()
+
+    def _take_back(self, found: Columns | Pause) -> None:
+        if isinstance(found, Columns):
+            self._blocking.take_back(found)
+
+
+class Producer(Closing):
+    """Made by `store.producer`. `send` is awaited twice: for a place in the buffer, and for the append."""
+
+    def __init__(self, producer: BlockingProducer[RecordId], calls: Calls, _: Waiters) -> None:
+        self._blocking = producer
+        self._run = calls.run
+
+    send = _buffered(BlockingProducer[RecordId].send)
+    flush = _awaited(BlockingProducer.flush)
+    close = _awaited(BlockingProducer.close)
+
+
+class Subscription(Closing):
+    """Made by `store.subscribe`. Any number of tasks may use it; each iteration is for one."""
+
+    def __init__(self, subscription: BlockingSubscription, calls: Calls, waiters: Waiters) -> None:
+        self._blocking = subscription
+        self._blocking.background = calls.run
+        self._run = calls.run
+        self._waiters = waiters
+
+    @property
+    def topic(self) -> str:
+        return self._blocking.topic
+
+    @property
+    def name(self) -> str:
+        return self._blocking.name
+
+    def __repr__(self) -> str:
+        return repr(self._blocking)
+
+    async def __aiter__(self) -> AsyncIterator[LeasedMessage]:
+        """Messages as they become due, each leased; waits for the next, and ends when the subscription is closed.
+
+        A few are leased ahead. What was not handed out goes back, uncounted, when the iteration ends; where it is left
+        by a `break`, the event loop ends it soon after.
+        """
+        subscription = self._blocking
+        ahead = subscription.begin()
+        try:
+            while not subscription.closed:
+                message = subscription.pop(ahead)
+                if message is not None:
+                    yield message
+                    continue
+                pause = await self._run(lambda: subscription.fill(ahead), lambda _: subscription.end(ahead))
+                if pause is not None:
+                    await self._waiters.wait(pause, None)
+        finally:
+            await self._run(lambda: subscription.end(ahead))
+
+    async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
+        """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever)."""
+        received = await self._run(lambda: self._blocking.receive(max_records), self._give_back)
+        if len(received) or timeout == 0:
+            return received
+
+        def look() -> Coroutine[Any, Any, Received | Pause]:
+            return self._run(lambda: self._blocking.look(max_records), self._give_back)
+
+        return await self._waiters.found(look, timeout) or received
+
+    ack = _awaited(BlockingSubscription.ack)
+    ack_many = _awaited(BlockingSubscription.ack_many)
+    nack = _awaited(BlockingSubscription.nack)
+    release = _awaited(BlockingSubscription.release)
+    extend = _awaited(BlockingSubscription.extend)
+    seek = _awaited(BlockingSubscription.seek)
+    stats = _awaited(BlockingSubscription.stats)
+    close = _awaited(BlockingSubscription.close)
+
+    def _give_back(self, found: Received | Pause) -> None:
+        if isinstance(found, Received):
+            self._blocking.release(found)
+
+
+class Store(Closing):
+    """An open store. `afterlog.aio.open` makes it."""
+
+    def __init__(self, store: BlockingStore, calls: Calls) -> None:
+        self._blocking = store
+        self._calls = calls
+        self._run = calls.run
+        self._waiters = Waiters(calls, store.clock, store.now_ms, store.changed)
+
+    create_topic = _awaited(BlockingStore.create_topic)
+    topic = _awaited(BlockingStore.topic)
+    topics = _awaited(BlockingStore.topics)
+
+    send = _awaited(BlockingStore.send)
+    send_many = _awaited(BlockingStore.send_many)
+    producer = _opening(BlockingStore.producer, Producer)
+
+    cancel = _awaited(BlockingStore.cancel)
+    cancel_many = _awaited(BlockingStore.cancel_many)
+    reschedule = _awaited(BlockingStore.reschedule)
+    pending = _awaited(BlockingStore.pending)
+
+    consumer = _opening(BlockingStore.consumer, Consumer)
+    subscribe = _opening(BlockingStore.subscribe, Subscription)
+    dead_letters = _awaited(BlockingStore.dead_letters)
+    redrive = _awaited(BlockingStore.redrive)
+
+    sync = _awaited(BlockingStore.sync)
+    enforce_retention = _awaited(BlockingStore.enforce_retention)
+    confirm_clock = _awaited(BlockingStore.confirm_clock)
+    check = _awaited(BlockingStore.check)
+
+    @property
+    def path(self) -> Path:
+        return self._blocking.path
+
+    @property
+    def config(self) -> Config:
+        return self._blocking.config
+
+    @property
+    def clock(self) -> Clock:
+        return self._blocking.clock
+
+    @property
+    def clock_jumps(self) -> int:
+        return self._blocking.clock_jumps
+
+    @property
+    def cut_bytes(self) -> dict[tuple[str, int], int]:
+        return self._blocking.cut_bytes
+
+    async def close(self) -> None:
+        """Make everything durable and let the folder go. Tasks that wait are woken, as those of a closed store."""
+        try:
+            await self._run(self._blocking.close)
+        finally:
+            self._calls.close()
+
+
+def open(path: str | PathLike[str], *, config: Config | None = None, clock: Clock | None = None) -> Opening[Store]:
+    """Open the store in the folder `path`, as `afterlog.open` does."""
+    return Opening(opened(lambda: open_store(Path(path).absolute(), config, clock, None)))
+
+
+async def opened(opening: Callable[[], BlockingStore]) -> Store:
+    """The store that a call opens."""
+    calls = Calls()
+    try:
+        return Store(await calls.run(opening, undo=BlockingStore.close), calls)
+    except BaseException:
+        calls.close()
+        raise

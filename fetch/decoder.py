@@ -1,0 +1,81 @@
+"""From entries of delivery order to columns of records: verified, decoded, and without what is cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from afterlog.fetch import verified
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.verified import Located
+from afterlog.index.hidden_keys import HiddenKeys
+from afterlog.index.merge import Block
+from afterlog.log.columns import Decoded, Int64Array
+from afterlog.log.log_state import Visible
+from afterlog.log.partition_log import PartitionLog
+
+PIECE_BYTES = 16 << 20
+"""A long stretch is decoded so many bytes at a time, but for the first batch of each."""
+
+
+class Decoder:
+    """Reads the records of one partition."""
+
+    def __init__(self, topic: str, number: int, log: PartitionLog) -> None:
+        self._topic = topic
+        self._number = number
+        self._delayed = log.delayed
+        self._limit_bytes = log.place.config.decompressed_bytes_max
+
+    def some(self, located: Located, visible: Visible, max_bytes: int) -> tuple[Block, Columns]:
+        """The first of these entries, at least one and further ones within `max_bytes`, and their records."""
+        block, decoded = verified.records(located, visible, self._delayed, max_bytes, self._limit_bytes)
+        return block, self._columns(block, decoded)
+
+    def pieces(self, block: Block, visible: Visible) -> Iterator[tuple[Block, Columns]]:
+        """All of these entries, some after some."""
+        while len(block):
+            part, columns = self.some(verified.locate(block, visible), visible, PIECE_BYTES)
+            yield part, columns
+            block = block[len(part) :]
+
+    def _columns(self, block: Block, decoded: Decoded) -> Columns:
+        if bool((block.records == 1).all()):
+            offset, delivery_offset, due = block.offset, block.delivery_offset, block.deliver_after
+        else:
+            first = np.cumsum(block.records) - block.records
+            within = np.arange(int(block.records.sum())) - np.repeat(first, block.records)
+            offset = np.repeat(block.offset, block.records) + within
+            delivery_offset = np.repeat(block.delivery_offset, block.records) + within
+            due = np.repeat(block.deliver_after, block.records)
+        return Columns(
+            topic=self._topic,
+            partition=np.full(len(offset), self._number, np.int64),
+            offset=offset,
+            delivery_offset=delivery_offset,
+            due=due,
+            deliver_after=decoded.deliver_after,
+            timestamp=decoded.timestamp,
+            key=decoded.key,
+            key_valid=decoded.key_valid,
+            value=decoded.value,
+            value_valid=decoded.value_valid,
+            headers=decoded.headers,
+        )
+
+
+def without_cancelled(columns: Columns, block: Block, hidden: HiddenKeys) -> Columns:
+    """The records of a block's entries but for those that are cancelled: its wholly hidden entries are gone already."""
+    cancelled = cancelled_within(block, hidden)
+    return columns.take(np.flatnonzero(~np.isin(columns.offset, cancelled))) if len(cancelled) else columns
+
+
+def cancelled_within(block: Block, hidden: HiddenKeys) -> Int64Array:
+    """The offsets of the cancelled records in a block's entries, ascending."""
+    if not hidden.count or int(block.records.max(initial=1)) == 1:
+        return np.empty(0, np.int64)
+    cancelled = hidden.within(block)
+    order = np.argsort(block.offset)
+    row = order[np.maximum(block.offset[order].searchsorted(cancelled, side="right") - 1, 0)]
+    return cancelled[(block.offset[row] <= cancelled) & (cancelled < block.offset[row] + block.records[row])]

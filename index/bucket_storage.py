@@ -1,0 +1,69 @@
+"""Where the runs of a partition are stored: a seam, with the local folder behind it. PIP-195: BucketSnapshotStorage.
+
+A key names a snapshot within its partition: `buckets/<first>-<end>.deliverafterindex`, `<base>.deliverafterindex`. A
+snapshot is written once, as a whole, and never changed; an implementation passes `BucketSnapshotStorageTests`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from afterlog.files import Files, opened
+from afterlog.index.bucket_snapshot import MappedSnapshot
+from afterlog.index.entries import Entries
+from afterlog.index.run import Run
+from afterlog.index.run_format import Coverage
+from afterlog.index.run_writer import write_run
+
+
+class BucketSnapshotStorage(Protocol):
+    """Thread-safe, but for two calls at a time with one key."""
+
+    def create(self, key: str, blocks: Iterable[Entries], coverage: Coverage) -> Run:
+        """Store a run of the entries of all blocks, which follow each other in delivery order.
+
+        When it returns, the run is durable and can be opened under the key; what was there before is gone, except for
+        those who have it open. Where it raises, there is what was there before. ValueError where a run cannot hold the
+        entries; StorageFull.
+        """
+
+    def open(self, key: str) -> Run:
+        """Read its metadata; the rest when it is needed. FileNotFoundError, CorruptFile."""
+
+    def length(self, key: str) -> int:
+        """Bytes that are stored under the key. FileNotFoundError."""
+
+    def delete(self, key: str) -> None:
+        """Remove it, if it is there. Who has it open may go on reading. A crash may bring it back."""
+
+
+class LocalBucketSnapshotStorage:
+    """Runs as files in the folder of a partition, whose subfolders are there already."""
+
+    def __init__(self, files: Files, folder: Path, *, max_entries: int, max_step_ms: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._max_entries = max_entries
+        self._max_step_ms = max_step_ms
+
+    def create(self, key: str, blocks: Iterable[Entries], coverage: Coverage) -> Run:
+        path = self._folder / key
+        write_run(self._files, path, blocks, coverage, max_entries=self._max_entries, max_step_ms=self._max_step_ms)
+        return self._mapped(key)
+
+    def open(self, key: str) -> Run:
+        return self._mapped(key)
+
+    def length(self, key: str) -> int:
+        with opened(self._files, self._folder / key) as file:
+            return file.size()
+
+    def delete(self, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(self._folder / key)
+
+    def _mapped(self, key: str) -> Run:
+        return Run(MappedSnapshot.open(self._files, self._folder / key, key))

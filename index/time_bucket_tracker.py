@@ -1,0 +1,160 @@
+"""The time bucket tracker: offsets in buckets of time, for what comes and goes in memory, as leases and retries do.
+
+    deliver_after ──rounded up to precision_ms──► time bucket ──► its offsets: an array, or a Roaring bitmap
+                                                  a sorted map    (time_bucket.py)
+    all offsets that are held: one Roaring bitmap
+
+Rounding is up: late by less than `precision_ms`, never early. A time that would round beyond the largest int64 stays
+there. Pulsar's tracker (PR 23611) keeps a map ledger -> bitmap in each bucket instead; with delays spread over a day
+that takes 200 bytes an entry, since hardly two entries share a bitmap. One offset for the partition and arrays for
+sparse buckets make it about 10 (docs/memory.md).
+
+A bucket has stopped growing when a whole round of additions went by without one for it. A round is 65,536 additions,
+or an eighth of what is held if that is more, so that looking at every bucket once a round costs little for each entry.
+
+Invariants, proved by `check`: every bucket holds an offset, and its time is a multiple of the precision, or the largest
+int64; no offset is in two buckets; `_held` is just the offsets in the buckets.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from sortedcontainers import SortedDict
+
+from afterlog.clock import INT64_MAX
+from afterlog.index.columns import Int64Array
+from afterlog.index.entries import sort_by_due
+from afterlog.index.offset_set import OffsetSet
+from afterlog.index.time_bucket import TimeBucket
+from afterlog.index.tracker import Due, check_columns, check_entry, check_limit
+
+_ROUND = 65_536
+"""Additions in a round, at least. Larger: buckets stay longer as they grew, sweeps cost less."""
+_ROUND_SHARE = 8
+"""A round has at least one addition for so many entries that are held."""
+_MAP_ENTRY_BYTES = 150
+"""Of a sorted map, for each key: its int, its place in the dict and in the list of keys; measured."""
+
+
+class TimeBucketTracker:
+    """A `DelayedDeliveryTracker` that also takes single entries back. One thread at a time."""
+
+    def __init__(self, precision_ms: int = 1_000) -> None:
+        """Larger precision: fewer buckets and less memory, later delivery."""
+        if not 1 <= precision_ms <= INT64_MAX:
+            raise ValueError(f"precision_ms must be 1 to 2^63-1, not {precision_ms}")
+        self.precision_ms = precision_ms
+        self._buckets = SortedDict()
+        self._held = OffsetSet()
+        self._round_left = _ROUND
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, deliver_after: int, offset: int) -> bool:
+        check_entry(deliver_after, offset)
+        if not self._held.add(offset):
+            return False
+        self._bucket(self._rounded(deliver_after)).add(offset)
+        self._grown(1)
+        return True
+
+    def add_many(self, deliver_after: Int64Array, offset: Int64Array) -> int:
+        """Costs a Python call for each time bucket that is touched, and none for an entry."""
+        check_columns(deliver_after, offset)
+        if not len(offset):
+            return 0
+        rows = self._held.add_many(offset)
+        if not len(rows):
+            return 0
+        time, order = sort_by_due(self._rounded_column(deliver_after[rows]))
+        offset = offset[rows[order]]
+        bounds = np.flatnonzero(time[1:] != time[:-1]) + 1
+        starts, ends = [0, *bounds.tolist()], [*bounds.tolist(), len(time)]
+        for due, start, end in zip(time[starts].tolist(), starts, ends, strict=True):
+            self._bucket(due).add_many(offset[start:end])
+        self._grown(len(rows))
+        return len(rows)
+
+    def remove(self, deliver_after: int, offset: int) -> bool:
+        """Take an entry back: both as they were given to `add`. False where it is not held so."""
+        check_entry(deliver_after, offset)
+        time = self._rounded(deliver_after)
+        bucket = self._buckets.get(time)
+        if bucket is None or not bucket.remove(offset):
+            return False
+        if not len(bucket):
+            del self._buckets[time]
+        self._held.remove(offset)
+        return True
+
+    def has_due(self, now_ms: int) -> bool:
+        next_due = self.next_due()
+        return next_due is not None and next_due <= now_ms
+
+    def due(self, now_ms: int, limit: int) -> Due:
+        check_limit(limit)
+        times: list[int] = []
+        offsets: list[Int64Array] = []
+        while limit > 0 and self.has_due(now_ms):
+            time, bucket = self._buckets.peekitem(0)
+            offsets.append(bucket.take(limit))
+            times.append(time)
+            limit -= len(offsets[-1])
+            if not len(bucket):
+                del self._buckets[time]
+        if not times:
+            return Due(np.empty(0, np.int64), np.empty(0, np.int64))
+        offset = np.concatenate(offsets)
+        self._held.remove_many(offset)
+        return Due(np.repeat(np.array(times, np.int64), [len(part) for part in offsets]), offset)
+
+    def contains(self, offset: int) -> bool:
+        return offset in self._held
+
+    def next_due(self) -> int | None:
+        return int(self._buckets.peekitem(0)[0]) if self._buckets else None
+
+    def memory_bytes(self) -> int:
+        """Looks at every bucket: for metrics, not for each entry."""
+        buckets: int = sum(bucket.memory_bytes() for bucket in self._buckets.values())
+        in_map = sys.getsizeof(self._buckets) + _MAP_ENTRY_BYTES * len(self._buckets)
+        return in_map + buckets + self._held.memory_bytes()
+
+    def check(self) -> None:
+        held = OffsetSet()
+        for time, bucket in self._buckets.items():
+            bucket.check()
+            assert time % self.precision_ms == 0 or time == INT64_MAX
+            assert len(bucket) == len(held.add_many(bucket.column()))
+        assert np.array_equal(held.column(), self._held.column())
+
+    def _bucket(self, time: int) -> TimeBucket:
+        bucket: TimeBucket | None = self._buckets.get(time)
+        if bucket is None:
+            bucket = self._buckets[time] = TimeBucket()
+        return bucket
+
+    def _rounded(self, deliver_after: int) -> int:
+        return min(-(-deliver_after // self.precision_ms) * self.precision_ms, INT64_MAX)
+
+    def _rounded_column(self, deliver_after: Int64Array) -> Int64Array:
+        precision_ms = self.precision_ms
+        number = deliver_after // precision_ms
+        number += number * precision_ms < deliver_after
+        beyond = number > INT64_MAX // precision_ms
+        number *= precision_ms
+        number[beyond] = INT64_MAX
+        return number
+
+    def _grown(self, count: int) -> None:
+        """Note additions; at the end of a round tell the buckets."""
+        self._round_left -= count
+        if self._round_left > 0:
+            return
+        self._round_left = max(_ROUND, len(self) // _ROUND_SHARE)
+        for bucket in self._buckets.values():
+            bucket.end_round()
+        self._held.compact()

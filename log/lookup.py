@@ -1,0 +1,81 @@
+"""Looking records up by append offset: the log itself answers, through its offset indexes.
+
+    offset ── segment by base offset ── page by offset index ── walk over the headers of that page ──> entry
+
+A look-up reads a few KiB, whatever is pending; offsets that lie close share a walk. Nothing is decoded: what an entry's
+two headers say is covered by header_crc32c (`afterlog.log.entry`), and bodies are left to who reads them. A bare batch
+has no such CRC, so each entry must also follow the one before it, and the first be the one that the index names.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from afterlog.errors import CorruptFile
+from afterlog.index.columns import Int64Array
+from afterlog.index.entries import Entries, sort_by_due
+from afterlog.log import kernels
+from afterlog.log.log_state import Visible
+from afterlog.log.segment import SealedSegment, Segment
+
+WALK_BYTES = 1 << 20
+"""One walk goes over about so much. Larger: fewer calls where offsets lie close, more memory."""
+
+
+def find_entries(visible: Visible, offsets: Int64Array) -> Entries:
+    """The entries that hold `offsets`, one row for each in the order given; `records` is 0 where there is none.
+
+    Offsets may come in any order and more than once. Raises CorruptFile.
+    """
+    ordered, rows = sort_by_due(offsets)
+    found = np.zeros((4, len(offsets)), np.int64)
+    bases = [segment.base_offset for segment in visible.segments]
+    bounds = [*ordered.searchsorted(bases).tolist(), len(ordered)]
+    for segment, first, last in zip(visible.segments, bounds[:-1], bounds[1:], strict=True):
+        end, end_offset = visible.end.position, visible.end.offset
+        if isinstance(segment, SealedSegment):
+            end, end_offset = segment.size, segment.end_offset
+        last = min(last, int(ordered.searchsorted(end_offset)))
+        if first < last:
+            _find(segment, end, ordered[first:last], found[:, first:last])
+    placed = np.empty_like(found)
+    placed[:, rows] = found
+    return Entries(*placed)
+
+
+def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) -> None:
+    """Fill `found`, int64[4, n], with the entries that hold `offsets`, which ascend and are in the segment."""
+    start, stop = segment.sparse.offsets.spans(offsets, end)
+    apart = (start[1:] > stop[:-1]) | (start[1:] // WALK_BYTES != start[:-1] // WALK_BYTES)
+    bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(offsets)]
+    for first, last in pairwise(bounds):
+        entries = _walk(segment, int(start[first]), int(stop[last - 1]))
+        row = entries.offset.searchsorted(offsets[first:last], "right") - 1
+        if int(row[0]) < 0 or bool((offsets[first:last] >= (entries.offset + entries.records)[row]).any()):
+            raise CorruptFile(
+                f"no batch holds offset {int(offsets[first])}", path=segment.path, position=int(start[first])
+            )
+        found[0, first:last] = np.maximum(entries.deliver_after[row], 0)
+        found[1, first:last] = entries.offset[row]
+        found[2, first:last] = entries.position[row]
+        found[3, first:last] = entries.records[row]
+
+
+def _walk(segment: Segment, start: int, stop: int) -> Entries:
+    """The entries between two bytes at which, by the offset index, entries begin."""
+    parts = []
+    for piece_start, piece in segment.view(start, stop):
+        first, last = max(start - piece_start, 0), min(stop - piece_start, len(piece))
+        scan = kernels.scan_entries(piece, first, last, -1, False)
+        if scan.fault:
+            raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=scan.stop + piece_start)
+        parts.append(Entries(scan.deliver_after, scan.offset, scan.position + piece_start, scan.records))
+    entries = Entries.concatenate(parts)
+    behind = entries.offset + entries.records
+    named = segment.base_offset - 1 if start == 0 else segment.sparse.offsets.last_offset_at(start)
+    led = int(entries.offset[0]) - 1 if start == 0 else int(behind[0]) - 1
+    if led != named or bool((entries.offset[1:] != behind[:-1]).any()):
+        raise CorruptFile(kernels.FAULTS[kernels.INDEX], path=segment.path, position=start)
+    return entries

@@ -1,0 +1,145 @@
+"""Looking into a partition that another process may be appending to: no lock is taken, and nothing is written.
+
+    .log        sealed │ sealed │ active ──────────┬──────────
+                                                   └ recovery point: nothing behind it is looked into
+    delivery    ───────────────────┬──────────────────────────
+    order                          └ the reading: below it, no record can come in between any more
+
+What lies below the recovery point is durable, indexed and never cut. What lies behind it is the writer's: up to
+`min_index_count_per_bucket` entries or `recovery_bytes`, which come into view with the next checkpoint.
+
+Delivery order is final up to a reading only if no record that is not in view is due before it. Such a record
+
+- lies behind the recovery point in the file: these entries are scanned for when they are due, and their control batches
+  for when they cancelled;
+- or is being appended: its stamp is not below the frontier that the store has made durable, because no reading of the
+  store passes an append in flight; and not below the wall clock by more than the time that an append takes.
+
+So the reading is the later of that frontier and `settle_ms` ago, but no later than anything found behind the recovery
+point. It rests on clocks that agree within `settle_ms`, and on appends that take no longer. Where they may not (the
+store's clock is not the machine's, or `clock_jump_limit_ms` holds it back) settle_ms is None: then the reading is the
+store's frontier alone, which moves with every append that is checkpointed and while somebody consumes.
+
+A store goes on while one looks: segments go with retention, runs with merges. What was opened stays readable; where a
+file is gone before it is opened, the snapshot begins anew from the checkpoints of then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from afterlog.clock import INT64_MAX
+from afterlog.errors import CorruptFile
+from afterlog.files import opened
+from afterlog.index.buckets import Buckets
+from afterlog.index.cancel_index import Cancelled
+from afterlog.index.delayed_index import DelayedIndex
+from afterlog.index.run import Run
+from afterlog.log import kernels
+from afterlog.log.checkpoints import CheckpointFile, Checkpoints, FrontierLease
+from afterlog.log.header import CONTROL
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.place import Place
+from afterlog.log.run_files import runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
+from afterlog.log.upkeep import RecoveredLog
+from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
+
+SETTLE_MS = 10_000
+"""How long an append may take, and how far apart the clocks of writer and reader may be."""
+ALL_MS = INT64_MAX - 1
+"""The reading by which everything is due, but for what never is."""
+_TRIES = 8
+
+
+def open_snapshot(place: Place, *, at_ms: int | None = None, settle_ms: int | None = SETTLE_MS) -> PartitionLog:
+    """The log as far as it is durable, to read from; `place.files` should not be able to write.
+
+    Records are due by one reading: `at_ms`, or the latest by which delivery order is final. By ALL_MS the pending are
+    due, too; their delivery offsets may still change. Raises CorruptFile.
+    """
+    before_ms = place.now_ms()  # first of all: what is appended from now on is stamped later
+    for left in reversed(range(_TRIES)):
+        try:
+            return _open(place, before_ms, at_ms, settle_ms)
+        except (CorruptFile, FileNotFoundError) as error:
+            if left:
+                continue
+            if isinstance(error, CorruptFile):
+                raise
+            raise CorruptFile("the file is gone", path=error.filename) from error
+    raise AssertionError("unreachable")
+
+
+def _open(place: Place, before_ms: int, at_ms: int | None, settle_ms: int | None) -> PartitionLog:
+    path = place.folder / CHECKPOINTS
+    known = CheckpointFile.open(place.files, path).current
+    interval_bytes = place.config.index_interval_bytes
+    active = ActiveSegment(
+        place.files, place.folder, known.active.base_offset, interval_bytes, size=known.recovery.position
+    )
+    if not active.load_sparse(known.active):
+        raise CorruptFile("an index of the active segment is not as it was saved: open the store", path=active.path)
+    sealed = tuple(SealedSegment(place.files, place.folder, mark, interval_bytes) for mark in known.sealed)
+    frontier_ms = max(known.frontier.used_ms, known.recovery.stamp_ms)
+    if at_ms is None:
+        at_ms = frontier_ms if settle_ms is None else max(frontier_ms, before_ms - settle_ms)
+        at_ms = min(at_ms, _earliest_behind(place, known))
+    index = _index(place, known)
+    latest_ms = max((run.last_key.deliver_after for run in index.runs), default=0)
+    at_ms = min(at_ms, max(latest_ms, frontier_ms))  # all that is needed, and quicker to search
+    known = replace(known, frontier=FrontierLease(used_ms=at_ms, lease_ms=at_ms))  # so that none is written
+    recovered = RecoveredLog(
+        checkpoints=CheckpointFile(place.files, path, known),
+        sealed=sealed,
+        active=active,
+        end_offset=known.recovery.offset,
+        buckets=Buckets(place.bucket_storage(), index),
+        cancelled=_cancelled(place, known, (*sealed, active)),
+        last_stamp_ms=known.recovery.stamp_ms,
+        cut_bytes=0,
+    )
+    return PartitionLog(replace(place, now_ms=lambda: at_ms), recovered)
+
+
+def _earliest_behind(place: Place, known: Checkpoints) -> int:
+    """The latest reading that nothing written behind the recovery point is due before, or has cancelled anything by."""
+    recovery = known.recovery
+    with opened(place.files, place.folder / segment_file(recovery.segment, LOG)) as file:
+        data = np.frombuffer(file.pread(max(file.size() - recovery.position, 0), recovery.position), np.uint8)
+    if not len(data):
+        return INT64_MAX
+    scan = kernels.scan_entries(data, 0, len(data), recovery.offset, False)
+    control_stamp_ms = scan.broker_timestamp[scan.attributes & CONTROL != 0]
+    return int(min(scan.deliver_after.min(initial=INT64_MAX), control_stamp_ms.min(initial=INT64_MAX)))
+
+
+def _index(place: Place, known: Checkpoints) -> DelayedIndex:
+    """The runs that hold the log up to the recovery point."""
+    if not place.settings.delayed:
+        return DelayedIndex()
+    storage = place.bucket_storage()
+    spans = spans_of(place.files.names(place.folder / BUCKETS))
+    found = runs_of_sealed(storage.open, spans, known)
+    active: list[Run] = runs_of_active(storage.open, spans, known)
+    if found.missing:
+        path = place.folder / segment_file(found.missing[0].base_offset, LOG)
+        raise CorruptFile("no intact run: open the store, or run the index job", path=path)
+    if known.recovery.position and not active:
+        raise CorruptFile("no intact runs of the active segment: open the store", path=place.folder / BUCKETS)
+    runs = [*(group.run for group in found.groups if group.run is not None), *active]
+    return DelayedIndex(known.recovery.offset - sum(run.records for run in runs), runs=runs)
+
+
+def _cancelled(place: Place, known: Checkpoints, segments: tuple[Segment, ...]) -> Cancelled:
+    """What the control batches below the recovery point have cancelled."""
+    marks = [*(mark.cancel_index for mark in known.sealed), known.active.cancel_index]
+    parts = []
+    for segment, saved in zip(segments, marks, strict=True):
+        part = load_cancelled(place.files, segment.path, saved)
+        if part is None:
+            raise CorruptFile("its cancel index is missing or unreadable: open the store", path=segment.path)
+        parts.append(part)
+    return Cancelled.concatenate(parts)

@@ -1,0 +1,178 @@
+"""The options of the data source `afterlog`, read and checked in one place.
+
+    location              the store's folder, under the same path on driver and workers; also as .load(location)
+    topic                 one topic
+    dueOnly               true: what is due, in delivery order that is final. false: what is pending, too (batch only)
+    startingPosition      earliest (default), latest, or a delivery offset, for every partition
+    endingPosition        latest (default), or a delivery offset (batch only); never beyond what is due
+    startingTime          instead: the first record due at or after it. Epoch ms, or ISO 8601 with a zone
+    endingTime            instead: the first record due at or after it is no longer read (batch only)
+    columns               comma separated, of COLUMNS; all but headers by default. Spark does not tell a source which
+                          it needs, so those that are left out here are what is not carried to the JVM
+    partitionBytes        bytes of log to a Spark partition, 64 MiB by default. Larger: fewer tasks, coarser retries
+    settleMs              how long an append may take (`afterlog.log.snapshot`), 10000 by default; -1: go by the store's
+                          frontier alone
+    maxRecordsPerTrigger  records to a micro-batch, about (streaming only)
+
+Names are case-insensitive, as Spark's are. What is not known here raises InvalidOption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from afterlog.clock import INT64_MAX
+from afterlog.errors import InvalidDeliverAfter, InvalidOption
+from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
+from afterlog.log.deliver_after import instant_ms
+from afterlog.log.snapshot import SETTLE_MS
+
+COLUMNS = {
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "delivery_offset": "BIGINT",
+    "due": "BIGINT",
+    "deliver_after": "BIGINT",
+    "timestamp": "BIGINT",
+    "key": "BINARY",
+    "value": "BINARY",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""Times are ms since the epoch: due is effective, deliver_after as asked for, timestamp the producer's."""
+DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
+PARTITION_BYTES = 64 << 20
+_NAMES = (
+    "location", "path", "topic", "dueOnly", "startingPosition", "endingPosition", "startingTime", "endingTime",
+    "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
+)  # fmt: skip
+_BATCH_ONLY = ("endingPosition", "endingTime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What to read."""
+
+    location: Path
+    topic: str
+    due_only: bool = True
+    start: Position = EARLIEST
+    end: Position = LATEST
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    partition_bytes: int = PARTITION_BYTES
+    settle_ms: int | None = SETTLE_MS
+    max_records: int | None = None
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> ReadOptions:
+        """Raises InvalidOption."""
+        given = _by_name(options)
+        if "location" in given and "path" in given:
+            raise InvalidOption("give the location as an option or to load(), not both")
+        parsed = ReadOptions(
+            location=Path(_required(given, "path" if "path" in given else "location")).absolute(),
+            topic=_required(given, "topic"),
+            due_only=_flag(given, "dueOnly", True),
+            start=_position(given, "starting", EARLIEST),
+            end=_position(given, "ending", LATEST),
+            columns=_columns(given.get("columns", "")),
+            partition_bytes=_number(given, "partitionBytes", PARTITION_BYTES, least=1),
+            settle_ms=_settle(given),
+            max_records=_number(given, "maxRecordsPerTrigger", 0, least=1) or None,
+        )
+        if not parsed.due_only and any(name in given for name in ("startingPosition", "endingPosition")):
+            raise InvalidOption("a pending record has no delivery offset for good: with dueOnly=false give times")
+        return parsed
+
+    @staticmethod
+    def parse_stream(options: Mapping[str, str]) -> ReadOptions:
+        """The same for a stream. Raises InvalidOption."""
+        parsed, given = ReadOptions.parse(options), _by_name(options)
+        for name in _BATCH_ONLY:
+            if name in given:
+                raise InvalidOption(f"{name} is not for a stream, which goes on")
+        if not parsed.due_only:
+            raise InvalidOption("a stream reads what is due: delivery order of what is pending may still change")
+        return parsed
+
+    @property
+    def ddl(self) -> str:
+        """The schema of the rows."""
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
+
+
+def _by_name(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under their names as written here."""
+    names = {name.lower(): name for name in _NAMES}
+    given = {}
+    for name, value in options.items():
+        if name.lower() not in names:
+            raise InvalidOption(f"no option {name!r}; there are {', '.join(_NAMES)}")
+        given[names[name.lower()]] = value
+    return given
+
+
+def _required(given: Mapping[str, str], name: str) -> str:
+    if not given.get(name):
+        raise InvalidOption(f"option {name!r} is missing")
+    return given[name]
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name, str(default)).lower()
+    if value not in ("true", "false"):
+        raise InvalidOption(f"{name} is true or false, not {value!r}")
+    return value == "true"
+
+
+def _number(given: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+    if name not in given:
+        return default
+    try:
+        number = int(given[name])
+    except ValueError:
+        number = least - 1
+    if not least <= number <= INT64_MAX:
+        raise InvalidOption(f"{name} is an integer of at least {least}, not {given[name]!r}")
+    return number
+
+
+def _settle(given: Mapping[str, str]) -> int | None:
+    settle_ms = _number(given, "settleMs", SETTLE_MS, least=-1)
+    return None if settle_ms == -1 else settle_ms
+
+
+def _position(given: Mapping[str, str], which: str, default: Position) -> Position:
+    position, time = f"{which}Position", f"{which}Time"
+    if position in given and time in given:
+        raise InvalidOption(f"give {position} or {time}, not both")
+    if time in given:
+        return AtTime(_instant_ms(time, given[time]))
+    match given.get(position, "").lower():
+        case "":
+            return default
+        case "earliest" if which == "starting":
+            return EARLIEST
+        case "latest":
+            return LATEST
+    return _number(given, position, 0, least=0)
+
+
+def _instant_ms(name: str, text: str) -> int:
+    try:
+        return instant_ms(int(text) if text.lstrip("-").isdigit() else datetime.fromisoformat(text))
+    except (InvalidDeliverAfter, ValueError) as error:
+        raise InvalidOption(f"{name} is epoch ms, or ISO 8601 with a zone, not {text!r}: {error}") from None
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    if not text:
+        return DEFAULT_COLUMNS
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or len(set(names)) != len(names):
+        raise InvalidOption(f"columns are some of {', '.join(COLUMNS)}, each once, not {text!r}")
+    return names

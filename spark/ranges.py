@@ -1,0 +1,215 @@
+"""What the data source reads, cut into ranges of delivery order: a Spark partition each. No Spark here.
+
+    snapshot of each partition ── from .. to ──> ranges, in delivery order ──> a snapshot of then ──> columns
+
+What is due has its delivery offset for good, so a range of delivery offsets names the same records whenever and
+wherever it is read: a task that is tried again, or a micro-batch that is read again, gets the same rows, whatever the
+store does meanwhile. Retention alone can take them away, and that is OffsetOutOfRange.
+
+What is pending has none: its ranges are cut by keys, and of what was appended since, nothing is taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.timeline import Timeline
+from afterlog.files import Files
+from afterlog.index.entries import Key
+from afterlog.log.place import Place, TopicSettings
+from afterlog.log.snapshot import ALL_MS, open_snapshot
+from afterlog.log.topics import read_topics
+from afterlog.names import partition_folder
+from afterlog.spark.options import ReadOptions
+
+ROWS = 65_536
+"""Records in a batch for Spark, at most. Fewer cost a call each, more do not fit the processor's cache."""
+ROWS_BYTES = 8 << 20
+"""Bytes of log in such a batch, but for the first record batch in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRange:
+    """A stretch of one partition's delivery order."""
+
+    partition: int
+    settings: TopicSettings
+    start: int
+    end: int
+    """Delivery offsets [start, end): for good where `keys` is None, else as they were when it was planned."""
+    keys: tuple[Key, Key] | None = None
+    """After the one, up to the other."""
+    end_offset: int | None = None
+    """With `keys`: records from this append offset on are newer than the plan."""
+
+
+def open_partition(
+    files: Files,
+    location: Path,
+    topic: str,
+    number: int,
+    settings: TopicSettings,
+    clock: Clock,
+    *,
+    at_ms: int | None,
+    settle_ms: int | None = None,
+) -> Partition:
+    """A snapshot of one partition (`open_snapshot`). CorruptFile."""
+    place = Place(
+        files=files,
+        folder=location / partition_folder(topic, number),
+        config=Config(),
+        settings=settings,
+        clock=clock,
+        now_ms=clock.now_ms,
+        changed=threading.Condition(),
+    )
+    return Partition(topic, number, open_snapshot(place, at_ms=at_ms, settle_ms=settle_ms))
+
+
+class Planner:
+    """Decides what is read, on the driver."""
+
+    def __init__(self, files: Files, clock: Clock, options: ReadOptions) -> None:
+        """FileNotFoundError, UnknownTopic, CorruptFile."""
+        self._files = files
+        self._clock = clock
+        self._options = options
+        files.names(options.location)
+        topics = read_topics(files, options.location)
+        if options.topic not in topics:
+            raise UnknownTopic(f"no topic {options.topic!r} in {options.location}")
+        self._settings = topics[options.topic]
+
+    def batch(self) -> list[DeliveryRange]:
+        """All that the options ask for."""
+        ranges: list[DeliveryRange] = []
+        for partition in self._partitions():
+            high_watermark = partition.high_watermark()
+            start = min(partition.position(self._options.start), high_watermark)
+            end = min(partition.position(self._options.end), high_watermark)
+            ranges += self._cut(partition, start, end)
+        return ranges
+
+    def initial(self) -> dict[str, int]:
+        """Where a new stream begins: a position for each partition, by its number."""
+        return {
+            str(partition.number): min(partition.position(self._options.start), partition.high_watermark())
+            for partition in self._partitions()
+        }
+
+    def latest(self) -> dict[str, int]:
+        """Behind what is due now."""
+        return {str(partition.number): partition.high_watermark() for partition in self._partitions()}
+
+    def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[DeliveryRange]:
+        """The ranges of one micro-batch. InvalidOption where these are offsets of another topic."""
+        check_partitions(start, map(str, range(self._settings.partitions)))
+        ranges: list[DeliveryRange] = []
+        for partition in self._partitions():
+            name = str(partition.number)
+            ranges += self._cut(partition, start[name], end[name])
+        return ranges
+
+    def _partitions(self) -> Iterator[Partition]:
+        options = self._options
+        for number in range(self._settings.partitions):
+            yield open_partition(
+                self._files,
+                options.location,
+                options.topic,
+                number,
+                self._settings,
+                self._clock,
+                at_ms=None if options.due_only else ALL_MS,
+                settle_ms=options.settle_ms,
+            )
+
+    def _cut(self, partition: Partition, start: int, end: int) -> list[DeliveryRange]:
+        """[start, end) in pieces of about `partition_bytes` of log."""
+        bounds = cut(start, end, self._options.partition_bytes, _record_bytes(partition))
+        pieces = [
+            DeliveryRange(partition=partition.number, settings=self._settings, start=first, end=behind)
+            for first, behind in pairwise(bounds)
+        ]
+        if self._options.due_only or not self._settings.delayed:
+            return pieces
+        timeline = Timeline(partition.log)
+        reading = timeline.advance()
+        keys = [timeline.key_before(bound, reading) for bound in bounds]
+        end_offset = partition.log_end_offset
+        return [
+            replace(piece, keys=keys_of_it, end_offset=end_offset)
+            for piece, keys_of_it in zip(pieces, pairwise(keys), strict=True)
+        ]
+
+
+def cut(start: int, end: int, piece_bytes: int, record_bytes: float) -> list[int]:
+    """Bounds of equal pieces of about `piece_bytes`; none where there is nothing between start and end."""
+    if start >= end:
+        return []
+    count = min(max(round((end - start) * record_bytes / piece_bytes), 1), end - start)
+    return [start + (end - start) * number // count for number in range(count + 1)]
+
+
+def limited(start: Mapping[str, int], latest: Mapping[str, int], max_records: int | None) -> dict[str, int]:
+    """How far a micro-batch goes: every partition in proportion to what it has, and each that has any at least one.
+
+    Never behind `start`, even where a clock has gone back meanwhile. InvalidOption where it is of another topic.
+    """
+    check_partitions(start, latest)
+    ahead = {name: max(latest[name] - start[name], 0) for name in start}
+    total = sum(ahead.values())
+    if max_records is None or total <= max_records:
+        return {name: start[name] + ahead[name] for name in start}
+    return {name: start[name] + min(ahead[name], -(-ahead[name] * max_records // total)) for name in start}
+
+
+def check_partitions(start: Mapping[str, int], names: Iterable[str]) -> None:
+    """InvalidOption where a stream's offset does not name just these partitions."""
+    if set(start) != set(names):
+        raise InvalidOption(
+            f"the checkpoint is of a topic with other partitions: it names {', '.join(start) or 'none'}"
+        )
+
+
+def read_range(
+    files: Files, clock: Clock, options: ReadOptions, piece: DeliveryRange, rows: int = ROWS
+) -> Iterator[Columns]:
+    """The records of a range, in delivery order. OffsetOutOfRange where some are gone, CorruptFile."""
+    partition = open_partition(
+        files, options.location, options.topic, piece.partition, piece.settings, clock, at_ms=ALL_MS
+    )
+    position, end = piece.start, piece.end
+    if piece.keys is not None:
+        position, end = (partition.log.index.rank(key) for key in piece.keys)
+    while position < end:
+        columns, behind = partition.columns(position, min(rows, end - position), ROWS_BYTES)
+        if behind == position:
+            raise OffsetOutOfRange(
+                f"position {position} of {options.topic}-{piece.partition} is not there: an older copy of the store?",
+                position=position, log_start=partition.log_start, log_end=partition.log_end_offset,
+            )  # fmt: skip
+        position = behind
+        columns = columns[: int(columns.delivery_offset.searchsorted(end))]  # those that are cancelled do not count
+        if piece.end_offset is not None and bool((columns.offset >= piece.end_offset).any()):
+            columns = columns.take(np.flatnonzero(columns.offset < piece.end_offset))
+        if len(columns):
+            yield columns
+
+
+def _record_bytes(partition: Partition) -> float:
+    visible = partition.log.state.visible()
+    size = sum(segment.size for segment in visible.segments)
+    return size / max(visible.end.offset - partition.log_start_offset, 1)

@@ -1,0 +1,120 @@
+"""The data source `afterlog`: what is due, in delivery order, as a DataFrame or a stream.
+
+    spark.read.format("afterlog").option("topic", "mail").load("/data/store")
+    spark.readStream.format("afterlog").option("topic", "mail").load("/data/store")
+
+Rows come in delivery order within each Spark partition, and the Spark partitions of a topic's partition follow each
+other in delivery order. Options: `afterlog.spark.options`. What is in view of a store that is open elsewhere:
+`afterlog.log.snapshot`. Installed, the source registers itself (`pyspark_afterlog`); otherwise
+`spark.dataSource.register(AfterlogDataSource)`.
+
+A stream's offset is {"0": 1024, "1": 980}: a delivery offset for each partition. Ranges of these name the same records
+whenever they are read (`afterlog.spark.ranges`), so a micro-batch that is read again after a crash is the same, and a
+sink that is idempotent sees every record once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from afterlog.clock import SystemClock
+from afterlog.errors import InvalidOption
+from afterlog.files import ReadOnlyFiles
+from afterlog.spark.arrow import record_batch
+from afterlog.spark.options import ReadOptions
+from afterlog.spark.ranges import DeliveryRange, Planner, limited, read_range
+
+NAME = "afterlog"
+
+
+class AfterlogDataSource(DataSource):
+    """What Spark asks first: schema and readers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return ReadOptions.parse(self.options).ddl
+
+    def reader(self, schema: StructType) -> AfterlogReader:
+        options = ReadOptions.parse(self.options)
+        _check_schema(schema, options)
+        return AfterlogReader(options)
+
+    def streamReader(self, schema: StructType) -> AfterlogStreamReader:  # noqa: N802
+        options = ReadOptions.parse_stream(self.options)
+        _check_schema(schema, options)
+        return AfterlogStreamReader(options)
+
+
+class RangePartition(InputPartition):
+    """A Spark partition: one range."""
+
+    def __init__(self, piece: DeliveryRange) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+class AfterlogReader(DataSourceReader):
+    """One batch read. Pickled to the workers: it holds nothing open."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return [RangePartition(piece) for piece in _planner(self._options).batch()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _rows(self._options, partition)
+
+
+class AfterlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Offsets belong to Spark: nothing is committed in the store."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._until: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return _planner(self._options).initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_records) if self._options.max_records else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until = _planner(self._options).latest()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        latest = _planner(self._options).latest() if self._until is None else self._until
+        return limited(start, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        return _planner(self._options).latest()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [RangePartition(piece) for piece in _planner(self._options).between(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _rows(self._options, partition)
+
+
+def _planner(options: ReadOptions) -> Planner:
+    return Planner(ReadOnlyFiles(), SystemClock(), options)
+
+
+def _rows(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    """Of a range; nothing for the partition without a value that Spark makes where there are none."""
+    if isinstance(partition, RangePartition):
+        for columns in read_range(ReadOnlyFiles(), SystemClock(), options, partition.piece):
+            yield record_batch(columns, options.columns)
+
+
+def _check_schema(schema: StructType, options: ReadOptions) -> None:
+    if schema.fieldNames() != list(options.columns):
+        raise InvalidOption(f"the schema is fixed by the option columns: leave it out, or give {options.ddl}")

@@ -1,0 +1,75 @@
+"""What one partition of a subscription answers: leased records, what an ack or a nack did, and how things stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from afterlog.fetch.columns import Columns
+from afterlog.index.columns import Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lease:
+    """Records leased to one reader until `deadline_ms`, by the time at which they became due to this subscription.
+
+    redelivery_count: int64[n], earlier deliveries of each that failed. With the delivery offset it is the receipt that
+    nack, extend and release ask for: once the lease has expired and somebody else has the record, it is stale.
+
+    exhausted: records that failed as often as the policy allows, leased as well, for the dead letters and no reader;
+    exhausted_count: the same as redelivery_count, of these.
+    """
+
+    columns: Columns
+    redelivery_count: Int64Array
+    exhausted: Columns
+    exhausted_count: Int64Array
+    deadline_ms: int
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckResult:
+    """How many delivery offsets an ack acked, found acked already, and found never delivered."""
+
+    acked: int
+    already: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptResult:
+    """How many receipts of a nack, release or extend were good. The stale ones did nothing: acked, or another's now."""
+
+    done: int
+    stale: int = 0
+    deadline_ms: int = 0
+    """Of extend: the new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStats:
+    """One partition of one subscription at one instant; all counts are exact.
+
+    pending: not due to this subscription yet; due: due, and never delivered; leased: with a reader, or on their way to
+    the dead letters; retrying: came back, and wait for their retry or for a reader. These four are all that is to be
+    done. The rest counts what happened, ever: acked, dead, why records came back, and how often one went out again.
+    """
+
+    pending: int
+    due: int
+    leased: int
+    retrying: int
+    acked: int
+    dead: int
+    nacked: int
+    expired: int
+    crashed: int
+    released: int
+    redelivered: int
+    stepped_over: int
+    removed: int
+    position: int
+    mark_delete: int
+    high_watermark: int

@@ -1,0 +1,216 @@
+"""What happens to a subscription, as values. Each is written to the journal, and then applied to the state.
+
+    kind               body                                                   said by
+    1 SNAPSHOT         the whole state, see `state.py`                        a new journal
+    2 LEASED           position i64 | delivery offsets, Roaring               receive: read up to there, leased these
+    3 ACKED            delivery offsets, Roaring                              ack
+    4 RETURNED         reason i64 | rows: delivery offset i64[n],             nack, release, an expired lease, a restart
+                       append offset i64[n], retry_ms i64[n]
+    5 INTENDED         JSON list of dead letters                              before the append to the dead letters
+    6 DEAD             delivery offsets, Roaring                              after it was
+    7 SKIPPED          position i64                                           retention removed all below
+    8 SOUGHT           position i64                                           seek
+    9 CLOSED           nothing                                                close
+
+Integers are little-endian; Roaring is the portable 64-bit format. LEASED also names records that are leased again; what
+it reads and does not name are control records and cancelled ones, which nobody shall get. Deadlines are not written:
+a lease ends with the life that gave it.
+
+Worked example: two records leased at the start, and the second acked.
+
+    LEASED   02 00 00 00 00 00 00 00 | 01 00 00 00 00 00 00 00 00 00 00 00 3b 30 00 00 01 00 00 01 00 01 00 00 00 01 00
+             position 2              | one map, of high bits 0: one run container, one run: 0 and 1 more
+    ACKED                              01 00 00 00 00 00 00 00 00 00 00 00 3b 30 00 00 01 00 00 00 00 01 00 01 00 00 00
+                                       the same of one run: 1 and none more
+
+`decode` takes what `encode` made and raises ValueError otherwise; no length is believed that the body does not have.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from pyroaring import BitMap64
+
+from afterlog.index.columns import Int64Array
+
+_INT64 = struct.Struct("<q")
+
+
+class Kind(enum.IntEnum):
+    """The kinds of frames in a journal."""
+
+    SNAPSHOT = 1
+    LEASED = 2
+    ACKED = 3
+    RETURNED = 4
+    INTENDED = 5
+    DEAD = 6
+    SKIPPED = 7
+    SOUGHT = 8
+    CLOSED = 9
+
+
+class Reason(enum.IntEnum):
+    """Why a leased record came back. All but RELEASED count as a failed delivery."""
+
+    NACKED = 1
+    EXPIRED = 2
+    CRASHED = 3
+    RELEASED = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leased:
+    """Everything below `position` is read; `offsets` are leased, of it and of what came back earlier."""
+
+    position: int
+    offsets: BitMap64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Acked:
+    """Un-acked offsets, now acked."""
+
+    offsets: BitMap64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Returned:
+    """Leased records, ascending, that go out again at `retry_ms`. offset: in append order, -1 if not known."""
+
+    reason: Reason
+    delivery_offset: Int64Array
+    offset: Int64Array
+    retry_ms: Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record on its way to the dead letters, after so many failed deliveries.
+
+    topic, partition, log_end_offset: of the dead letters, as they were before the append: if it happened, the record is
+    there from that offset on.
+    """
+
+    delivery_offset: int
+    offset: int
+    topic: str
+    partition: int
+    log_end_offset: int
+    failures: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """Leased records that are about to be appended to the dead letters."""
+
+    letters: tuple[DeadLetter, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dead:
+    """Records that are among the dead letters now, and so acked."""
+
+    offsets: BitMap64
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Nothing below `position` is in the log any more."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Everything below `position` counts as acked, nothing beyond as read."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Changes nothing. With it the end of a journal that was closed is known to be whole."""
+
+
+Event = Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed
+
+
+def encode(event: Event) -> tuple[Kind, bytes]:
+    """The kind and the body of the event's frame."""
+    match event:
+        case Leased():
+            return Kind.LEASED, _INT64.pack(event.position) + event.offsets.serialize()
+        case Acked():
+            return Kind.ACKED, event.offsets.serialize()
+        case Returned():
+            columns = (event.delivery_offset, event.offset, event.retry_ms)
+            return Kind.RETURNED, _INT64.pack(event.reason) + b"".join(column.tobytes() for column in columns)
+        case Intended():
+            return Kind.INTENDED, json.dumps([asdict(letter) for letter in event.letters]).encode()
+        case Dead():
+            return Kind.DEAD, event.offsets.serialize()
+        case Skipped():
+            return Kind.SKIPPED, _INT64.pack(event.position)
+        case Sought():
+            return Kind.SOUGHT, _INT64.pack(event.position)
+        case Closed():
+            return Kind.CLOSED, b""
+
+
+def decode(kind: Kind, body: memoryview) -> Event:
+    """The event of a frame. ValueError where the body is not what `encode` makes."""
+    match kind:
+        case Kind.LEASED:
+            return Leased(_int64(body[:8]), bitmap(body[8:]))
+        case Kind.ACKED:
+            return Acked(bitmap(body))
+        case Kind.RETURNED:
+            return Returned(Reason(_int64(body[:8])), *columns(body[8:], 3))
+        case Kind.INTENDED:
+            return Intended(letters(json.loads(bytes(body))))
+        case Kind.DEAD:
+            return Dead(bitmap(body))
+        case Kind.SKIPPED:
+            return Skipped(_int64(body))
+        case Kind.SOUGHT:
+            return Sought(_int64(body))
+        case Kind.CLOSED:
+            return Closed()
+    raise ValueError(f"{kind.name} is no event")
+
+
+def bitmap(body: memoryview) -> BitMap64:
+    """A Roaring bitmap. ValueError where the bytes are none."""
+    if not body:
+        raise ValueError("no bitmap")
+    return BitMap64.deserialize(bytes(body))
+
+
+def columns(body: memoryview, width: int) -> Int64Array:
+    """So many int64 columns of one length, as rows of an array of their own."""
+    if len(body) % (8 * width):
+        raise ValueError(f"{len(body)} bytes are not {width} columns")
+    return np.frombuffer(body, np.dtype("<i8")).reshape(width, -1).astype(np.int64)
+
+
+def letters(rows: object) -> tuple[DeadLetter, ...]:
+    """Dead letters from JSON. ValueError where it is of something else."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not a list of dead letters")
+    try:
+        return tuple(DeadLetter(**row) for row in rows)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _int64(body: memoryview) -> int:
+    if len(body) != _INT64.size:
+        raise ValueError(f"{len(body)} bytes are no int64")
+    return int(_INT64.unpack(body)[0])

@@ -1,0 +1,104 @@
+"""Frames: how a journal lies on disk.
+
+    subscriptions/<name>/journal-<number, 20 digits>
+
+    frame SNAPSHOT | frame | frame | …                                appended one by one, never changed
+
+    frame   0  "sub\\1"        4    magic; the last byte is the format version
+            4  CRC-32C       u32    of the journal's number i64, this frame's position i64, and all behind this field
+            8  length        u32    bytes of the body
+           12  kind          u32    see `events.py`
+           16  log end       i64    the partition's log end offset that was visible when the frame was written
+           24  durable       i64    bytes of this file that were known to be durable then
+           32  body          length
+
+Integers are little-endian. Worked example: journal 0 of 180 bytes, its snapshot synced, and then the first frame: two
+records leased (`events.py`), the log holding 40.
+
+    180  73 75 62 01  xx xx xx xx  2d 00 00 00  02 00 00 00  28 00 …  b4 00 …  | 45 bytes of body
+
+The checksum covers number and position, so that stale bytes of this file or an earlier one are not taken for frames
+where they do not belong. The body is covered as it lies there; what it means is checked when it is applied.
+
+*What may be torn.* The snapshot never: the file is published whole. Behind it a power cut may take any bytes that were
+not synced, also in the middle, and a kill the end of the last write. A frame that fails its checks is torn if nothing
+says otherwise, and everything from it on is cut, and reported: it was not durable, and nobody was promised otherwise
+but under durability `os`. But where a whole frame behind it says that the place was durable already, bytes have rotted
+that somebody relied on: CorruptFile. So of a journal that was closed (CLOSED is its last frame) every byte is proved;
+of one that crashed, all but what was written since the last frame but one. That is what recovery of the log does with
+its recovery point, and cutting loses no record: what was acked by a frame that is cut is delivered again.
+
+Procedure for a change of the format: raise the version in the magic, keep reading the old one, keep a folder of it in
+tests/golden.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import crc32c
+
+from afterlog.subscription.events import Kind
+
+MAGIC = b"sub\x01"
+_FRAME = struct.Struct(
+    "<"
+    "4s"  # magic
+    "I"  # CRC-32C
+    "I"  # length of the body
+    "I"  # kind
+    "q"  # log end offset
+    "q"  # durable bytes
+)
+HEADER_BYTES = 32
+assert _FRAME.size == HEADER_BYTES
+_SEED = struct.Struct("<qq")
+_COVERED_FROM = 8
+
+
+class Frame(NamedTuple):
+    """A frame that passed its checks."""
+
+    position: int
+    kind: int
+    log_end_offset: int
+    durable: int
+    body: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.position + HEADER_BYTES + len(self.body)
+
+
+def encode_frame(
+    number: int, position: int, kind: Kind, body: bytes, *, log_end_offset: int, durable: int
+) -> tuple[bytes, bytes]:
+    """Header and body of a frame at `position` of journal `number`."""
+    header = _FRAME.pack(MAGIC, 0, len(body), kind, log_end_offset, durable)
+    crc = crc32c.crc32c(header[_COVERED_FROM:], crc32c.crc32c(_SEED.pack(number, position)))
+    return header[:4] + crc32c.crc32c(body, crc).to_bytes(4, "little") + header[_COVERED_FROM:], body
+
+
+def frame_at(data: memoryview, number: int, position: int) -> Frame | None:
+    """The frame at `position` of journal `number`; None where there is no whole one."""
+    if len(data) - position < HEADER_BYTES:
+        return None
+    magic, told, length, kind, log_end_offset, durable = _FRAME.unpack_from(data, position)
+    end = position + HEADER_BYTES + length
+    if magic != MAGIC or end > len(data):
+        return None
+    crc = crc32c.crc32c(_SEED.pack(number, position))
+    if told != crc32c.crc32c(data[position + _COVERED_FROM : end], crc):
+        return None
+    return Frame(position, kind, log_end_offset, durable, data[position + HEADER_BYTES : end])
+
+
+def proof_of_rot(data: bytes, number: int, position: int) -> Frame | None:
+    """A whole frame behind `position` that says that the bytes there were durable."""
+    view, at = memoryview(data), position
+    while (at := data.find(MAGIC, at + 1)) >= 0:
+        frame = frame_at(view, number, at)
+        if frame is not None and frame.durable > position:
+            return frame
+    return None

@@ -1,0 +1,73 @@
+"""The records that a subscription has not read yet, as they become due to it: `delay_ms` later than to others.
+
+    0 … read …│ position … due here …│ due to others, not here yet │ pending
+                                     └ own high watermark          └ the partition's
+
+What is due cannot be cancelled any more, so some records are decoded ahead: reading one record of a batch costs about
+what reading all of it does.
+"""
+
+from __future__ import annotations
+
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.timeline import Reading
+from afterlog.index.delayed_index import DueCounter
+from afterlog.index.entries import Key
+
+READ_AHEAD_RECORDS = 500
+"""Records decoded at a time where fewer are wanted."""
+
+
+class Fresh:
+    """Of one partition, for one subscription. One thread at a time."""
+
+    def __init__(self, partition: Partition, delay_ms: int) -> None:
+        self._partition = partition
+        self._delay_ms = delay_ms
+        self._counter = DueCounter(partition.log.index) if delay_ms else None
+        self._ahead = Columns.empty(partition.topic)
+        self._start = self._end = -1
+        """The read-ahead holds all records with delivery offsets from the one to the other."""
+
+    def upto(self, reading: Reading) -> Key:
+        """The key up to which records are due here."""
+        return Key(reading.upto.deliver_after - self._delay_ms, reading.upto.offset)
+
+    def high_watermark(self, reading: Reading) -> int:
+        """How many records are due here."""
+        return reading.high_watermark if self._counter is None else self._counter.advance(self.upto(reading))
+
+    def next_due_ms(self) -> int | None:
+        """When the next record is due here that is not yet; None where nothing is pending."""
+        due_ms = self._partition.next_due() if self._counter is None else self._counter.next_due()
+        return None if due_ms is None else due_ms + self._delay_ms
+
+    def read(self, position: int, high_watermark: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
+        """Up to `max_records` due records from `position` on, and the position behind them.
+
+        Cancelled ones are stepped over. Raises OffsetOutOfRange, CorruptFile.
+        """
+        short = self._end < high_watermark and self._end - position < max_records
+        if short or not self._start <= position < self._end:
+            self._read_ahead(position, high_watermark, max_records, max_bytes)
+        first = int(self._ahead.delivery_offset.searchsorted(position))
+        if not first and len(self._ahead) <= max_records:
+            return self._ahead, self._end
+        columns = self._ahead[first : first + max_records]
+        if first + len(columns) < len(self._ahead):
+            return columns, int(self._ahead.delivery_offset[first + len(columns)])
+        return columns, self._end
+
+    def _read_ahead(self, position: int, high_watermark: int, max_records: int, max_bytes: int) -> None:
+        parts, end, wanted = [Columns.empty(self._partition.topic)], position, max(max_records, READ_AHEAD_RECORDS)
+        while end < high_watermark and wanted > 0 and max_bytes > 0:
+            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), max_bytes)
+            if end > high_watermark:  # it stepped over cancelled ones, up to what is due to others but not here yet
+                columns = columns[: int(columns.delivery_offset.searchsorted(high_watermark))]
+                end = high_watermark
+            parts.append(columns)
+            wanted -= len(columns)
+            max_bytes -= sum(int(places[-1] - places[0]) for places, _ in (columns.key, columns.value, columns.headers))
+        self._ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
+        self._start, self._end = position, end

@@ -1,0 +1,112 @@
+"""The durable side of a subscription in one partition: its state, and the journal that brings the state back.
+
+    open      newest journal ──replay──> state ── leases of the life before end ──> the next journal, with a snapshot
+    record    event ──> journal ──> state                                      overgrown: the next journal
+    close     all synced, and sealed
+
+An event that cannot be written is not applied, so the journal always replays to the state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import numpy as np
+
+from afterlog.errors import PartitionPoisoned, StorageFull
+from afterlog.fetch.partition import Partition
+from afterlog.index.columns import Int64Array
+from afterlog.index.offset_set import column_of
+from afterlog.names import subscription_folder
+from afterlog.subscription.ack_set import AckSet
+from afterlog.subscription.events import Event, Reason, Returned
+from afterlog.subscription.journal import Journal
+from afterlog.subscription.redeliveries import UNKNOWN
+from afterlog.subscription.replay import Replayed, replay
+from afterlog.subscription.state import Owner, SubscriptionState
+from afterlog.subscription.timers import at_once_ms
+
+logger = logging.getLogger("afterlog.subscription")
+
+
+class Ledger:
+    """`record` by one thread at a time; `journal` says what any thread may call."""
+
+    def __init__(self, partition: Partition, name: str, start: int) -> None:
+        """Open the subscription's ledger, or begin one whose reader starts at the delivery offset `start`.
+
+        Raises CorruptFile, StorageFull, SubscriptionPoisoned.
+        """
+        place = partition.log.place
+        self._partition = partition
+        self._owner = Owner(place.folder.name, name)
+        folder = subscription_folder(place.folder, name)
+        for each in (folder.parent, folder):  # a copy of the store may have left out the empty first one
+            with contextlib.suppress(FileExistsError):
+                place.files.make_folder(each)
+            place.files.sync_folder(each.parent)
+        self.replayed = replay(place.files, folder, self._owner, partition.log_end_offset)
+        """What was found; None of a new subscription."""
+        replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start)))
+        self.state = replayed.state
+        self._return_crashed()
+        end_offset = partition.log_end_offset
+        partition.log.state.make_delivered_durable()
+        snapshot = self.state.to_bytes(self._owner)
+        self.journal = Journal(place.files, folder, place.config.durability, replayed.number + 1, snapshot, end_offset)
+
+    def record(self, event: Event) -> None:
+        """Write it down, and make it so. Raises StorageFull, SubscriptionPoisoned, StoreClosed: then nothing is."""
+        end_offset = self._partition.log.state.visible_or_closed().end.offset
+        self.journal.append(event, end_offset)
+        self.state.apply(event)
+        if self.journal.overgrown:
+            self._begin_anew(end_offset)
+
+    def append_offsets(self, delivery_offset: Int64Array) -> Int64Array:
+        """Of delivered records, ascending. UNKNOWN where one is not due again yet, after the clock stepped back."""
+        offset = self.state.redeliveries.find(delivery_offset).offset
+        unknown = np.flatnonzero(offset == UNKNOWN)
+        if len(unknown):
+            offset[unknown] = self._partition.offsets_at(delivery_offset[unknown])
+        return offset
+
+    def now_ms(self) -> int:
+        """Now by the log clock, without deciding what is due: also while it is far behind."""
+        return max(self._partition.log.place.now_ms(), self._partition.log.frontier_ms)
+
+    def seal(self) -> None:
+        """Make everything durable, with the proof that it is."""
+        self.journal.seal(self._partition.log_end_offset)
+
+    def check(self) -> None:
+        """AssertionError where an invariant does not hold: of the state, of the journal, or that it replays to it."""
+        self.state.check()
+        self.journal.check()
+        files, end_offset = self._partition.log.place.files, self._partition.log_end_offset
+        replayed = replay(files, self.journal.path.parent, self._owner, end_offset)
+        assert replayed is not None
+        assert replayed.state.to_bytes(self._owner) == self.state.to_bytes(self._owner)
+
+    def _return_crashed(self) -> None:
+        """What was leased in a life that ended goes out again: at once, or as soon as it is due by the clock as it is.
+
+        No fetch delivers by a reading above the lease of the frontier: by then all of it is due.
+        """
+        leased = column_of(self.state.leased())
+        leased = leased[leased.searchsorted(self._partition.log_start) :]
+        if len(leased):
+            offset = self.append_offsets(leased)
+            now_ms, lease_ms = at_once_ms(self.now_ms()), self._partition.log.checkpoints.current.frontier.lease_ms
+            retry_ms = np.where(offset == UNKNOWN, max(now_ms, lease_ms), now_ms)
+            self.state.apply(Returned(Reason.CRASHED, leased, offset, retry_ms))
+
+    def _begin_anew(self, end_offset: int) -> None:
+        self.journal.postpone()
+        try:
+            self._partition.log.state.make_delivered_durable()
+            self.journal.begin_anew(self.state.to_bytes(self._owner), end_offset)
+        except (StorageFull, PartitionPoisoned) as error:
+            # The event itself is written, and the old journal holds all that the new one would.
+            logger.warning("%s: not begun anew: %s", self.journal.path, error)

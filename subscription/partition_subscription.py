@@ -1,0 +1,427 @@
+"""One partition of one subscription: receive, ack, nack, extend, release, seek; all that happens is in its journal.
+
+    partition ── fresh, in delivery order ──┐  merged by the time at which each is due to this subscription
+    timers    ── retries, by retry time ────┴──> leased ──ack──> acked
+       ▲                                           │ nack, release, the lease ends, a restart
+       └───────────────────────────────────────────┘
+
+Every change is an event: written to the journal, then applied to the state, then its timers are set. One lock covers
+that; the sync that makes it durable is waited for outside, and shared.
+
+D4: what is leased or retrying has a timer, and what is not read is read next. D5: a record goes out again only by a
+`Returned`, whose reasons are counted. D9: an ack returns when its frame is safe under the durability. D10: a nacked
+record waits in the timers, and its attempts are in the journal.
+
+Invariants, proved by `check`: those of the state, the timers and the journal; the journal replays to the state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from pyroaring import BitMap64
+
+from afterlog.errors import InvalidSubscription, InvalidTopic, OffsetOutOfRange, StoreClosed, StoreForked
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
+from afterlog.index.columns import Int64Array
+from afterlog.index.offset_set import column_of
+from afterlog.index.tracker import Due
+from afterlog.log.columns import Bools
+from afterlog.log.deliver_after import instant_ms
+from afterlog.subscription import bits
+from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
+from afterlog.subscription.events import Acked, Dead, DeadLetter, Intended, Leased, Reason, Returned, Skipped, Sought
+from afterlog.subscription.fresh import Fresh
+from afterlog.subscription.journal import Journal
+from afterlog.subscription.ledger import Ledger
+from afterlog.subscription.policy import DELAY_MS_MAX, RetryPolicy
+from afterlog.subscription.replay import Replayed
+from afterlog.subscription.standing import standing
+from afterlog.subscription.state import SubscriptionState
+from afterlog.subscription.timers import Timers, at_once_ms, deadline_ms
+
+RECEIVE_BYTES = 16 << 20
+"""Fresh records of one `receive`, but for the first."""
+
+Offsets = Int64Array | Sequence[int]
+
+
+class PartitionSubscription:
+    """Thread-safe. One to a partition and name: who opens it sees to that."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        name: str,
+        *,
+        start: Position = EARLIEST,
+        delay_ms: int = 0,
+    ) -> None:
+        """Open the subscription `name`, or make it, to begin at `start`.
+
+        delay_ms: it sees each record that much later. What was leased in an earlier life goes out again at once, and
+        counts as failed. Raises CorruptFile, InvalidSubscription, InvalidTopic, OffsetOutOfRange, StorageFull.
+        """
+        check_span("delay_ms", delay_ms, 0)
+        if delay_ms and not partition.log.delayed:
+            raise InvalidTopic("the topic was made with delayed=False: subscribe without delay_ms")
+        self.partition = partition
+        self.name = name
+        self.delay_ms = delay_ms
+        self.changes = 0
+        """Grows with everything that may let another reader receive earlier; whoever waits looks at it."""
+        self.seeks = 0
+        """Grows with every seek: what was leased before is leased no more."""
+        self._place = partition.log.place
+        self._lock = threading.Lock()
+        self._closed = False
+        self._nothing = Columns.empty(partition.topic)
+        self._fresh = Fresh(partition, delay_ms)
+        self._ledger = Ledger(partition, name, self._sought(start))
+        self._timers = Timers(self._ledger.state)
+
+    @property
+    def journal(self) -> Journal:
+        """For the thread that syncs under `interval`."""
+        return self._ledger.journal
+
+    @property
+    def replayed(self) -> Replayed | None:
+        """What was found when it was opened; None of a new one."""
+        return self._ledger.replayed
+
+    @property
+    def _state(self) -> SubscriptionState:
+        return self._ledger.state
+
+    # Receiving.
+
+    def receive(
+        self, max_records: int, lease_ms: int, *, policy: RetryPolicy | None = None, max_bytes: int = RECEIVE_BYTES
+    ) -> Lease:
+        """Lease up to `max_records` records that are due, oldest first; none where nothing is due.
+
+        policy: of this reader, which says what is exhausted; without one nothing ever is. Raises ClockBehind,
+        CorruptFile, StoreClosed, StorageFull, SubscriptionPoisoned; then nothing is leased.
+        """
+        if max_records < 1:
+            raise InvalidSubscription(f"max_records must be at least 1, not {max_records}")
+        check_span("lease_ms", lease_ms, 1)
+        while True:
+            log_start = self.partition.log_start
+            try:
+                with self._lock:
+                    self._check_open()
+                    position = self._state.position
+                    lease = self._receive(max_records, lease_ms, policy, max_bytes)
+                    self._handed_out(lease.columns, position)
+                    return lease
+            except OffsetOutOfRange:
+                if self.partition.log_start == log_start:
+                    raise  # else retention has moved it meanwhile
+
+    def ack(self, delivery_offsets: Offsets) -> AckResult:
+        """These are done with, whoever has them now. Returns when that is safe under the durability.
+
+        Raises StoreClosed, StorageFull, SubscriptionPoisoned.
+        """
+        column = _ascending(_column(delivery_offsets))
+        with self._lock:
+            self._check_open()
+            known = column[column.searchsorted(0) : column.searchsorted(self._state.position)]
+            offsets = bits.of_column(known)
+            ackable = self._state.ackable(offsets)
+            acked = len(ackable)
+            if acked:
+                self._ledger.record(Acked(ackable))
+            place = self.journal.place
+        self.journal.committed(place)
+        return AckResult(acked=acked, already=len(known) - acked, unknown=len(column) - len(known))
+
+    def nack(
+        self, delivery_offsets: Offsets, offsets: Offsets, redelivery_count: Offsets, delays_ms: Offsets | int
+    ) -> ReceiptResult:
+        """These failed: they go out again after a delay, one for all or one for each.
+
+        offsets: the append offsets. Stale receipts do nothing. Returns and raises as `ack`.
+        """
+        delays = np.broadcast_to(_column(delays_ms), len(delivery_offsets))
+        if len(delays):
+            check_span("delay_ms", int(delays.min()), 0)
+            check_span("delay_ms", int(delays.max()), 0)
+        return self._returned(Reason.NACKED, delivery_offsets, offsets, redelivery_count, delays)
+
+    def release(self, delivery_offsets: Offsets, offsets: Offsets, redelivery_count: Offsets) -> ReceiptResult:
+        """Give these back, to go out again at once; it does not count as a failure."""
+        delays = np.zeros(len(delivery_offsets), np.int64)
+        return self._returned(Reason.RELEASED, delivery_offsets, offsets, redelivery_count, delays)
+
+    def extend(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> ReceiptResult:
+        """Lease these for `lease_ms` from now. No journal: a lease ends with the process anyway."""
+        check_span("lease_ms", lease_ms, 1)
+        with self._lock:
+            self._check_open()
+            rows, column = self._good(delivery_offsets, redelivery_count)
+            offsets, until_ms = bits.of_column(column), deadline_ms(self._ledger.now_ms(), lease_ms)
+            self._timers.unlease(offsets)
+            if len(column):
+                self._timers.lease(until_ms, offsets)
+        return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows), deadline_ms=until_ms)
+
+    def sought(self, position: Position) -> int:
+        """The delivery offset that a position names here, where what is due is so `delay_ms` later.
+
+        Raises OffsetOutOfRange.
+        """
+        with self._lock:
+            self._check_open()
+            return self._sought(position)
+
+    def seek(self, position: Position) -> None:
+        """Read on from there: all before counts as acked, all behind as never delivered. Raises as `sought` does."""
+        with self._lock:
+            self._check_open()
+            self._ledger.record(Sought(self._sought(position)))
+            self._timers = Timers(self._state)
+            self.seeks += 1
+            place = self.journal.place
+        self.journal.committed(place)
+        self._wake()
+
+    # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
+
+    def intend_dead_letters(self, letters: Sequence[DeadLetter], redelivery_count: Offsets) -> tuple[DeadLetter, ...]:
+        """Before the append: those whose receipts are good, and so to be appended. The rest is somebody else's.
+
+        They are durable when it returns, and the log as far as they speak of it, whatever the durability: else a power
+        cut could take the intent and leave the append.
+        """
+        with self._lock:
+            self._check_open()
+            rows, _ = self._good([letter.delivery_offset for letter in letters], redelivery_count)
+            mine = tuple(letters[row] for row in rows.tolist())
+            if mine:
+                self._ledger.record(Intended(mine))
+        if mine:
+            self.partition.log.state.make_delivered_durable()
+            self.journal.sync()
+        return mine
+
+    def finish_dead_letters(self, delivery_offsets: Offsets) -> int:
+        """After the append is as durable as this is to be: they are acked, and counted as dead. How many were dying."""
+        with self._lock:
+            self._check_open()
+            dying = [offset for offset in set(_column(delivery_offsets).tolist()) if offset in self._state.dying]
+            if dying:
+                self._ledger.record(Dead(BitMap64(dying)))
+            place = self.journal.place
+        self.journal.committed(place)
+        return len(dying)
+
+    def unfinished_dead_letters(self) -> tuple[DeadLetter, ...]:
+        """Intended and not finished, in this life or one before: look for them behind their `log_end_offset` first."""
+        with self._lock:
+            return tuple(self._state.dying.values())
+
+    # Looking.
+
+    def acked(self, delivery_offsets: Int64Array) -> Bools:
+        """Which of these are acked: bool[n]. Dead letters count, and what was skipped by a seek."""
+        with self._lock:
+            acks = self._state.acks
+            return np.fromiter(map(acks.__contains__, delivery_offsets.tolist()), np.bool_, len(delivery_offsets))
+
+    def stats(self) -> PartitionStats:
+        """Exact counts, of one instant."""
+        with self._lock:
+            self._check_open()
+            reading = self.partition.look()
+            high_watermark = self._fresh.high_watermark(reading)
+            return standing(self._state, self.partition, reading, high_watermark, self._fresh.upto(reading))
+
+    def next_wake_ms(self) -> int | None:
+        """When by the clock that waits `receive` may find something; None where only a notification can tell.
+
+        Not later than now where there is something already.
+        """
+        with self._lock:
+            self._check_open()
+            reading = self.partition.look()
+            times = [self._timers.next_ms(), self._fresh.next_due_ms()]
+            if self._fresh.high_watermark(reading) > self._state.position:
+                times = [reading.clock_ms]
+        now_ms = self._place.now_ms()
+        # What has come by the wall clock and not by the reading is held back by an append in flight, which notifies.
+        coming = [ms for ms in times if ms is not None and (ms <= reading.clock_ms or ms > now_ms)]
+        return min(coming) + self._place.clock.now_ms() - now_ms if coming else None
+
+    def close(self) -> None:
+        """Release what is leased, and make all durable. Poisoned, or of a store that is closed, it is only let go."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self.partition.log.state.visible_or_closed()
+                if not self.journal.poisoned:
+                    self._give_back(Reason.RELEASED, column_of(self._state.leased()), at_once_ms(self._ledger.now_ms()))
+                    self._ledger.seal()
+            except (StoreClosed, StoreForked):
+                pass
+            finally:
+                self.journal.close()
+        self._wake()
+
+    def check(self) -> None:
+        """Prove the invariants. AssertionError where one does not hold."""
+        with self._lock:
+            self._ledger.check()
+            self._timers.check()
+
+    # Receiving, under the lock.
+
+    def _receive(self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int) -> Lease:
+        reading = self.partition.reading()
+        now_ms, high_watermark = reading.clock_ms, self._fresh.high_watermark(reading)
+        for ended_ms, offsets in self._timers.expired(now_ms):
+            self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms)
+        if self.partition.log_start > self._state.acks.mark_delete:
+            self._ledger.record(Skipped(self.partition.log_start))
+        until_ms = deadline_ms(now_ms, lease_ms)
+        fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes)
+        if not self._timers.has_due(now_ms):
+            return self._leased(fresh, np.zeros(len(fresh), np.int64), position, until_ms, policy)
+        if position < high_watermark and len(fresh):  # there are more: no retry may overtake them
+            now_ms = min(now_ms, int(fresh.due.max()) + self.delay_ms)
+        retries = self._timers.due(now_ms, max_records)
+        try:
+            return self._leased(*self._merged(fresh, retries, position, max_records), until_ms, policy)
+        finally:
+            self._timers.put_back(retries)
+
+    def _merged(self, fresh: Columns, retries: Due, position: int, max_records: int) -> tuple[Columns, Int64Array, int]:
+        """The first `max_records` of both by (time, delivery offset), their failures, and the position behind."""
+        time = np.concatenate([np.maximum.accumulate(fresh.due) + self.delay_ms, retries.deliver_after])
+        order = np.lexsort((np.concatenate([fresh.delivery_offset, retries.offset]), time))[:max_records]
+        again = order >= len(fresh)
+        fresh_count = len(order) - int(again.sum())
+        if fresh_count < len(fresh):
+            position = int(fresh.delivery_offset[fresh_count])
+        delivery_offset = retries.offset[: len(order) - fresh_count]
+        ascending = np.argsort(delivery_offset)
+        place = np.empty_like(ascending)
+        place[ascending] = np.arange(len(ascending))
+        offset = self._ledger.append_offsets(delivery_offset[ascending])[place]
+        columns = [fresh[:fresh_count], self.partition.records_at(offset, delivery_offset)]
+        redelivery_count = np.zeros(len(order), np.int64)
+        redelivery_count[again] = self._state.redeliveries.attempts(delivery_offset[ascending])[place]
+        merged = Columns.concatenate(columns).take(np.where(again, order - len(fresh) + fresh_count, order))
+        return merged, redelivery_count, position
+
+    def _leased(
+        self, columns: Columns, redelivery_count: Int64Array, position: int, until_ms: int, policy: RetryPolicy | None
+    ) -> Lease:
+        """Lease the records, with everything below `position` read."""
+        if len(columns) or position > self._state.position:
+            offsets = bits.of_column(np.sort(columns.delivery_offset))
+            self._ledger.record(Leased(position, offsets))
+            if len(columns):
+                self._timers.lease(until_ms, offsets)
+        exhausted, nobody = self._nothing, redelivery_count[:0]
+        if policy is not None and redelivery_count.any():
+            done = policy.exhausted(redelivery_count)
+            exhausted, nobody = columns.take(np.flatnonzero(done)), redelivery_count[done]
+            columns, redelivery_count = columns.take(np.flatnonzero(~done)), redelivery_count[~done]
+        return Lease(
+            columns=columns,
+            redelivery_count=redelivery_count,
+            exhausted=exhausted,
+            exhausted_count=nobody,
+            deadline_ms=until_ms,
+        )
+
+    def _handed_out(self, columns: Columns, position: int) -> None:
+        """Note how late those are that were not read before: they lie from `position` on."""
+        delivery_offset, due = columns.delivery_offset, columns.due
+        fresh = delivery_offset >= position
+        if not fresh.all():
+            delivery_offset, due = delivery_offset[fresh], due[fresh]
+        self.partition.handed_out(delivery_offset, due, self._state.position, delay_ms=self.delay_ms)
+
+    # Coming back, under the lock.
+
+    def _returned(
+        self,
+        reason: Reason,
+        delivery_offsets: Offsets,
+        offsets: Offsets,
+        redelivery_count: Offsets,
+        delays_ms: Int64Array,
+    ) -> ReceiptResult:
+        with self._lock:
+            self._check_open()
+            rows, column = self._good(delivery_offsets, redelivery_count)
+            now_ms = self._ledger.now_ms()
+            retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms)
+            self._give_back(reason, column, retry_ms, _column(offsets)[rows])
+            place = self.journal.place
+        self.journal.committed(place)
+        if len(rows):
+            self._wake()
+        return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
+
+    def _good(self, delivery_offsets: Offsets, redelivery_count: Offsets) -> tuple[Int64Array, Int64Array]:
+        """The rows whose receipts are good, by ascending delivery offset, and these offsets."""
+        column, rows = np.unique(_column(delivery_offsets), return_index=True)
+        inside = slice(int(column.searchsorted(0)), int(column.searchsorted(self._state.position)))
+        column, rows = column[inside], rows[inside]
+        good = self._state.leased_rows(column, _column(redelivery_count)[rows])
+        return rows[good], column[good]
+
+    def _give_back(
+        self, reason: Reason, delivery_offset: Int64Array, retry_ms: Int64Array | int, offset: Int64Array | None = None
+    ) -> None:
+        """Leased records, ascending, go out again."""
+        if not len(delivery_offset):
+            return
+        times = np.array(np.broadcast_to(retry_ms, len(delivery_offset)), np.int64)
+        if offset is None:
+            offset = self._ledger.append_offsets(delivery_offset)
+        self._ledger.record(Returned(reason, delivery_offset, offset, times))
+        self._timers.unlease(bits.of_column(delivery_offset))
+        self._timers.retry(times, delivery_offset)
+
+    def _sought(self, position: Position) -> int:
+        if position is LATEST:
+            return self._fresh.high_watermark(self.partition.look())
+        if isinstance(position, AtTime):
+            position = AtTime(max(instant_ms(position.instant) - self.delay_ms, 0))
+        return self.partition.position(position)
+
+    def _wake(self) -> None:
+        with self._place.changed:
+            self.changes += 1
+            self._place.changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the subscription is closed; subscribe again")
+
+
+def _column(values: Offsets | int) -> Int64Array:
+    return np.asarray(values, np.int64)
+
+
+def _ascending(column: Int64Array) -> Int64Array:
+    """Sorted, and each value once."""
+    return column if bool((column[1:] > column[:-1]).all()) else np.unique(column)
+
+
+def check_span(name: str, ms: int, least: int) -> None:
+    """Raises InvalidSubscription where a time is no integer from `least` to ten years."""
+    if isinstance(ms, bool) or not isinstance(ms, int) or not least <= ms <= DELAY_MS_MAX:
+        raise InvalidSubscription(f"{name} must be {least} to {DELAY_MS_MAX} (ten years), not {ms}")

@@ -1,0 +1,58 @@
+"""What an iterating reader has leased and not handed out yet, and how much it leases at a time.
+
+A record that waits here for its turn is withheld from the other readers, and its lease runs. So the first record comes
+alone; then at most twice what came before, at most RECORDS_MAX, and no more than can be worked off within a quarter of
+the lease at the speed of the last ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from afterlog.subscription.leased_message import LeasedMessage
+
+RECORDS_MAX = 256
+"""Leased at a time. Larger: fewer journal frames, more that is withheld from other readers."""
+
+
+class ReadAhead:
+    """Of one iterator. `pop`, `fill` and `wanted` by one thread, `drain` by any."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self._messages: deque[LeasedMessage] = deque()
+        self._lock = threading.Lock()
+        self._filled_ms = 0
+        self._handed = 0
+        """Since it was filled."""
+        self.seeks = 0
+        """Of the subscription, before it was filled."""
+
+    def wanted(self, now_ms: int) -> int:
+        """How many records to lease, now that all are worked off."""
+        if not self._handed:
+            return 1
+        took_ms = max(now_ms - self._filled_ms, 1)
+        return max(min(2 * self._handed, self._handed * self._lease_ms // 4 // took_ms, RECORDS_MAX), 1)
+
+    def fill(self, messages: Iterable[LeasedMessage], now_ms: int) -> None:
+        with self._lock:
+            self._messages.extend(messages)
+        self._filled_ms = now_ms
+        self._handed = 0
+
+    def pop(self, good: Callable[[LeasedMessage], bool] = lambda _: True) -> LeasedMessage | None:
+        """The next message to hand out; None where it is time to fill: none is left, or the next is not `good`."""
+        with self._lock:
+            message = self._messages.popleft() if self._messages and good(self._messages[0]) else None
+        self._handed += message is not None
+        return message
+
+    def drain(self) -> list[LeasedMessage]:
+        """Take out what was not handed out."""
+        with self._lock:
+            messages = [*self._messages]
+            self._messages.clear()
+        return messages

@@ -1,0 +1,97 @@
+"""What `Subscription.receive` returns: records leased to one reader, as columns and as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from afterlog.fetch.columns import Columns
+from afterlog.index.columns import Int64Array
+from afterlog.log.columns import Bools
+from afterlog.subscription.leased_message import LeasedMessage, Settling
+
+
+class Receipts(NamedTuple):
+    """What ack, nack, extend and release go by: int64[n] each."""
+
+    partition: Int64Array
+    offset: Int64Array
+    delivery_offset: Int64Array
+    redelivery_count: Int64Array
+
+    @staticmethod
+    def of(messages: Iterable[LeasedMessage]) -> Receipts:
+        rows = [(each.partition, each.offset, each.delivery_offset, each.redelivery_count) for each in messages]
+        return Receipts(*np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T))
+
+    def at(self, rows: Bools) -> Receipts:
+        return Receipts(*(column[rows] for column in self))
+
+    def by_partition(self) -> Iterator[tuple[int, Receipts]]:
+        """The receipts of each partition."""
+        if not len(self.partition):
+            return
+        first = int(self.partition[0])
+        if bool((self.partition == first).all()):
+            yield first, self
+            return
+        for number in np.unique(self.partition).tolist():
+            yield number, self.at(self.partition == number)
+
+
+class Received(Sequence[LeasedMessage]):
+    """Leased records, in due order within each partition. `ack_many` takes it as it is, with no object per record.
+
+    columns: the records; redelivery_count, deadline_ms: int64[n], see `LeasedMessage`. The messages are made when the
+    first of them is asked for.
+    """
+
+    __slots__ = ("_messages", "columns", "deadline_ms", "redelivery_count", "subscription")
+
+    def __init__(
+        self, subscription: Settling, columns: Columns, redelivery_count: Int64Array, deadline_ms: Int64Array
+    ) -> None:
+        self.subscription = subscription
+        self.columns = columns
+        self.redelivery_count = redelivery_count
+        self.deadline_ms = deadline_ms
+        self._messages: list[LeasedMessage] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, row: int) -> LeasedMessage: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[LeasedMessage]: ...
+    def __getitem__(self, row: int | slice) -> LeasedMessage | list[LeasedMessage]:
+        return self._made()[row]
+
+    def __iter__(self) -> Iterator[LeasedMessage]:
+        return iter(self._made())
+
+    def __repr__(self) -> str:
+        return f"<Received: {len(self)} of {self.columns.topic}>"
+
+    @property
+    def receipts(self) -> Receipts:
+        columns = self.columns
+        return Receipts(columns.partition, columns.offset, columns.delivery_offset, self.redelivery_count)
+
+    def settle(self) -> None:
+        """Note that all were acked, nacked or released."""
+        for message in self._messages or ():
+            message.settle()
+
+    def _made(self) -> list[LeasedMessage]:
+        if self._messages is None:
+            count = len(self)
+            self._messages = self.columns.each(
+                LeasedMessage,
+                redelivery_count=self.redelivery_count.tolist(),
+                deadline_ms=self.deadline_ms.tolist(),
+                subscription=[self.subscription] * count,
+            )
+        return self._messages

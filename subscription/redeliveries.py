@@ -1,0 +1,146 @@
+"""What is known of records that came back: where they lie in the log, when they go out again, how often they failed.
+
+    delivery_offset   int64   the key
+    offset            int64   append offset, by which the log finds the record at once; -1 where it is to be looked up
+    retry_ms          int64   when it is, or was, to go out again
+    attempts          int32   deliveries that failed
+
+28 bytes a record: sorted columns, and in front of them a dict of up to RECENT records, folded into the columns when it
+is full. A record that fails again is changed where it is. One that has been acked stays until `keep` drops it.
+
+Invariants, proved by `check`: the columns are sorted by key, no key is there twice, also not in the dict.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from afterlog.index.columns import Int64Array
+from afterlog.log.columns import Bools
+
+RECENT = 8_192
+"""Records in the dict: 300 bytes each. Larger: fewer folds, each of which copies all columns."""
+UNKNOWN = -1
+
+
+class Rows(NamedTuple):
+    """Columns of records that came back, by ascending delivery offset."""
+
+    delivery_offset: Int64Array
+    offset: Int64Array
+    retry_ms: Int64Array
+    attempts: Int64Array
+
+    def at(self, rows: Bools | Int64Array) -> Rows:
+        return Rows(*(column[rows] for column in self))
+
+
+class Redeliveries:
+    """A table by delivery offset. One thread at a time."""
+
+    def __init__(self, rows: Rows | None = None) -> None:
+        nothing = np.empty(0, np.int64)
+        self._keys, self._offset, self._retry_ms, attempts = rows or Rows(nothing, nothing, nothing, nothing)
+        self._attempts: npt.NDArray[np.int32] = attempts.astype(np.int32)
+        self._recent: dict[int, tuple[int, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys) + len(self._recent)
+
+    def put(self, rows: Rows) -> None:
+        """Note records, ascending and none twice, or what is new of them."""
+        many = len(rows.delivery_offset) > RECENT
+        if many:
+            self._fold()
+        place, known = self._places(rows.delivery_offset)
+        if known.any():
+            place = place[known]
+            self._offset[place], self._retry_ms[place] = rows.offset[known], rows.retry_ms[known]
+            self._attempts[place] = rows.attempts[known]
+            if known.all():
+                return
+            rows = rows.at(~known)
+        if many:
+            self._insert(rows)
+            return
+        keys, *columns = (column.tolist() for column in rows)
+        self._recent.update(zip(keys, zip(*columns, strict=True), strict=True))
+        if len(self._recent) > RECENT:
+            self._fold()
+
+    def find(self, delivery_offset: Int64Array) -> Rows:
+        """What is known of these, ascending: UNKNOWN offset and no attempts where they never came back."""
+        place, known = self._places(delivery_offset)
+        rows = Rows(
+            delivery_offset,
+            np.full(len(delivery_offset), UNKNOWN),
+            np.zeros(len(delivery_offset), np.int64),
+            np.zeros(len(delivery_offset), np.int64),
+        )
+        if known.any():
+            place = place[known]
+            rows.offset[known], rows.retry_ms[known] = self._offset[place], self._retry_ms[place]
+            rows.attempts[known] = self._attempts[place]
+        if self._recent and not known.all():
+            unknown = np.flatnonzero(~known)
+            nothing = (UNKNOWN, 0, 0)
+            found = [self._recent.get(key, nothing) for key in delivery_offset[unknown].tolist()]
+            rows.offset[unknown], rows.retry_ms[unknown], rows.attempts[unknown] = np.array(found, np.int64).T
+        return rows
+
+    def attempts(self, delivery_offset: Int64Array) -> Int64Array:
+        """How often deliveries of these failed, ascending."""
+        if not len(self):
+            return np.zeros(len(delivery_offset), np.int64)
+        return self.find(delivery_offset).attempts
+
+    def keep(self, held: Int64Array) -> None:
+        """Drop what is not among these, ascending."""
+        self._fold()
+        _, rows = self._places(held)
+        place = self._keys.searchsorted(held[rows])
+        self._keys, self._offset, self._retry_ms = self._keys[place], self._offset[place], self._retry_ms[place]
+        self._attempts = self._attempts[place]
+
+    def rows(self) -> Rows:
+        """All of them; views that the next change may write to."""
+        self._fold()
+        return Rows(self._keys, self._offset, self._retry_ms, self._attempts.astype(np.int64))
+
+    def memory_bytes(self) -> int:
+        """Of the columns, and an estimate of the dict."""
+        columns = (self._keys, self._offset, self._retry_ms, self._attempts)
+        return sum(column.nbytes for column in columns) + 300 * len(self._recent)
+
+    def check(self) -> None:
+        """AssertionError where an invariant does not hold."""
+        assert (self._keys[1:] > self._keys[:-1]).all()
+        assert len(self._keys) == len(self._offset) == len(self._retry_ms) == len(self._attempts)
+        assert not self._recent or not set(self._recent) & set(self._keys.tolist())
+
+    def _places(self, keys: Int64Array) -> tuple[Int64Array, Bools]:
+        """Where these keys lie in the columns, and which of them do."""
+        if not len(self._keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        place = self._keys.searchsorted(keys)
+        return place, self._keys[np.minimum(place, len(self._keys) - 1)] == keys
+
+    def _fold(self) -> None:
+        """The dict into the columns."""
+        if not self._recent:
+            return
+        keys = np.fromiter(self._recent, np.int64, len(self._recent))
+        order = np.argsort(keys)
+        self._insert(Rows(keys[order], *np.array([*self._recent.values()], np.int64)[order].T))
+        self._recent.clear()
+
+    def _insert(self, rows: Rows) -> None:
+        """New rows into the columns."""
+        place = self._keys.searchsorted(rows.delivery_offset)
+        self._keys = np.insert(self._keys, place, rows.delivery_offset)
+        self._offset = np.insert(self._offset, place, rows.offset)
+        self._retry_ms = np.insert(self._retry_ms, place, rows.retry_ms)
+        self._attempts = np.insert(self._attempts, place, rows.attempts)

@@ -1,0 +1,61 @@
+"""How a subscription to one partition stands: counted from its state, which may be open, or lie on disk.
+
+    journal ──replay──> state ─┐
+    open: its own       state ─┴─ and what is due by the partition's reading ──> PartitionStats
+
+Looking writes nothing, and needs no reader. What was leased when a process died still counts as leased: it goes out
+again as soon as somebody subscribes.
+"""
+
+from __future__ import annotations
+
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.timeline import Reading
+from afterlog.index.entries import Key
+from afterlog.names import subscription_folder
+from afterlog.subscription.answers import PartitionStats
+from afterlog.subscription.events import Skipped
+from afterlog.subscription.replay import replay
+from afterlog.subscription.state import Owner, SubscriptionState
+
+
+def at_rest(partition: Partition, name: str) -> PartitionStats:
+    """How a subscription that nobody has open stands, by the times of the topic: without a delay of its own.
+
+    Raises CorruptFile.
+    """
+    place = partition.log.place
+    folder, owner = subscription_folder(place.folder, name), Owner(place.folder.name, name)
+    replayed = replay(place.files, folder, owner, partition.log_end_offset)
+    assert replayed is not None, "who calls has seen its journal"
+    state, log_start, reading = replayed.state, partition.log_start, partition.look()
+    if log_start > state.acks.mark_delete:  # as the next receive will find out
+        state.apply(Skipped(log_start))
+    return standing(state, partition, reading, reading.high_watermark, reading.upto)
+
+
+def standing(
+    state: SubscriptionState, partition: Partition, reading: Reading, high_watermark: int, upto: Key
+) -> PartitionStats:
+    """Exact counts at one reading, of which this subscription sees what is due up to a key: so many records."""
+    counts = state.counts
+    hidden_due = partition.hidden_between(state.position, upto, reading)
+    hidden_pending = reading.hidden.count - reading.hidden.rank(upto)
+    return PartitionStats(
+        pending=reading.visible.end.offset - max(high_watermark, state.position) - hidden_pending,
+        due=max(high_watermark - state.position, 0) - hidden_due,
+        leased=state.leased_count + len(state.dying),
+        retrying=state.retrying_count,
+        acked=counts.acked,
+        dead=counts.dead,
+        nacked=counts.nacked,
+        expired=counts.expired,
+        crashed=counts.crashed,
+        released=counts.released,
+        redelivered=counts.redelivered,
+        stepped_over=counts.stepped_over,
+        removed=counts.removed,
+        position=state.position,
+        mark_delete=state.acks.mark_delete,
+        high_watermark=high_watermark,
+    )

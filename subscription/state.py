@@ -1,0 +1,267 @@
+"""What a subscription knows of one partition, as durable facts: no clock, no I/O, no schedule. Events change it.
+
+    delivery order   0 … acked …│ acked, leased, retrying, dying … │ not read
+                                └ mark_delete                      └ position
+
+    not read ──Leased──► leased ──Acked──► acked                      released: the same, but for the count
+                          │  ▲ └──Intended──► dying ──Dead──► acked
+                 Returned ▼  │ Leased
+                         retrying ──Acked──► acked
+
+Live and in replay the same `apply` runs, so that what a journal brings back is what was there. Leased is what is left:
+un-acked, and neither retrying nor dying.
+
+Invariants, proved by `check`:
+
+1. Each delivery offset below the position is exactly one of acked, leased, retrying, dying; none at or beyond it is.
+2. Hence counts: un-acked = leased + retrying + dying; read ever since the start or the last seek = un-acked + acked.
+3. Each retrying record has a row in `redeliveries`, and so has each record of which a delivery failed.
+
+The body of a SNAPSHOT is one line of JSON, and behind it what it gives the lengths of:
+
+    {"partition":"mail-0","subscription":"sender","position":12,"acked":9,…,"dying":[],
+     "unacked_bytes":30,"retrying_bytes":30,"redeliveries":1}\\n
+    | un-acked offsets, Roaring | retrying offsets, Roaring
+    | delivery offset i64[n] | append offset i64[n] | retry_ms i64[n] | attempts i64[n]
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from pyroaring import BitMap64
+
+from afterlog.index.columns import Int64Array
+from afterlog.index.offset_set import column_of
+from afterlog.log.columns import Bools
+from afterlog.subscription import bits
+from afterlog.subscription.ack_set import AckSet
+from afterlog.subscription.events import (
+    Acked,
+    Dead,
+    DeadLetter,
+    Event,
+    Intended,
+    Leased,
+    Reason,
+    Returned,
+    Skipped,
+    Sought,
+    bitmap,
+    columns,
+    letters,
+)
+from afterlog.subscription.redeliveries import RECENT, Redeliveries, Rows
+
+
+class Owner(NamedTuple):
+    """Whose state it is: in every snapshot, so that a file in the wrong place is seen."""
+
+    partition: str
+    subscription: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """Events ever. `dead` are not among the acked; released, nacked, expired, crashed: why records came again."""
+
+    acked: int = 0
+    dead: int = 0
+    nacked: int = 0
+    expired: int = 0
+    crashed: int = 0
+    released: int = 0
+    redelivered: int = 0
+    """How often a record was leased again."""
+    stepped_over: int = 0
+    """Control records and cancelled ones, which nobody gets."""
+    removed: int = 0
+    """Records that retention took before they were acked."""
+
+
+class SubscriptionState:
+    """One thread at a time."""
+
+    def __init__(self, acks: AckSet) -> None:
+        self.acks = acks
+        self.retrying = BitMap64()
+        self.retrying_count = 0
+        self.redeliveries = Redeliveries()
+        self.dying: dict[int, DeadLetter] = {}
+        self.counts = Counts()
+
+    @property
+    def position(self) -> int:
+        """The next delivery offset to read."""
+        return self.acks.position
+
+    @property
+    def leased_count(self) -> int:
+        return self.acks.count - self.retrying_count - len(self.dying)
+
+    def leased(self) -> BitMap64:
+        """All leased offsets; its cost grows with their number."""
+        held = self.acks.unacked.copy()
+        bits.remove(held, self.retrying)
+        bits.remove(held, BitMap64(self.dying))
+        return held
+
+    def leased_among(self, offsets: BitMap64) -> BitMap64:
+        """Those of the offsets that are leased."""
+        found = offsets & self.acks.unacked
+        if self.retrying_count:
+            found -= found & self.retrying
+        if self.dying:
+            found -= BitMap64(self.dying)
+        return found
+
+    def leased_rows(self, delivery_offset: Int64Array, redelivery_count: Int64Array) -> Bools:
+        """Which rows, ascending, are leased by who has failed so often before: other receipts are stale."""
+        rows = bits.rows_in(delivery_offset, self.leased_among(bits.of_column(delivery_offset)))
+        rows &= self.redeliveries.attempts(delivery_offset) == redelivery_count
+        return rows
+
+    def ackable(self, offsets: BitMap64) -> BitMap64:
+        """Those that an ack would ack. What is on its way to the dead letters is done with."""
+        found = offsets & self.acks.unacked
+        if self.dying:
+            found -= BitMap64(self.dying)
+        return found
+
+    def apply(self, event: Event) -> None:
+        """Make it so. ValueError where the event cannot follow what was: then the journal is not ours."""
+        match event:
+            case Leased():
+                self._lease(event)
+            case Acked():
+                self.counts.acked += self._ack(event.offsets)
+            case Returned():
+                self._return(event)
+            case Intended():
+                self._intend(event)
+            case Dead():
+                for offset in event.offsets:
+                    self.dying.pop(offset, None)
+                self.counts.dead += self._ack(event.offsets)
+            case Skipped():
+                self._skip(event.position)
+            case Sought():
+                self._seek(event.position)
+
+    def _lease(self, event: Leased) -> None:
+        position, count = self.position, len(event.offsets)
+        low = bits.first(event.offsets)
+        if event.position < position or (low is not None and event.offsets.max() >= event.position):
+            raise ValueError(f"read up to {event.position} from {position}")
+        fresh = event.offsets
+        if low is not None and low < position:
+            again = event.offsets & self.retrying
+            fresh = event.offsets - again
+            if len(fresh) and fresh.min() < position:
+                raise ValueError(f"offset {fresh.min()} was neither unread nor retrying")
+            bits.remove(self.retrying, again)
+            self.retrying_count -= count - len(fresh)
+            self.counts.redelivered += count - len(fresh)
+        self.counts.stepped_over += self.acks.read(event.position, fresh)
+
+    def _ack(self, offsets: BitMap64) -> int:
+        if self.retrying_count:
+            again = offsets & self.retrying
+            bits.remove(self.retrying, again)
+            self.retrying_count -= len(again)
+        return self.acks.ack(offsets)
+
+    def _return(self, event: Returned) -> None:
+        offsets = bits.of_column(event.delivery_offset)
+        count = len(offsets)
+        if count != len(event.delivery_offset) or len(self.leased_among(offsets)) != count:
+            raise ValueError("records came back that were not leased")
+        attempts = self.redeliveries.attempts(event.delivery_offset)
+        if event.reason != Reason.RELEASED:
+            attempts += 1
+        self.redeliveries.put(Rows(event.delivery_offset, event.offset, event.retry_ms, attempts))
+        bits.insert(self.retrying, offsets)
+        self.retrying_count += count
+        name = event.reason.name.lower()
+        setattr(self.counts, name, getattr(self.counts, name) + count)
+        if len(self.redeliveries) > 2 * self.acks.count + RECENT:
+            self.redeliveries.keep(column_of(self.acks.unacked))
+
+    def _intend(self, event: Intended) -> None:
+        dying = {letter.delivery_offset: letter for letter in event.letters}
+        if len(self.leased_among(BitMap64(dying))) != len(event.letters):
+            raise ValueError("dead letters that were not leased")
+        self.dying |= dying
+
+    def _skip(self, position: int) -> None:
+        removed = BitMap64(self.acks.unacked)
+        removed.remove_range(position, 1 << 63)
+        for offset in [offset for offset in self.dying if offset < position]:
+            del self.dying[offset]
+        self.counts.removed += self._ack(removed)
+        if position > self.position:
+            self.counts.removed += self.acks.read(position, BitMap64())
+
+    def _seek(self, position: int) -> None:
+        self.acks = AckSet(position)
+        self.retrying = BitMap64()
+        self.retrying_count = 0
+        self.redeliveries = Redeliveries()
+        self.dying = {}
+
+    # Snapshots.
+
+    def to_bytes(self, owner: Owner) -> bytes:
+        """The body of a snapshot."""
+        self.redeliveries.keep(column_of(self.acks.unacked))
+        unacked, retrying = self.acks.unacked.serialize(), self.retrying.serialize()
+        rows = self.redeliveries.rows()
+        head = owner._asdict() | {"position": self.position} | asdict(self.counts)
+        head["dying"] = [asdict(letter) for letter in self.dying.values()]
+        head |= {"unacked_bytes": len(unacked), "retrying_bytes": len(retrying), "redeliveries": len(rows[0])}
+        parts = [json.dumps(head).encode(), b"\n", unacked, retrying, *(column.tobytes() for column in rows)]
+        return b"".join(parts)
+
+    @staticmethod
+    def of_bytes(body: memoryview, owner: Owner) -> SubscriptionState:
+        """ValueError where the body is not what `to_bytes` makes of a state, or of another owner's."""
+        line, newline, rest = bytes(body).partition(b"\n")
+        head = json.loads(line)
+        if not newline or not isinstance(head, dict) or Owner(head["partition"], head["subscription"]) != owner:
+            raise ValueError(f"no snapshot of {owner}")
+        sizes = [_size(head[name]) for name in ("unacked_bytes", "retrying_bytes", "redeliveries")]
+        if len(rest) != sizes[0] + sizes[1] + 32 * sizes[2]:
+            raise ValueError("its parts are not as long as it says")
+        view = memoryview(rest)
+        state = SubscriptionState(AckSet(_size(head["position"]), bitmap(view[: sizes[0]])))
+        state.retrying = bitmap(view[sizes[0] : sizes[0] + sizes[1]])
+        state.retrying_count = len(state.retrying)
+        state.redeliveries = Redeliveries(Rows(*columns(view[sizes[0] + sizes[1] :], 4)))
+        state.dying = {letter.delivery_offset: letter for letter in letters(head["dying"])}
+        state.counts = Counts(**{field.name: _size(head[field.name]) for field in fields(Counts)})
+        try:
+            state.check()
+        except AssertionError as error:
+            raise ValueError("its parts contradict each other") from error
+        return state
+
+    def check(self) -> None:
+        """AssertionError where an invariant does not hold."""
+        self.acks.check()
+        self.redeliveries.check()
+        unacked, dying = self.acks.unacked, BitMap64(self.dying)
+        assert self.retrying_count == len(self.retrying)
+        assert self.retrying <= unacked
+        assert dying <= unacked
+        assert dying.isdisjoint(self.retrying)
+        known = self.redeliveries.rows().delivery_offset
+        assert self.retrying <= bits.of_column(known)
+        assert self.leased_count == len(self.leased())
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number from 0 on")
+    return value

@@ -1,0 +1,528 @@
+"""A reader of a subscription: receives due records under leases, over all its partitions, and says what became of them.
+
+    with store.subscribe("mail", "sender", retry=RetryPolicy(attempts=8), dead_letter="mail.dead") as subscription:
+        for message in subscription:             # due order in each partition, leased to this reader
+            with message:                        # acked when the block ends well; nacked when it raises
+                deliver(message.value)
+
+Many readers share what is known of each partition (`open_subscriptions.py`); a reader has its own retry policy, lease
+and dead letters. Partitions are served in turn, so that a busy one starves nobody.
+
+A record whose delivery fails comes again after the policy's delay, or goes to the dead letters where it has failed as
+often as the policy allows. Without a dead-letter topic it is retried for ever, at last every `max_ms`: nothing is ever
+dropped. So is a record that is too large for the dead letters, by the headers that they add.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from types import TracebackType
+from typing import TypeAlias
+
+import numpy as np
+
+from afterlog.clock import Clock
+from afterlog.errors import (
+    AfterlogError,
+    InvalidReceipt,
+    InvalidSubscription,
+    StoreClosed,
+    StoreForked,
+    UnknownPartition,
+)
+from afterlog.fetch.columns import Columns
+from afterlog.fetch.pause import Pause
+from afterlog.fetch.positions import AtTime, Position
+from afterlog.index.columns import Int64Array
+from afterlog.log.deliver_after import Delay
+from afterlog.log.deliver_after import delay_ms as milliseconds
+from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
+from afterlog.subscription.dead_letters import DeadLetters
+from afterlog.subscription.leased_message import Background, LeasedMessage
+from afterlog.subscription.partition_subscription import PartitionSubscription, check_span
+from afterlog.subscription.policy import Random, RetryPolicy
+from afterlog.subscription.read_ahead import ReadAhead
+from afterlog.subscription.received import Receipts, Received
+
+logger = logging.getLogger("afterlog.subscription")
+
+Messages: TypeAlias = LeasedMessage | Sequence[LeasedMessage]
+
+LEASE_ENDED = "given up after {} deliveries, of which the last ended without an answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings:
+    """What one reader decides for itself. InvalidSubscription where it cannot be."""
+
+    retry: RetryPolicy
+    lease_ms: int
+    dead_letter: str | None
+    random: Random | None
+    """For the jitter of retries; None: no jitter."""
+
+    def __post_init__(self) -> None:
+        check_span("lease_ms", self.lease_ms, 1)
+        if not isinstance(self.retry, RetryPolicy):
+            raise InvalidSubscription(f"retry must be a RetryPolicy, not {self.retry!r}")
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """When to give up: without dead letters never."""
+        return self.retry if self.dead_letter is not None else replace(self.retry, attempts=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStats:
+    """A subscription over all partitions that a reader has, and each by itself; see `PartitionStats`. Exact."""
+
+    pending: int
+    due: int
+    leased: int
+    retrying: int
+    acked: int
+    dead: int
+    nacked: int
+    expired: int
+    crashed: int
+    released: int
+    redelivered: int
+    partitions: dict[int, PartitionStats]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition of a subscription, as all its readers share it."""
+
+    subscription: PartitionSubscription
+    dead_letters: DeadLetters
+
+    @property
+    def number(self) -> int:
+        return self.subscription.partition.number
+
+
+class Subscription:
+    """Made by `store.subscribe`. Thread-safe; each iteration is for one thread."""
+
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        parts: Sequence[Part],
+        settings: ReaderSettings,
+        *,
+        clock: Clock,
+        changed: threading.Condition,
+        usable: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        """usable: raises where the store is closed, or this process a forked child."""
+        self.topic = topic
+        self.name = name
+        self._parts = {part.number: part for part in parts}
+        self._settings = settings
+        self._policy = settings.policy
+        self._now_ms = parts[0].subscription.partition.log.place.now_ms
+        self._clock = clock
+        self._changed = changed
+        self._usable = usable
+        self._on_close = on_close
+        self._turn = 0
+        self._aheads: list[ReadAhead] = []
+        self.background: Background | None = None
+        """See `leased_message.Settling`."""
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.name!r} of {self.topic}, partitions {', '.join(map(str, self._parts))}>"
+
+    # Receiving.
+
+    def __iter__(self) -> Iterator[LeasedMessage]:
+        """Messages as they become due, each leased; waits for the next, and ends when the subscription is closed.
+
+        A few are leased ahead (`read_ahead.py`). What was not handed out goes back, uncounted, when the iteration ends.
+        """
+        ahead = self.begin()
+        try:
+            while not self._closed:
+                message = self.pop(ahead)
+                if message is not None:
+                    yield message
+                elif (pause := self.fill(ahead)) is not None:
+                    pause.wait(self._clock, self._changed, None)
+        finally:
+            self.end(ahead)
+
+    def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
+        """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever).
+
+        Raises ClockBehind, CorruptFile, StorageFull, SubscriptionPoisoned, StoreClosed, StoreForked.
+        """
+        self._check_open()
+        return self._take(max_records, timeout)
+
+    # What became of them. Each returns when it is safe under the durability of the store.
+
+    def ack(self, message: LeasedMessage) -> AckResult:
+        """It is done with; also where its lease has ended meanwhile, and whoever has it now."""
+        part = self._part_of(message)
+        answer = part.subscription.ack([message.delivery_offset])
+        message.settle()
+        return answer
+
+    def ack_many(self, messages: Messages) -> AckResult:
+        """The same of many. A `Received` is acked by its columns, with nothing done record by record."""
+        answers = [
+            self._part(number).subscription.ack(receipts.delivery_offset)
+            for number, receipts in self._receipts(messages).by_partition()
+        ]
+        _settle(messages)
+        return AckResult(
+            acked=sum(answer.acked for answer in answers),
+            already=sum(answer.already for answer in answers),
+            unknown=sum(answer.unknown for answer in answers),
+        )
+
+    def nack(self, messages: Messages, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
+        """One or many failed. They go out again after `delay` (seconds, timedelta), by default the policy's.
+
+        What has failed as often as the policy allows goes to the dead letters instead, with the reason. Stale receipts,
+        of leases that have ended, do nothing.
+        """
+        delay_ms = None if delay is None else milliseconds(delay)
+        if delay_ms is not None:
+            check_span("delay_ms", delay_ms, 0)
+        answers = [
+            self._nack(self._part(number), receipts, delay_ms, reason)
+            for number, receipts in self._receipts(messages).by_partition()
+        ]
+        _settle(messages)
+        return _sum(answers)
+
+    def release(self, messages: Messages) -> ReceiptResult:
+        """Give one or many back, to go out again at once; that counts as no failure."""
+        answers = [
+            self._part(number).subscription.release(
+                receipts.delivery_offset, receipts.offset, receipts.redelivery_count
+            )
+            for number, receipts in self._receipts(messages).by_partition()
+        ]
+        _settle(messages)
+        return _sum(answers)
+
+    def extend(self, messages: Messages, *, lease_ms: int | None = None) -> ReceiptResult:
+        """Lease one or many for `lease_ms` from now, by default as long as at first; `deadline_ms` says until when."""
+        lease_ms = self._settings.lease_ms if lease_ms is None else lease_ms
+        answers = [
+            self._part(number).subscription.extend(receipts.delivery_offset, receipts.redelivery_count, lease_ms)
+            for number, receipts in self._receipts(messages).by_partition()
+        ]
+        return _sum(answers)
+
+    # The whole subscription.
+
+    def seek(self, position: Position | datetime, partition: int | None = None) -> None:
+        """Read on from `position` in one partition, or in all: for all readers of the subscription.
+
+        All before it counts as acked, all behind it as never delivered. A time (aware datetime, `AtTime`) is the time
+        at which records become due to this subscription. Raises OffsetOutOfRange, and moves nothing then.
+        """
+        self._check_open()
+        wanted = AtTime(position) if isinstance(position, datetime) else position
+        parts = list(self._parts.values()) if partition is None else [self._part(partition)]
+        targets = [part.subscription.sought(wanted) for part in parts]
+        for part, target in zip(parts, targets, strict=True):
+            part.subscription.seek(target)
+
+    def stats(self) -> SubscriptionStats:
+        """How things stand, for all readers together."""
+        self._check_open()
+        partitions = {number: part.subscription.stats() for number, part in self._parts.items()}
+        names = [field.name for field in fields(SubscriptionStats) if field.name != "partitions"]
+        total = {name: sum(getattr(each, name) for each in partitions.values()) for name in names}
+        return SubscriptionStats(**total, partitions=partitions)
+
+    def close(self) -> None:
+        """End the iterations and give back what they have leased ahead; the last reader gives back all that is leased.
+
+        From any thread. Messages cannot be acked any more.
+        """
+        with contextlib.suppress(StoreClosed):
+            try:
+                self._usable()
+            except StoreForked:  # it is the parent's
+                self._closed = True
+                return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            left = [message for ahead in self._aheads for message in ahead.drain()]
+        try:
+            self._give_back(left)
+        finally:
+            self._on_close()
+            with self._changed:
+                self._changed.notify_all()
+
+    @property
+    def shared(self) -> list[PartitionSubscription]:
+        """The partitions, as all readers of the subscription share them."""
+        return [part.subscription for part in self._parts.values()]
+
+    # The steps of receiving and iterating, none of which waits: for who must not block.
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def look(self, max_records: int) -> Received | Pause:
+        """Lease what is due now, or say how long nothing is. Nothing is received where it was closed meanwhile."""
+        if self.closed:
+            return self._received([])
+        try:
+            seen = self._seen()
+            received = self._sweep(max_records)
+            return received if len(received) else self._pause(seen)
+        except StoreClosed:
+            if not self._closed:  # else by another thread
+                raise
+            return self._received([])
+
+    def begin(self) -> ReadAhead:
+        """What an iteration has leased ahead: nothing yet."""
+        ahead = ReadAhead(self._settings.lease_ms)
+        with self._lock:
+            self._aheads.append(ahead)
+        return ahead
+
+    def pop(self, ahead: ReadAhead) -> LeasedMessage | None:
+        """The next message that was leased ahead, with no I/O; None where it is time to `fill`."""
+        seeks = self._seeks()
+        return ahead.pop(lambda message: ahead.seeks == seeks and not self._ends_soon(message))
+
+    def fill(self, ahead: ReadAhead) -> Pause | None:
+        """Lease ahead what is due, or say how long nothing is. What has waited for too long goes back."""
+        self._give_back(ahead.drain())
+        seeks = self._seeks()
+        found = self.look(ahead.wanted(self._now_ms()))
+        if isinstance(found, Pause):
+            return found
+        ahead.fill(found, self._now_ms())
+        ahead.seeks = seeks
+        return None
+
+    def end(self, ahead: ReadAhead) -> None:
+        """Give back what was not handed out."""
+        with self._lock:
+            self._aheads = [each for each in self._aheads if each is not ahead]
+        self._give_back(ahead.drain())
+
+    # Taking.
+
+    def _take(self, max_records: int, timeout: float | None) -> Received:
+        deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
+        while not self._closed:
+            found = self.look(max_records)
+            if isinstance(found, Received):
+                return found
+            left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+            if left_s is not None and left_s <= 0:
+                break
+            found.wait(self._clock, self._changed, left_s)
+        return self._received([])
+
+    def _sweep(self, max_records: int) -> Received:
+        """Due records of the partitions in turn."""
+        parts, leases, left = list(self._parts.values()), list[tuple[Part, Lease]](), max_records
+        turn = self._turn
+        self._turn = (turn + 1) % len(parts)
+        try:
+            for part in parts[turn:] + parts[:turn]:
+                lease = self._lease(part, left)
+                if len(lease):
+                    leases.append((part, lease))
+                    left -= len(lease)
+                if left <= 0:
+                    break
+        except BaseException:
+            for part, lease in leases:
+                _release(part, lease.columns, lease.redelivery_count)
+            raise
+        return self._received([lease for _, lease in leases])
+
+    def _lease(self, part: Part, max_records: int) -> Lease:
+        """Lease due records of one partition; those that have failed too often go to the dead letters at once."""
+        part.dead_letters.resume()
+        while True:
+            lease = part.subscription.receive(max_records, self._settings.lease_ms, policy=self._policy)
+            if len(lease.exhausted):
+                try:
+                    self._give_up(part, lease)
+                except BaseException:
+                    _release(part, lease.columns, lease.redelivery_count)
+                    _release(part, lease.exhausted, lease.exhausted_count)
+                    raise
+            if len(lease) or not len(lease.exhausted):
+                return lease
+
+    def _received(self, leases: Sequence[Lease]) -> Received:
+        if not leases:
+            nothing = np.empty(0, np.int64)
+            return Received(self, Columns.empty(self.topic), nothing, nothing)
+        if len(leases) == 1:
+            [lease] = leases
+            return Received(self, lease.columns, lease.redelivery_count, np.full(len(lease), lease.deadline_ms))
+        return Received(
+            self,
+            Columns.concatenate([lease.columns for lease in leases]),
+            np.concatenate([lease.redelivery_count for lease in leases]),
+            np.repeat([lease.deadline_ms for lease in leases], [len(lease) for lease in leases]),
+        )
+
+    def _pause(self, seen: list[tuple[tuple[int, int, bool], int]]) -> Pause:
+        """Until something may be there to be leased."""
+        wakes = [part.subscription.next_wake_ms() for part in self._parts.values()]
+        until_ms = min((ms for ms in wakes if ms is not None), default=None)
+        return Pause(lambda: self._closed or self._seen() != seen, until_ms)
+
+    def _seen(self) -> list[tuple[tuple[int, int, bool], int]]:
+        """What changes with all that can let this reader receive earlier than it thinks."""
+        subscriptions = [part.subscription for part in self._parts.values()]
+        return [(each.partition.news, each.changes) for each in subscriptions]
+
+    def _seeks(self) -> int:
+        return sum(part.subscription.seeks for part in self._parts.values())
+
+    def _ends_soon(self, message: LeasedMessage) -> bool:
+        """Whether more than half of the lease of a message that was leased ahead is over."""
+        return message.deadline_ms - self._now_ms() < self._settings.lease_ms // 2
+
+    def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
+        """Release what was leased ahead. What has been closed meanwhile, has released it itself."""
+        if messages:
+            for number, receipts in Receipts.of(messages).by_partition():
+                with contextlib.suppress(StoreClosed, StoreForked):
+                    self._parts[number].subscription.release(
+                        receipts.delivery_offset, receipts.offset, receipts.redelivery_count
+                    )
+
+    # Failing.
+
+    def _nack(self, part: Part, receipts: Receipts, delay_ms: int | None, reason: str) -> ReceiptResult:
+        failures = receipts.redelivery_count + 1
+        exhausted = self._policy.exhausted(failures)
+        answers = []
+        if bool(exhausted.any()):
+            answers.append(self._bury(part, receipts.at(exhausted), failures[exhausted], reason or "nacked"))
+            receipts, failures = receipts.at(~exhausted), failures[~exhausted]
+        if len(failures):
+            delays_ms = np.full(len(failures), delay_ms) if delay_ms is not None else self._delays_ms(failures)
+            answers.append(_return(part, receipts, delays_ms))
+        return _sum(answers)
+
+    def _give_up(self, part: Part, lease: Lease) -> None:
+        columns, failures = lease.exhausted, lease.exhausted_count
+        receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, failures)
+        for count in np.unique(failures).tolist():
+            rows = failures == count
+            self._bury(part, receipts.at(rows), failures[rows], LEASE_ENDED.format(count))
+
+    def _bury(self, part: Part, receipts: Receipts, failures: Int64Array, reason: str) -> ReceiptResult:
+        """Move leased records to the dead letters; those too large are retried, as seldom as can be."""
+        assert self._settings.dead_letter is not None
+        buried, too_large = part.dead_letters.bury(self._settings.dead_letter, receipts, failures, reason)
+        kept = ReceiptResult(done=0)
+        if bool(too_large.any()):
+            receipts = receipts.at(too_large)
+            logger.error(
+                "%s: %d records are too large for %s with its headers, and are retried; raise batch_bytes_max",
+                self.topic, len(receipts.offset), self._settings.dead_letter,
+            )  # fmt: skip
+            kept = _return(part, receipts, np.full(len(receipts.offset), self._policy.max_ms))
+        return ReceiptResult(done=buried + kept.done, stale=len(failures) - buried - kept.done)
+
+    def _delays_ms(self, failures: Int64Array) -> Int64Array:
+        return self._policy.delays_ms(failures, self._settings.random)
+
+    # Messages.
+
+    def _receipts(self, messages: Messages) -> Receipts:
+        """The receipts of messages of this subscription. Raises InvalidReceipt."""
+        self._check_open()
+        if isinstance(messages, Received):
+            self._check_mine(messages)
+            return messages.receipts
+        if isinstance(messages, LeasedMessage):
+            messages = [messages]
+        elif not isinstance(messages, Sequence):
+            raise InvalidReceipt(f"give a message, a list of them, or what receive returned, not {messages!r}")
+        for message in messages:
+            self._check_mine(message)
+        return Receipts.of(messages)
+
+    def _check_mine(self, messages: LeasedMessage | Received) -> None:
+        """Raises InvalidReceipt where it is no message, or another subscription's."""
+        if not isinstance(messages, LeasedMessage | Received):
+            raise InvalidReceipt(f"no message that was received: {messages!r}")
+        leased_by = messages.subscription
+        if (leased_by.topic, leased_by.name) != (self.topic, self.name):
+            raise InvalidReceipt(f"a message of {leased_by.name!r} of {leased_by.topic}, not of {self!r}")
+
+    def _part_of(self, message: LeasedMessage) -> Part:
+        self._check_open()
+        self._check_mine(message)
+        return self._part(message.partition)
+
+    def _part(self, number: int) -> Part:
+        part = self._parts.get(number) if isinstance(number, int) else None
+        if part is None:
+            raise UnknownPartition(f"this reader does not have partition {number!r} of {self.topic}")
+        return part
+
+    def _check_open(self) -> None:
+        self._usable()
+        if self._closed:
+            raise StoreClosed("the subscription is closed; make another with store.subscribe(topic, name)")
+
+
+def _settle(messages: Messages) -> None:
+    if isinstance(messages, LeasedMessage | Received):
+        messages.settle()
+        return
+    for message in messages:
+        message.settle()
+
+
+def _return(part: Part, receipts: Receipts, delays_ms: Int64Array) -> ReceiptResult:
+    return part.subscription.nack(receipts.delivery_offset, receipts.offset, receipts.redelivery_count, delays_ms)
+
+
+def _release(part: Part, columns: Columns, redelivery_count: Int64Array) -> None:
+    """Give back what a receive that failed had leased already; where that fails too, the lease ends by itself."""
+    with contextlib.suppress(AfterlogError):
+        part.subscription.release(columns.delivery_offset, columns.offset, redelivery_count)
+
+
+def _sum(answers: Sequence[ReceiptResult]) -> ReceiptResult:
+    return ReceiptResult(
+        done=sum(answer.done for answer in answers),
+        stale=sum(answer.stale for answer in answers),
+        deadline_ms=min((answer.deadline_ms for answer in answers), default=0),
+    )

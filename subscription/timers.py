@@ -1,0 +1,141 @@
+"""When records come back: leases that end, retries whose time comes. In memory only, made anew from the state.
+
+    leases    deadline ──> offsets, Roaring          few deadlines: they lie on a grid of 1/128 of the lease
+    retries   retry time ──> offsets                 a time bucket tracker (`index/time_bucket_tracker.py`)
+
+Both round up: late by less than 1/128 of the lease, and by less than 10 ms for a retry, and never early. Acks do not
+come here: what is acked stays in its bucket until its time, and is left out then. So an ack costs nothing here, and a
+leased record is found by looking through a hundred buckets, newest first, when it is nacked.
+
+Invariants, proved by `check` against the state: every leased offset is in one bucket of the leases; every retrying one
+is in the tracker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from pyroaring import BitMap64
+from sortedcontainers import SortedDict
+
+from afterlog.index.columns import Int64Array
+from afterlog.index.offset_set import column_of
+from afterlog.index.time_bucket_tracker import TimeBucketTracker
+from afterlog.index.tracker import Due
+from afterlog.subscription import bits
+from afterlog.subscription.state import SubscriptionState
+
+RETRY_STEP_MS = 10
+"""Precision of retries. Larger: fewer buckets, later retries."""
+LEASE_STEPS = 128
+"""Deadlines that leases of one length have at one time, at most. Larger: more punctual, dearer nacks."""
+
+
+class Timers:
+    """Of one partition of one subscription. One thread at a time."""
+
+    def __init__(self, state: SubscriptionState) -> None:
+        """Timers for what is retrying in the state; what is leased there has no deadline, and is the caller's."""
+        self._state = state
+        self._leases = SortedDict()
+        self._retries = TimeBucketTracker(RETRY_STEP_MS)
+        if state.retrying_count:
+            rows = state.redeliveries.rows()
+            retrying = bits.of_column(rows.delivery_offset) & state.retrying
+            rows = rows.at(bits.rows_in(rows.delivery_offset, retrying))
+            self.retry(rows.retry_ms, rows.delivery_offset)
+
+    def lease(self, deadline_ms: int, offsets: BitMap64) -> None:
+        bucket = self._leases.get(deadline_ms)
+        if bucket is None:
+            self._leases[deadline_ms] = offsets.copy()
+        else:
+            bits.insert(bucket, offsets)
+
+    def unlease(self, offsets: BitMap64) -> None:
+        """Forget the deadlines of leased offsets."""
+        left = offsets
+        for deadline_ms in reversed(self._leases):
+            found = left & self._leases[deadline_ms]
+            if found:
+                bits.remove(self._leases[deadline_ms], found)
+                left = left - found
+            if not left:
+                return
+
+    def expired(self, now_ms: int) -> Iterator[tuple[int, BitMap64]]:
+        """(deadline, offsets) of leases that have ended; each is forgotten when the next is asked for."""
+        while self._leases and self._leases.peekitem(0)[0] <= now_ms:
+            deadline_ms, offsets = self._leases.peekitem(0)
+            live = self._state.leased_among(offsets)
+            if live:
+                yield deadline_ms, live
+            del self._leases[deadline_ms]
+
+    def retry(self, retry_ms: Int64Array, offsets: Int64Array) -> None:
+        if len(offsets) == 1:
+            self._retries.add(int(retry_ms[0]), int(offsets[0]))
+        else:
+            self._retries.add_many(retry_ms, offsets)
+
+    def has_due(self, now_ms: int) -> bool:
+        return self._retries.has_due(now_ms)
+
+    def due(self, now_ms: int, limit: int) -> Due:
+        """Take out up to `limit` retries whose time has come, in the order of (time, offset)."""
+        parts: list[Due] = []
+        while limit > 0 and self._retries.has_due(now_ms):
+            part = self._retries.due(now_ms, limit)
+            retrying = bits.of_column(np.sort(part.offset)) & self._state.retrying
+            if len(retrying) < len(part):
+                rows = np.isin(part.offset, column_of(retrying))
+                part = Due(part.deliver_after[rows], part.offset[rows])
+            parts.append(part)
+            limit -= len(part)
+        if len(parts) == 1:
+            return parts[0]
+        times, offsets = [part.deliver_after for part in parts], [part.offset for part in parts]
+        nothing = np.empty(0, np.int64)
+        return Due(np.concatenate([nothing, *times]), np.concatenate([nothing, *offsets]))
+
+    def put_back(self, due: Due) -> None:
+        """Those of what was taken out that have not been leased."""
+        retrying = bits.of_column(np.sort(due.offset)) & self._state.retrying
+        if retrying:
+            rows = np.isin(due.offset, column_of(retrying))
+            self.retry(due.deliver_after[rows], due.offset[rows])
+
+    def next_ms(self) -> int | None:
+        """When the next lease ends or the next retry is due; early at most where it was acked since."""
+        while self._leases and not self._state.leased_among(self._leases.peekitem(0)[1]):
+            self._leases.popitem(0)
+        ends = [self._leases.peekitem(0)[0]] if self._leases else []
+        retry_ms = self._retries.next_due() if self._state.retrying_count else None
+        return min([*ends, *([] if retry_ms is None else [retry_ms])], default=None)
+
+    def memory_bytes(self) -> int:
+        """Of the retries."""
+        return self._retries.memory_bytes()
+
+    def check(self) -> None:
+        """AssertionError where an invariant does not hold."""
+        self._retries.check()
+        timed = BitMap64()
+        for offsets in self._leases.values():
+            leased = self._state.leased_among(offsets)
+            assert timed.isdisjoint(leased)
+            timed |= leased
+        assert self._state.leased() == timed
+        assert all(self._retries.contains(offset) for offset in self._state.retrying)
+
+
+def deadline_ms(now_ms: int, lease_ms: int) -> int:
+    """When a lease taken now ends: on the grid of its length."""
+    step_ms = max(lease_ms // LEASE_STEPS // RETRY_STEP_MS, 1) * RETRY_STEP_MS
+    return -(-(now_ms + lease_ms) // step_ms) * step_ms
+
+
+def at_once_ms(now_ms: int) -> int:
+    """A retry time that has come by now, as the tracker rounds up."""
+    return now_ms // RETRY_STEP_MS * RETRY_STEP_MS

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from afterlog.clock import ManualClock
+from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.names import CHECKPOINTS
+from afterlog.spark.location import find_segments, sweep
+from tests.simulated_disk import Image, SimulatedFiles
+from tests.support import NOW_MS, PATH, open_small
+
+KAFKA = Path("/kafka")
+
+
+def kafka(*paths: str) -> SimulatedFiles:
+    """A disk with these files, each of as many bytes as its place in the list."""
+    folders = {str(KAFKA), *(str(parent) for path in paths for parent in (KAFKA / path).parents[:-2])}
+    return SimulatedFiles(
+        Image(tuple(sorted(folders)), {str(KAFKA / path): b"x" * size for size, path in enumerate(paths)})
+    )
+
+
+def found(
+    disk: SimulatedFiles, location: Path = KAFKA, topics: list[str] | None = None
+) -> list[tuple[str, int, int, int]]:
+    return [
+        (each.topic, each.partition, each.base_offset, each.log_bytes) for each in find_segments(disk, location, topics)
+    ]
+
+
+def test_a_directory_of_partitions() -> None:
+    disk = kafka(
+        "b-0/00000000000000000000.log", "a-10/00000000000000000007.log", "a-2/00000000000000000900.log",
+        "a-2/00000000000000000000.log", "a-2/00000000000000000000.index", "a-2/leader-epoch-checkpoint",
+        "meta.properties", "no-partition/00000000000000000000.log",
+    )  # fmt: skip
+    assert [("a", 2, 0, 3), ("a", 2, 900, 2), ("a", 10, 7, 1), ("b", 0, 0, 0)] == found(disk)
+    assert [("b", 0, 0, 0)] == found(disk, topics=["b"])
+    with pytest.raises(UnknownTopic, match="'c'"):
+        found(disk, topics=["a", "c"])
+    assert [("a", 2, 0, 3), ("a", 2, 900, 2)] == found(disk, KAFKA / "a-2")
+
+
+def test_one_folder() -> None:
+    assert [("kafka", 0, 5, 0), ("kafka", 0, 9, 1)] == found(
+        kafka("00000000000000000005.log", "00000000000000000009.log")
+    )
+    assert [] == found(SimulatedFiles(Image((str(KAFKA),), {})))
+    with pytest.raises(FileNotFoundError):
+        found(SimulatedFiles(Image((), {})))
+
+
+def test_a_store() -> None:
+    disk = SimulatedFiles()
+    with open_small(disk, ManualClock(NOW_MS)) as store:
+        for topic, delayed in (("b", True), ("a", False)):
+            store.create_topic(topic, delayed=delayed)
+            store.send_many(topic, [b"v" * 100] * 100)
+        active = store.topic("b").partition(0).log.state.written.active.base_offset
+    segments = find_segments(disk, PATH)
+    assert {("a", False), ("b", True)} == {(each.topic, each.has_run) for each in segments}
+    assert all(each.mark is not None and each.mark.log_bytes == each.log_bytes for each in segments)
+    bases = [each.base_offset for each in segments if each.topic == "b"]
+    assert len(bases) > 2
+    assert bases == sorted(bases)
+    assert max(bases) < active
+    assert {"a"} == {each.topic for each in find_segments(disk, PATH, ["a"])}
+    with pytest.raises(UnknownTopic):
+        find_segments(disk, PATH, ["c"])
+    disk.unlink(PATH / "a-0" / CHECKPOINTS)
+    with pytest.raises(CorruptFile):
+        find_segments(disk, PATH)
+
+
+def test_a_sweep_takes_what_jobs_left_and_nothing_else() -> None:
+    left = f"a-0/00000000000000000000.index.{'a' * 32}.tmp"
+    kept = ["a-0/00000000000000000000.log", "a-0/checkpoints.tmp", f"b-0/00000000000000000000.index.{'a' * 32}.tmp"]
+    disk = kafka(*kept, left)
+    sweep(disk, find_segments(disk, KAFKA))
+    assert sorted(str(KAFKA / path) for path in kept) == sorted(disk.image().contents)

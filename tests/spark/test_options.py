@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from afterlog.errors import InvalidOption
+from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
+from afterlog.spark.options import COLUMNS, ReadOptions
+
+LEAST = {"path": "/data", "topic": "t"}
+
+
+def test_by_default() -> None:
+    options = ReadOptions.parse(LEAST)
+    assert ReadOptions(location=Path("/data"), topic="t") == options == ReadOptions.parse_stream(LEAST)
+    assert (EARLIEST, LATEST, True) == (options.start, options.end, options.due_only)
+    assert [*COLUMNS][:-1] == [*options.columns]
+
+
+def test_each() -> None:
+    options = ReadOptions.parse(
+        {
+            "LOCATION": "/data", "topic": "t", "startingposition": "7", "endingTime": "1970-01-01T00:00:01+00:00",
+            "columns": "value, headers,due", "partitionBytes": "1000", "settleMs": "-1", "maxRecordsPerTrigger": "5",
+        }
+    )  # fmt: skip
+    assert (7, AtTime(1_000), None, 5, 1_000) == (
+        options.start, options.end, options.settle_ms, options.max_records, options.partition_bytes,
+    )  # fmt: skip
+    assert "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, due BIGINT" == options.ddl
+    assert AtTime(5) == ReadOptions.parse({**LEAST, "startingTime": "5", "dueOnly": "FALSE"}).start
+    assert LATEST == ReadOptions.parse({**LEAST, "startingPosition": "Latest"}).start
+    year = ReadOptions.parse({**LEAST, "startingTime": "2030-01-31T08:00:00Z"}).start
+    assert AtTime(int(datetime(2030, 1, 31, 8, tzinfo=UTC).timestamp()) * 1000) == year
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topic": "t"},
+        {"path": "/data"},
+        {**LEAST, "location": "/data"},
+        {**LEAST, "topics": "t"},
+        {**LEAST, "columns": "value,values"},
+        {**LEAST, "columns": "value,value"},
+        {**LEAST, "dueOnly": "yes"},
+        {**LEAST, "startingPosition": "-1"},
+        {**LEAST, "startingPosition": "first"},
+        {**LEAST, "endingPosition": "earliest"},
+        {**LEAST, "startingPosition": "1", "startingTime": "1"},
+        {**LEAST, "startingTime": "2030-01-31T08:00:00"},
+        {**LEAST, "startingTime": "-5"},
+        {**LEAST, "startingTime": "tomorrow"},
+        {**LEAST, "partitionBytes": "0"},
+        {**LEAST, "settleMs": "-2"},
+        {**LEAST, "maxRecordsPerTrigger": "0"},
+        {**LEAST, "maxRecordsPerTrigger": str(2**63)},
+        {**LEAST, "dueOnly": "false", "startingPosition": "3"},
+        {**LEAST, "dueOnly": "false", "endingPosition": "3"},
+    ],
+)
+def test_what_is_no_option(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption):
+        ReadOptions.parse(options)
+
+
+@pytest.mark.parametrize("option", [{"dueOnly": "false"}, {"endingTime": "5"}, {"endingPosition": "5"}])
+def test_what_is_no_option_of_a_stream(option: dict[str, str]) -> None:
+    ReadOptions.parse({**LEAST, **option})
+    with pytest.raises(InvalidOption):
+        ReadOptions.parse_stream({**LEAST, **option})

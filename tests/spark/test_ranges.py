@@ -1,0 +1,259 @@
+"""Planning and reading of ranges, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afterlog.clock import ManualClock
+from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
+from afterlog.fetch.positions import LATEST, AtTime
+from afterlog.spark.options import ReadOptions
+from afterlog.spark.ranges import DeliveryRange, Planner, cut, limited, read_range
+from afterlog.store import Store
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, PATH, open_small
+
+RECORDS = 300
+
+
+class Setting:
+    """A store with two partitions of records that become due one a millisecond, in no order."""
+
+    def __init__(self, **topic: object) -> None:
+        self.disk, self.clock = SimulatedFiles(), ManualClock(NOW_MS)
+        self.store: Store = open_small(self.disk, self.clock)
+        self.store.create_topic("t", 2, **topic)  # type: ignore[arg-type]
+        self.delayed = self.store.topic("t").settings.delayed
+        for _ in range(2):
+            self.send(RECORDS)
+
+    def send(self, count: int) -> None:
+        due = [self.clock.now_ms() + 1 + number * 7_919 % 1_009 for number in range(count)]
+        self.store.send_many("t", [b"v%d" % ms for ms in due], deliver_after=due if self.delayed else None)
+
+    def planner(self, **options: object) -> Planner:
+        return Planner(self.disk, self.clock, self.options(**options))
+
+    def options(self, **options: object) -> ReadOptions:
+        asked = {"partition_bytes": 2_000, "settle_ms": 0, **options}
+        return ReadOptions(location=PATH, topic="t", **asked)  # type: ignore[arg-type]
+
+    def checkpoint(self) -> None:
+        for partition in self.store.topic("t").partitions:
+            partition.log.checkpoint()
+
+    def read(self, ranges: list[DeliveryRange], rows: int = 7, **options: object) -> list[tuple[int, int, int]]:
+        """(partition, delivery offset, offset)."""
+        found = []
+        for piece in ranges:
+            for columns in read_range(self.disk, self.clock, self.options(**options), piece, rows):
+                assert len(columns)
+                found += list(
+                    zip(*(column.tolist() for column in (columns.partition, columns.delivery_offset, columns.offset)),
+                        strict=True)
+                )  # fmt: skip
+        return found
+
+    def delivered(self) -> list[tuple[int, int, int]]:
+        """The same of what the store delivers by now."""
+        found = []
+        for partition in self.store.topic("t").partitions:
+            position, end = partition.log_start, partition.high_watermark()
+            while position < end:
+                columns, position = partition.columns(position, 1_000, 1 << 20)
+                found += [
+                    (partition.number, *row)
+                    for row in zip(columns.delivery_offset.tolist(), columns.offset.tolist(), strict=True)
+                ]
+        return found
+
+
+@pytest.fixture
+def setting() -> Iterator[Setting]:
+    setting = Setting()
+    setting.clock.advance(500)
+    setting.checkpoint()
+    yield setting
+    setting.store.close()
+
+
+def test_what_is_due_in_ranges_that_follow_each_other(setting: Setting) -> None:
+    ranges = setting.planner().batch()
+    assert len(ranges) > 6
+    for number in (0, 1):
+        own = [piece for piece in ranges if piece.partition == number]
+        assert own == ranges[number * len(own) :][: len(own)]
+        assert 0 == own[0].start
+        assert all(before.end == piece.start for before, piece in pairwise(own))
+    assert setting.delivered() == setting.read(ranges)
+
+
+def test_a_range_is_the_same_whatever_happens(setting: Setting) -> None:
+    ranges = setting.planner().batch()
+    expected = setting.delivered()
+    setting.clock.advance(100)
+    setting.send(200)
+    for partition in setting.store.topic("t").partitions:
+        partition.log.roll()
+        partition.log.merge_buckets()
+    assert expected == setting.read(ranges)
+
+
+def test_where_it_begins_and_ends(setting: Setting) -> None:
+    whole = setting.delivered()
+    high_watermarks = [sum(row[0] == number for row in whole) for number in (0, 1)]
+    assert [row for row in whole if 10 <= row[1] < 50] == setting.read(setting.planner(start=10, end=50).batch())
+    assert [] == setting.planner(start=LATEST).batch()
+    assert [] == setting.planner(start=20, end=20).batch()
+    assert [] == setting.planner(start=30, end=20).batch()
+    with pytest.raises(OffsetOutOfRange):
+        setting.planner(start=RECORDS * 2).batch()
+    [first, second] = setting.planner(
+        start=AtTime(NOW_MS + 200), end=AtTime(NOW_MS + 300), partition_bytes=1 << 20
+    ).batch()
+    for piece, partition in zip((first, second), setting.store.topic("t").partitions, strict=True):
+        assert (partition.position(AtTime(NOW_MS + 200)), partition.position(AtTime(NOW_MS + 300))) == (
+            piece.start, piece.end,
+        )  # fmt: skip
+    late = setting.planner(start=AtTime(NOW_MS + 10_000)).batch()
+    assert [] == late
+    assert high_watermarks == list(setting.planner().latest().values())
+
+
+def test_pending_records_come_as_they_were_when_it_was_planned(setting: Setting) -> None:
+    asked = {"due_only": False}
+    ranges = setting.planner(**asked).batch()
+    setting.send(100)
+    setting.checkpoint()
+    rows = setting.read(ranges, **asked)
+    assert 2 * RECORDS == len(rows) == len(set(rows))
+    assert {RECORDS - 1} == {max(row[2] for row in rows if row[0] == number) for number in (0, 1)}
+    setting.clock.advance(2_000)
+    order = [(number, offset) for number, _, offset in setting.delivered() if offset < RECORDS]
+    assert order == [(number, offset) for number, _, offset in rows]
+
+
+def test_pending_records_between_two_times(setting: Setting) -> None:
+    asked = {"due_only": False, "start": AtTime(NOW_MS + 700), "end": AtTime(NOW_MS + 800), "partition_bytes": 300}
+    rows = setting.read(setting.planner(**asked).batch(), **asked)
+    setting.clock.advance(2_000)
+    columns = [setting.store.topic("t").partition(number).columns(0, 1_000, 1 << 20)[0] for number in (0, 1)]
+    expected = [
+        (number, offset)
+        for number in (0, 1)
+        for due, offset in zip(columns[number].due.tolist(), columns[number].offset.tolist(), strict=True)
+        if NOW_MS + 700 <= due < NOW_MS + 800
+    ]
+    assert expected == [(number, offset) for number, _, offset in rows]
+    assert expected
+
+
+def test_cancelled_records_do_not_come_and_shift_nothing(setting: Setting) -> None:
+    for partition in setting.store.topic("t").partitions:
+        partition.log.cancel(np.arange(0, RECORDS, 3))
+    setting.clock.advance(2_000)
+    setting.checkpoint()
+    ranges = setting.planner().batch()
+    rows = setting.read(ranges)
+    assert setting.delivered() == rows
+    assert len(rows) < 2 * RECORDS
+    assert 2 * RECORDS < sum(piece.end - piece.start for piece in ranges)  # control records have places, too
+
+
+def test_retention_takes_a_range_away() -> None:
+    setting = Setting(retention_ms=100)
+    setting.clock.advance(1_500)
+    setting.checkpoint()
+    ranges = setting.planner().batch()
+    for partition in setting.store.topic("t").partitions:
+        partition.log.roll()
+    with pytest.raises(OffsetOutOfRange):
+        setting.read(ranges)
+    assert setting.delivered() == setting.read(setting.planner().batch())
+    setting.store.close()
+
+
+def test_an_older_copy_of_the_store_is_not_read_as_if_nothing_were_there(setting: Setting) -> None:
+    [piece, *_] = setting.planner(partition_bytes=1 << 20).batch()
+    beyond = DeliveryRange(partition=0, settings=piece.settings, start=0, end=RECORDS + 1)
+    with pytest.raises(OffsetOutOfRange):
+        setting.read([beyond])
+
+
+def test_a_fifo_topic() -> None:
+    setting = Setting(delayed=False)
+    setting.checkpoint()
+    for options in ({}, {"due_only": False}):
+        assert setting.delivered() == setting.read(setting.planner(**options).batch())
+    setting.store.close()
+
+
+def test_what_is_not_there(setting: Setting) -> None:
+    with pytest.raises(UnknownTopic):
+        Planner(setting.disk, setting.clock, ReadOptions(location=PATH, topic="u"))
+    with pytest.raises(FileNotFoundError):
+        Planner(setting.disk, setting.clock, ReadOptions(location=Path("/nowhere"), topic="t"))
+
+
+class TestStreams:
+    def test_micro_batches_make_the_whole(self, setting: Setting) -> None:
+        planner, rows = setting.planner(), []
+        position = planner.initial()
+        assert {"0": 0, "1": 0} == position
+        while (end := limited(position, planner.latest(), 50)) != position:
+            assert 50 <= sum(end.values()) - sum(position.values()) <= 51 or end == planner.latest()
+            rows += setting.read(planner.between(position, end))
+            position = end
+        assert setting.delivered() == sorted(rows)
+        setting.clock.advance(100)
+        assert all(behind > position[name] for name, behind in planner.latest().items())
+
+    def test_the_checkpoint_of_another_topic(self, setting: Setting) -> None:
+        for other in ({"0": 0}, {"0": 0, "1": 0, "2": 0}):
+            with pytest.raises(InvalidOption):
+                limited(other, setting.planner().latest(), None)
+            with pytest.raises(InvalidOption):
+                setting.planner().between(other, other)
+
+    def test_it_begins_where_it_was_told(self, setting: Setting) -> None:
+        assert {"0": 20, "1": 20} == setting.planner(start=20).initial()
+        assert setting.planner().latest() == setting.planner(start=LATEST).initial()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "piece_bytes", "record_bytes", "expected"),
+    [
+        (5, 5, 10, 1, []),
+        (7, 5, 10, 1, []),
+        (0, 10, 100, 1, [0, 10]),
+        (0, 10, 5, 1, [0, 5, 10]),
+        (3, 13, 3, 1, [3, 6, 9, 13]),
+        (0, 3, 1, 1_000, [0, 1, 2, 3]),
+        (0, 3, 100, 0.0, [0, 3]),
+    ],
+)
+def test_bounds(start: int, end: int, piece_bytes: int, record_bytes: float, expected: list[int]) -> None:
+    assert expected == cut(start, end, piece_bytes, record_bytes)
+
+
+@pytest.mark.parametrize(
+    ("latest", "limit", "expected"),
+    [
+        ((10, 20), None, (10, 20)),
+        ((10, 20), 30, (10, 20)),
+        ((10, 20), 15, (5, 10)),
+        ((10, 20), 1, (1, 1)),
+        ((0, 20), 7, (0, 7)),
+        ((-5, 20), 5, (0, 5)),
+        ((0, 0), 5, (0, 0)),
+    ],
+)
+def test_limits(latest: tuple[int, int], limit: int | None, expected: tuple[int, int]) -> None:
+    names = ("0", "1")
+    found = limited(dict.fromkeys(names, 0), dict(zip(names, latest, strict=True)), limit)
+    assert dict(zip(names, expected, strict=True)) == found

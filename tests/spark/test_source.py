@@ -1,0 +1,157 @@
+"""The data source in Spark: batch and stream, beside a store that is open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from afterlog.clock import SystemClock
+from afterlog.config import OS, Config
+from afterlog.spark.options import COLUMNS
+from afterlog.store import Store, open_store
+
+RECORDS = 2_000
+LATER_MS = 3_600_000
+BACK_MS = 60_000
+"""Records were due up to so long ago, and are by now final."""
+
+
+class Filled:
+    """A store on a real disk: half of each partition is due, half is not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        config = Config(durability=OS, segment_bytes=32_768, batch_bytes_max=16_384)
+        self.store: Store = open_store(path, config, _Ago(BACK_MS), None)
+        self.store.create_topic("t", 2)
+        self.store.create_topic("fifo", delayed=False)
+        self.now_ms = self.store.clock.now_ms()
+        for _ in range(2):
+            self.send(RECORDS)
+        self.store.send_many("fifo", [b"%d" % number for number in range(10)])
+        for topic in self.store.topics():
+            for partition in topic.partitions:
+                partition.log.checkpoint()
+
+    def send(self, count: int) -> None:
+        half = count // 2
+        due = [self.now_ms + number * 7_919 % 1_009 for number in range(half)]
+        due += [self.now_ms + LATER_MS + number for number in range(count - half)]
+        values = [b"value %d" % number for number in range(count)]
+        self.store.send_many("t", values, keys=values, headers=[("h", b"1")], deliver_after=due)
+
+    def frame(self, spark: SparkSession, **options: Any) -> DataFrame:
+        reader = spark.read.format("afterlog").option("topic", "t").option("partitionBytes", 60_000)
+        return reader.options(**options).load(str(self.path))
+
+    def stream(self, spark: SparkSession, to: Path, **options: Any) -> list[dict[str, Any]]:
+        """Everything that is available, into a file sink; the micro-batches' progress."""
+        reader = spark.readStream.format("afterlog").option("topic", "t").options(**options)
+        writer = reader.load(str(self.path)).writeStream.format("parquet").option("path", str(to / "out"))
+        query = writer.option("checkpointLocation", str(to / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+
+class _Ago(SystemClock):
+    """The store believes that it is earlier, so that what it was sent can be due and final by the real clock."""
+
+    def __init__(self, ms: int) -> None:
+        super().__init__()
+        self._ms = ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self._ms
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Filled]:
+    filled = Filled(tmp_path / "store")
+    yield filled
+    filled.store.close()
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return [tuple(bytes(cell) if isinstance(cell, bytearray) else cell for cell in row) for row in frame.collect()]
+
+
+def test_a_batch_read(spark: SparkSession, filled: Filled) -> None:
+    frame = filled.frame(spark)
+    assert [*COLUMNS][:-1] == frame.columns
+    rows = rows_of(frame)
+    assert RECORDS == len(rows)
+    keys = [(row[1], row[4], row[2]) for row in rows]
+    assert keys == sorted(keys)
+    assert [(number, rank) for number in (0, 1) for rank in range(RECORDS // 2)] == [(row[1], row[3]) for row in rows]
+    assert all(row[0] == "t" and row[4] >= row[5] and row[7] == row[8] for row in rows)
+    by_offset = {(row[1], row[2]): row[8] for row in rows}
+    assert {b"value %d" % number for number in range(RECORDS // 2)} == set(by_offset.values())
+
+
+def test_pending_records_and_headers(spark: SparkSession, filled: Filled) -> None:
+    frame = filled.frame(spark, dueOnly="false", columns="due,headers,partition", startingTime=filled.now_ms + 2_000)
+    rows = rows_of(frame)
+    assert RECORDS == len(rows)
+    assert {(("h", b"1"),)} == {tuple((header.key, bytes(header.value)) for header in row[1]) for row in rows}
+    assert all(row[0] >= filled.now_ms + LATER_MS for row in rows)
+    assert 5 == filled.frame(spark, startingPosition=10, endingPosition=15).where("partition = 1").count()
+
+
+def test_a_fifo_topic(spark: SparkSession, filled: Filled) -> None:
+    rows = rows_of(filled.frame(spark, topic="fifo", columns="offset,delivery_offset,value,deliver_after"))
+    assert [(number, number, b"%d" % number, None) for number in range(10)] == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [({"topic": "u"}, "UnknownTopic"), ({"colums": "due"}, "InvalidOption: no option 'colums'")]
+)
+def test_what_is_wrong_is_told(spark: SparkSession, filled: Filled, options: dict[str, str], told: str) -> None:
+    with pytest.raises(PySparkException, match=told):
+        filled.frame(spark, **options).collect()
+
+
+def test_a_stream_goes_on_where_it_stopped(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    progress = filled.stream(spark, tmp_path, maxRecordsPerTrigger=1_200, partitionBytes=40_000)
+    assert [1_200, 800] == [each["numInputRows"] for each in progress]
+    filled.send(300)
+    for partition in filled.store.topic("t").partitions:
+        partition.log.checkpoint()
+    progress = filled.stream(spark, tmp_path)
+    assert [150] == [each["numInputRows"] for each in progress]
+    assert [] == filled.stream(spark, tmp_path)
+    found = rows_of(spark.read.parquet(str(tmp_path / "out")).select("partition", "delivery_offset", "value"))
+    assert RECORDS + 150 == len(found) == len(set(found))
+    assert sorted(found) == rows_of(filled.frame(spark).select("partition", "delivery_offset", "value"))
+
+
+def test_a_micro_batch_that_is_read_again_is_the_same(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """The checkpoint says that a batch was planned, not that it was done: Spark reads it again after a restart."""
+    seen: list[list[tuple[Any, ...]]] = []
+
+    def sink(frame: DataFrame, number: int) -> None:
+        seen.append(rows_of(frame))
+        if len(seen) == 1:
+            raise OSError("the sink broke")
+
+    def run() -> None:
+        reader = spark.readStream.format("afterlog").option("topic", "t").option("maxRecordsPerTrigger", 1_200)
+        writer = reader.load(str(filled.path)).writeStream.foreachBatch(sink)
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    with pytest.raises(PySparkException, match="the sink broke"):
+        run()
+    for partition in filled.store.topic("t").partitions:
+        partition.log.roll()
+    run()
+    broken, *whole = seen
+    assert broken == whole[0]
+    assert sorted(rows_of(filled.frame(spark))) == sorted(row for batch in whole for row in batch)
+    offset = (tmp_path / "c" / "offsets" / "0").read_text().splitlines()[-1]
+    assert {"0": 600, "1": 600} == json.loads(offset)

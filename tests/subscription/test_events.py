@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from pyroaring import BitMap64
+
+from afterlog.subscription.ack_set import AckSet
+from afterlog.subscription.events import Acked, Event, Kind, Leased, decode, encode
+from afterlog.subscription.state import SubscriptionState
+from tests.subscription.samples import SOUGHT, facts
+
+
+def test_the_worked_example() -> None:
+    leased = "02 00 00 00 00 00 00 00  01 00 00 00 00 00 00 00 00 00 00 00 3b 30 00 00 01 00 00 01 00 01 00 00 00 01 00"
+    bits = BitMap64()
+    bits.add_range(0, 2)
+    assert (Kind.LEASED, bytes.fromhex(leased)) == encode(Leased(2, bits))
+
+
+def test_each_comes_back() -> None:
+    written, read = SubscriptionState(AckSet()), SubscriptionState(AckSet())
+    for event in SOUGHT:
+        kind, body = encode(event)
+        again = decode(kind, memoryview(body))
+        assert type(event) is type(again)
+        assert (kind, body) == encode(again)
+        written.apply(event)
+        read.apply(again)
+        assert facts(written) == facts(read)
+
+
+@pytest.mark.parametrize("event", SOUGHT[:-2], ids=lambda event: type(event).__name__)
+def test_cut_short_it_is_none(event: Event) -> None:
+    kind, body = encode(event)
+    for size in range(len(body)):
+        try:
+            again = decode(kind, memoryview(body)[:size])
+        except (ValueError, IndexError):
+            continue
+        assert (kind, body[:size]) == encode(again), "read as something else"
+
+
+def test_not_events() -> None:
+    for kind, body in [(Kind.SNAPSHOT, b""), (Kind.INTENDED, b"[1]"), (Kind.INTENDED, b'[{"offset":1}]'),
+                       (Kind.RETURNED, (77).to_bytes(8, "little")), (Kind.ACKED, b"")]:  # fmt: skip
+        with pytest.raises(ValueError, match=r"."):
+            decode(kind, memoryview(body))
+
+
+def test_an_acked_bitmap() -> None:
+    acked = decode(Kind.ACKED, memoryview(encode(Acked(BitMap64([2**62])))[1]))
+    assert isinstance(acked, Acked)
+    assert [2**62] == list(acked.offsets)

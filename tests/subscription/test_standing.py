@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from afterlog.subscription.inspect import names
+from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.standing import at_rest
+from tests.subscription.support import Setting
+from tests.support import killed
+
+
+def test_at_rest_it_stands_as_it_stood_open() -> None:
+    setting = Setting()
+    setting.send(*(b"%d" % number for number in range(9)))
+    cancelled = setting.store.send("mail", b"x", delay=60)
+    setting.send(b"later", after_ms=60_000)
+    setting.store.cancel(cancelled)
+    once = RetryPolicy(attempts=1)
+    with setting.subscribe() as sub, setting.subscribe(retry=once, dead_letter="dead") as strict:
+        received = sub.receive(6)
+        sub.ack_many(received[:2])
+        sub.nack(received[2], delay=5)
+        strict.nack(strict.receive(1))
+        sub.release(received[3:])
+        expected = sub.shared[0].stats()
+    partition = setting.store.topic("mail").partitions[0]
+    setting.subscribe("other").close()
+    assert ["other", "sender"] == names(partition.log.place)
+    writes = len(setting.disk.operations)
+    stats = at_rest(partition, "sender")
+    assert expected == stats
+    assert (1, 2, 0, 4, 2, 1) == (
+        stats.pending, stats.due, stats.leased, stats.retrying, stats.acked, stats.dead,
+    )  # fmt: skip
+    assert 9 == at_rest(partition, "other").due
+    assert writes == len(setting.disk.operations), "looking writes nothing"
+    setting.store.close()
+
+
+def test_what_a_crash_left_leased_is_still_leased() -> None:
+    setting = Setting()
+    setting.send(b"a", b"b")
+    setting.subscribe().receive(1)
+    setting.open(killed(setting.disk))
+    stats = at_rest(setting.store.topic("mail").partitions[0], "sender")
+    assert (1, 1, 0) == (stats.leased, stats.due, stats.crashed)
+    setting.store.close()
+
+
+def test_what_retention_removed_is_not_due() -> None:
+    setting = Setting()
+    setting.store.create_topic("short", retention_bytes=0)
+    with setting.store.subscribe("short", "sender") as sub:
+        setting.store.send_many("short", [b"x" * 100] * 10)
+        sub.ack_many(sub.receive(1))
+        setting.store.send_many("short", [b"x" * 100] * 100)
+    setting.store.enforce_retention()
+    partition = setting.store.topic("short").partitions[0]
+    assert partition.log_start > 1
+    stats = at_rest(partition, "sender")
+    assert partition.high_watermark() - partition.log_start == stats.due
+    assert partition.log_start - 1 == stats.removed
+    setting.store.close()

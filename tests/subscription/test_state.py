@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from pyroaring import BitMap64
+
+from afterlog.subscription.ack_set import AckSet
+from afterlog.subscription.events import (
+    Acked,
+    Dead,
+    Event,
+    Intended,
+    Leased,
+    Reason,
+    Skipped,
+    Sought,
+    decode,
+    encode,
+)
+from afterlog.subscription.state import Owner, SubscriptionState
+from tests.subscription.samples import OWNER, SOUGHT, STORY, Model, facts, letter, returned
+
+
+def after(*events: Event) -> SubscriptionState:
+    state = SubscriptionState(AckSet())
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def test_a_story() -> None:
+    state, model = SubscriptionState(AckSet()), Model()
+    for event in SOUGHT:
+        state.apply(event)
+        model.apply(event)
+        model.agrees(state)
+
+
+def test_counts() -> None:
+    counts = after(*STORY).counts
+    assert (3, 1, 2, 2, 1, 1, 1) == (
+        counts.acked, counts.dead, counts.nacked, counts.expired, counts.crashed, counts.released, counts.stepped_over
+    )  # fmt: skip
+    counts = after(*SOUGHT).counts
+    assert 7 == counts.removed
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Leased(8, BitMap64()),
+        Leased(12, BitMap64([12])),
+        Leased(12, BitMap64([1])),
+        returned(Reason.NACKED, 0),
+        returned(Reason.NACKED, 99),
+        returned(Reason.NACKED, 10, 10),
+        Intended((letter(0),)),
+        Intended((letter(10), letter(10))),
+    ],
+)
+def test_what_cannot_be(event: Event) -> None:
+    state = after(*STORY, Leased(11, BitMap64([10])))
+    before = facts(state)
+    with pytest.raises(ValueError, match=r"."):
+        state.apply(event)
+    assert before == facts(state)
+
+
+class TestSnapshot:
+    def test_of_another(self) -> None:
+        body = facts(after(*STORY))
+        assert body == facts(SubscriptionState.of_bytes(memoryview(body), OWNER))
+        for other in (Owner("mail-1", "sender"), Owner("mail-0", "other")):
+            with pytest.raises(ValueError, match="no snapshot of"):
+                SubscriptionState.of_bytes(memoryview(body), other)
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [("position", 4), ("position", -1), ("acked", None), ("redeliveries", 1), ("unacked_bytes", 10**18),
+         ("dying", [1]), ("dying", {}), ("position", 9.0), ("dying", [{"offset": 1}])],
+    )  # fmt: skip
+    def test_that_contradicts_itself(self, key: str, value: object) -> None:
+        line, _, rest = facts(after(*STORY)).partition(b"\n")
+        forged = json.dumps(json.loads(line) | {key: value}).encode() + b"\n" + rest
+        with pytest.raises((ValueError, TypeError, LookupError)):
+            SubscriptionState.of_bytes(memoryview(forged), OWNER)
+
+    def test_cut_short(self) -> None:
+        body = facts(after(*STORY))
+        for size in range(len(body)):
+            with pytest.raises((ValueError, LookupError)):
+                SubscriptionState.of_bytes(memoryview(body)[:size], OWNER)
+
+
+def test_what_is_known_of_acked_records_goes() -> None:
+    state = SubscriptionState(AckSet())
+    for first in range(0, 40_000, 1_000):
+        state.apply(Leased(first + 1_000, BitMap64(range(first, first + 1_000))))
+        state.apply(returned(Reason.NACKED, *range(first, first + 1_000)))
+        state.apply(Acked(BitMap64(range(first, first + 1_000))))
+    assert len(state.redeliveries) < 20_000
+    assert (40_000, 0) == (state.counts.acked, state.acks.count)
+
+
+class Machine(RuleBasedStateMachine):
+    """State and model in lockstep; each event as the journal would bring it back, and now and then a snapshot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.model = SubscriptionState(AckSet()), Model()
+
+    def happens(self, event: Event) -> None:
+        kind, body = encode(event)
+        self.state.apply(decode(kind, memoryview(body)))
+        self.model.apply(event)
+
+    def some(self, data: st.DataObject, *states: str) -> set[int]:
+        among = sorted(self.model.among(*states))
+        return data.draw(st.sets(st.sampled_from(among))) if among else set()
+
+    @rule(data=st.data(), read=st.integers(0, 8))
+    def lease(self, data: st.DataObject, read: int) -> None:
+        end = self.model.position + read
+        fresh = {offset for offset in range(self.model.position, end) if data.draw(st.booleans())}
+        self.happens(Leased(end, BitMap64(fresh | self.some(data, "retrying"))))
+
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        asked = self.some(data, "leased", "retrying", "dying", "acked")
+        ackable = set(self.state.ackable(BitMap64(asked | {self.model.position + 3})))
+        assert asked & self.model.among("leased", "retrying") == ackable
+        self.happens(Acked(BitMap64(ackable)))
+
+    @rule(data=st.data(), reason=st.sampled_from(Reason), retry_ms=st.integers(0, 2**62))
+    def come_back(self, data: st.DataObject, reason: Reason, retry_ms: int) -> None:
+        asked = sorted(self.some(data, "leased", "retrying", "acked"))
+        column = np.array(asked, np.int64)
+        counts = np.array([data.draw(st.integers(0, 2)) for _ in asked], np.int64)
+        good = self.state.leased_rows(column, counts)
+        leased, attempts = self.model.among("leased"), self.model.attempts
+        expected = [d in leased and attempts.get(d, 0) == c for d, c in zip(asked, counts.tolist(), strict=True)]
+        assert expected == good.tolist()
+        self.happens(returned(reason, *column[good].tolist(), retry_ms=retry_ms))
+
+    @rule(data=st.data())
+    def intend(self, data: st.DataObject) -> None:
+        self.happens(Intended(tuple(letter(offset) for offset in self.some(data, "leased"))))
+
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        self.happens(Dead(BitMap64(self.some(data, "dying"))))
+
+    @rule(position=st.integers(0, 60))
+    def skip(self, position: int) -> None:
+        self.happens(Skipped(position))
+
+    @rule(position=st.integers(0, 60))
+    def seek(self, position: int) -> None:
+        self.happens(Sought(position))
+
+    @rule()
+    def restart(self) -> None:
+        body = facts(self.state)
+        self.state = SubscriptionState.of_bytes(memoryview(body), OWNER)
+        assert body == facts(self.state)
+
+    @invariant()
+    def same(self) -> None:
+        self.model.agrees(self.state)
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=40, stateful_step_count=25)

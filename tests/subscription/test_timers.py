@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pyroaring import BitMap64
+
+from afterlog.index.tracker import Due
+from afterlog.subscription.ack_set import AckSet
+from afterlog.subscription.events import Acked, Leased, Reason
+from afterlog.subscription.state import SubscriptionState
+from afterlog.subscription.timers import Timers, at_once_ms, deadline_ms
+from tests.subscription.samples import returned
+
+
+def leased(*offsets: int) -> SubscriptionState:
+    state = SubscriptionState(AckSet())
+    state.apply(Leased(max(offsets) + 1, BitMap64(offsets)))
+    return state
+
+
+def rows(due: Due) -> list[tuple[int, int]]:
+    return list(zip(due.deliver_after.tolist(), due.offset.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("lease_ms", [1, 9, 1_280, 30_000, 3_600_000])
+def test_deadlines_are_never_early_and_hardly_late(lease_ms: int) -> None:
+    times = range(1_000_000, 1_000_000 + lease_ms, lease_ms // 500 + 1)
+    deadlines = {deadline_ms(now_ms, lease_ms) for now_ms in times}
+    for now_ms in range(1_000_000, 1_001_000, 7):
+        late_ms = deadline_ms(now_ms, lease_ms) - now_ms - lease_ms
+        assert 0 <= late_ms < max(lease_ms / 128, 10)
+    assert len(deadlines) <= 256
+
+
+def test_leases_end() -> None:
+    state = leased(0, 1, 2, 3, 4)
+    timers = Timers(state)
+    timers.lease(100, BitMap64([0, 1, 2]))
+    timers.lease(100, BitMap64([3]))
+    timers.lease(200, BitMap64([4]))
+    timers.check()
+    state.apply(Acked(BitMap64([1])))
+    assert 100 == timers.next_ms()
+    timers.unlease(BitMap64([2, 4]))
+    timers.lease(300, BitMap64([2, 4]))
+    timers.check()
+    assert [] == list(timers.expired(99))
+    assert [(100, [0, 3])] == [(ms, list(offsets)) for ms, offsets in timers.expired(100)]
+    state.apply(Acked(BitMap64([2])))
+    assert 300 == timers.next_ms()
+    state.apply(Acked(BitMap64([4])))
+    assert timers.next_ms() is None
+
+
+def test_an_expired_lease_stays_until_it_was_dealt_with() -> None:
+    timers = Timers(leased(0))
+    timers.lease(100, BitMap64([0]))
+    for _ in range(2):
+        ended_ms, offsets = next(timers.expired(100))
+        assert (100, [0]) == (ended_ms, list(offsets))
+
+
+def test_retries() -> None:
+    state = leased(0, 1, 2, 3)
+    state.apply(returned(Reason.NACKED, 0, 1, 2, retry_ms=101))
+    timers = Timers(state)
+    timers.lease(500, BitMap64([3]))
+    timers.check()
+    assert 110 == timers.next_ms()
+    assert not timers.has_due(109)
+    state.apply(Acked(BitMap64([0])))
+    due = timers.due(110, 1)
+    assert [(110, 1)] == rows(due)
+    timers.put_back(due)
+    state.apply(Leased(4, BitMap64([2])))
+    assert [(110, 1)] == rows(timers.due(200, 5))
+    assert [] == rows(timers.due(200, 5))
+    timers.retry(np.array([at_once_ms(119)]), np.array([1]))
+    assert not timers.has_due(109)
+    assert timers.has_due(110)
+    assert timers.memory_bytes() > 0

@@ -1,0 +1,1 @@
+"""Tiered storage: sealed segments in object storage, a manifest that lists them, and what compares the two."""

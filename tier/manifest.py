@@ -1,0 +1,155 @@
+"""The manifest of a partition: which of its segments are in object storage. A segment that it does not list is not.
+
+One document (see `afterlog.document`) under ``mail-0/manifest``; its body, with one row:
+
+    {"partition":"mail-0","segments":[
+      {"base_offset":0,"end_offset":1000,"attempt":"0123456789abcdef0123456789abcdef","state":"COPY_FINISHED",
+       "started_ms":1700000000000,"max_deliver_after":1700000060000,"max_timestamp":1700000000000,
+       "files":{".log":[52100,3735928559],".index":[96,1],".timeindex":[144,2],".deliverafterindex":[20480,3]}}]}
+
+A row holds no names: the key of an object is made of the base offset, the attempt and the suffix (`afterlog.names`), so
+that whoever can write to the bucket cannot make us look elsewhere. `files`: size and CRC-32C.
+
+Invariants, proved by `check` before anything is written and after anything was read:
+
+- Rows are sorted by base offset, then attempt. No two have the same attempt.
+- Rows that are COPY_FINISHED do not overlap: no offset is listed twice.
+- No row is DELETE_FINISHED.
+
+The manifest changes only by `update`: read, change, conditional put, all again after a conflict. It is written as a
+whole, so that a change costs its size, about 400 bytes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from afterlog import document
+from afterlog.errors import CorruptFile, CorruptRemote, InvalidTopic, RemoteConflict, RemoteMissing
+from afterlog.names import manifest_key, parse_partition_folder, remote_segment_key
+from afterlog.tier.remote_segment import RemoteSegment, SegmentState
+from afterlog.tier.remote_store import RemoteStore
+
+FORMAT = "afterlog-manifest"
+VERSION = 1
+SIZE_MAX = 64 << 20
+"""About 150,000 segments. What is larger is not ours."""
+_ROUNDS = 100
+
+Segments = tuple[RemoteSegment, ...]
+
+
+class Manifest:
+    """A partition's rows in a storage. Holds none of them: thread-safe, and any number of processes may have one."""
+
+    def __init__(self, remote: RemoteStore, partition: str) -> None:
+        if parse_partition_folder(partition) is None:
+            raise InvalidTopic(f"{partition[:300]!r} is no partition")
+        self.remote = remote
+        self.partition = partition
+        self.key = manifest_key(partition)
+
+    def read(self) -> Segments:
+        """All rows; none where there is no manifest. CorruptRemote."""
+        return self._read()[0]
+
+    def listed(self) -> Segments:
+        """The segments that may be read, in append order."""
+        return tuple(segment for segment in self.read() if segment.state == SegmentState.COPY_FINISHED)
+
+    def update(self, change: Callable[[Segments], Segments]) -> Segments:
+        """Replace the rows by what `change` makes of them; those that are then there.
+
+        `change` is called again with newer rows where somebody else was first, or where nobody knows whether our write
+        was done: given rows that it has changed already it returns them as they are. RemoteConflict where a hundred
+        others were first; RemoteUnavailable: it was done, or not.
+        """
+        for _ in range(_ROUNDS):
+            segments, version = self._read()
+            changed = tuple(sorted(change(segments), key=_order))
+            if changed == segments:
+                return segments
+            data = encode(self.partition, changed)
+            if len(data) > SIZE_MAX:
+                raise CorruptRemote("the manifest would be too large to be read again", path=self.key)
+            try:
+                self.remote.put_if(self.key, data, version)
+            except RemoteConflict:
+                continue
+            return changed
+        raise RemoteConflict(f"others were first {_ROUNDS} times", path=self.key)
+
+    def move(self, attempt: str, before: SegmentState, after: SegmentState) -> RemoteSegment | None:
+        """Move the attempt's row from one state to another, if that is where it is; the row as it is then.
+
+        A row that becomes DELETE_FINISHED leaves the manifest. None: there is none.
+        """
+        return find(self.update(lambda segments: _moved(segments, attempt, before, after)), attempt)
+
+    def object_key(self, segment: RemoteSegment, suffix: str) -> str:
+        return remote_segment_key(self.partition, segment.base_offset, segment.attempt, suffix)
+
+    def _read(self) -> tuple[Segments, str | None]:
+        try:
+            data, version = self.remote.get(self.key, SIZE_MAX)
+        except RemoteMissing:
+            return (), None
+        return decode(self.partition, data), version
+
+
+def find(segments: Segments, attempt: str) -> RemoteSegment | None:
+    """The row of an attempt."""
+    return next((segment for segment in segments if segment.attempt == attempt), None)
+
+
+def encode(partition: str, segments: Segments) -> bytes:
+    """The bytes of a manifest. ValueError where the invariants do not hold."""
+    check(segments)
+    return document.encode(
+        FORMAT, VERSION, {"partition": partition, "segments": [segment.to_json() for segment in segments]}
+    )
+
+
+def decode(partition: str, data: bytes) -> Segments:
+    """The rows of a manifest, checked. CorruptRemote whatever else the bytes are."""
+    path = Path(manifest_key(partition))
+    try:
+        body = document.decode(FORMAT, VERSION, data, path)
+        if body.get("partition") != partition:
+            raise CorruptRemote(f"this is the manifest of {str(body.get('partition'))[:300]!r}", path=path)
+        segments = tuple(RemoteSegment.of_json(row) for row in body["segments"])
+        check(segments)
+    except CorruptFile as error:
+        raise CorruptRemote(error.message, path=path, position=error.position) from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptRemote(f"the manifest holds what cannot be: {str(error)[:300]}", path=path) from error
+    return segments
+
+
+def check(segments: Sequence[RemoteSegment]) -> None:
+    """Prove the invariants at the head, or raise ValueError."""
+    if any(_order(one) >= _order(next_one) for one, next_one in pairwise(segments)):
+        raise ValueError("rows are out of order")
+    if len({segment.attempt for segment in segments}) != len(segments):
+        raise ValueError("two rows have the same attempt")
+    if any(segment.state == SegmentState.DELETE_FINISHED for segment in segments):
+        raise ValueError("a row is DELETE_FINISHED")
+    listed = [segment for segment in segments if segment.state == SegmentState.COPY_FINISHED]
+    for one, next_one in pairwise(listed):
+        if one.overlaps(next_one):
+            raise ValueError(f"offset {next_one.base_offset} is listed twice")
+
+
+def _order(segment: RemoteSegment) -> tuple[int, str]:
+    return segment.base_offset, segment.attempt
+
+
+def _moved(segments: Segments, attempt: str, before: SegmentState, after: SegmentState) -> Segments:
+    segment = find(segments, attempt)
+    if segment is None or segment.state != before:
+        return segments
+    moved = segment.moved_to(after)
+    others = tuple(other for other in segments if other is not segment)
+    return others if after == SegmentState.DELETE_FINISHED else (*others, moved)

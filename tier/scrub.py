@@ -1,0 +1,103 @@
+"""Scrub: does the storage hold what the manifest says, and nothing else?
+
+    MISSING      a listed segment lacks an object
+    PARTIAL      an object of a listed segment has another size
+    CORRUPT      its bytes have another CRC-32C (looked at only by a deep scrub), or the manifest fails its checks
+    EXTRA        an object that belongs to no row, or is none of ours
+    UNFINISHED   a row that is COPY_STARTED or DELETE_STARTED: an upload or a removal that runs, or broke off
+
+The storage is listed first and the manifest read afterwards: an upload writes its row before its objects, so that an
+object that was there before the manifest was read and has no row in it has none any more. An object that seems to be
+extra is told of if a second listing shows it too; what a listed segment seems to lack is asked for by name; and faults
+are told of segments only that are still listed when all is done. So an upload or a removal that runs meanwhile is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterlog.errors import CorruptRemote, RemoteMissing
+from afterlog.tier.manifest import Manifest, Segments
+from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentState
+from afterlog.tier.verify import verify
+
+
+class FindingKind(StrEnum):
+    MISSING = "MISSING"
+    PARTIAL = "PARTIAL"
+    CORRUPT = "CORRUPT"
+    EXTRA = "EXTRA"
+    UNFINISHED = "UNFINISHED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be. `key` of an EXTRA comes from the storage, and may be any text."""
+
+    kind: FindingKind
+    key: str
+    reason: str
+
+
+def scrub(manifest: Manifest, *, deep: bool = False) -> list[Finding]:
+    """Compare; sorted by key. `deep` reads every byte of every listed segment. RemoteUnavailable, RemoteRefused."""
+    sizes = {found.key: found.size for found in manifest.remote.list_objects(manifest.partition)}
+    try:
+        segments = manifest.read()
+    except CorruptRemote as error:
+        return [Finding(kind=FindingKind.CORRUPT, key=manifest.key, reason=error.message)]
+    findings = [*_extra(manifest, segments, sizes), *_unfinished(manifest, segments)]
+    faults = [
+        (segment, finding)
+        for segment in segments
+        if segment.state == SegmentState.COPY_FINISHED
+        for finding in _faults(manifest, segment, sizes, deep)
+    ]
+    if faults:
+        listed = {segment.attempt for segment in manifest.listed()}
+        findings += [finding for segment, finding in faults if segment.attempt in listed]
+    return sorted(findings, key=lambda finding: finding.key)
+
+
+def _extra(manifest: Manifest, segments: Segments, sizes: dict[str, int]) -> Iterator[Finding]:
+    known = {manifest.key} | {manifest.object_key(row, suffix) for row in segments for suffix in row.files}
+    extra = sizes.keys() - known
+    if extra:
+        extra &= {found.key for found in manifest.remote.list_objects(manifest.partition)}
+    for key in extra:
+        yield Finding(kind=FindingKind.EXTRA, key=key, reason=f"{sizes[key]} bytes that no row names")
+
+
+def _unfinished(manifest: Manifest, segments: Segments) -> Iterator[Finding]:
+    for row in segments:
+        if row.state != SegmentState.COPY_FINISHED:
+            key = manifest.object_key(row, "")
+            yield Finding(kind=FindingKind.UNFINISHED, key=key, reason=f"{row.state} since {row.started_ms}")
+
+
+def _faults(manifest: Manifest, segment: RemoteSegment, sizes: dict[str, int], deep: bool) -> Iterator[Finding]:
+    for suffix, mark in segment.files.items():
+        key = manifest.object_key(segment, suffix)
+        try:
+            fault = _fault(manifest, key, mark, sizes, deep)
+        except RemoteMissing:
+            fault = FindingKind.MISSING, "listed, and not there"
+        if fault is not None:
+            kind, reason = fault
+            yield Finding(kind=kind, key=key, reason=reason)
+
+
+def _fault(
+    manifest: Manifest, key: str, mark: FileMark, sizes: dict[str, int], deep: bool
+) -> tuple[FindingKind, str] | None:
+    size = sizes[key] if key in sizes else manifest.remote.head(key).size
+    if size != mark.size:
+        return FindingKind.PARTIAL, f"{size} bytes of {mark.size}"
+    if deep:
+        try:
+            verify(manifest.remote, key, mark)
+        except CorruptRemote as error:
+            return FindingKind.CORRUPT, error.message
+    return None
