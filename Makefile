@@ -16,7 +16,7 @@ demo: $(READY)
 	$(BIN)/python -m examples.flights
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not torture' tests
+	$(BIN)/python -m pytest -n 2 -m 'not torture' tests
 
 # Needs Ceph's gateway: see tests/tier/radosgw.py.
 test-s3: $(READY)
@@ -29,7 +29,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 torture: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m torture tests
+	$(BIN)/python -m pytest -n 2 -m torture tests
 
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name

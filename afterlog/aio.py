@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from afterlog.aio_calls import Calls, Waiters
+from afterlog.aio_calls import Calls, Line, Waiters
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.fetch.columns import Columns
@@ -138,7 +138,7 @@ class Consumer(Closing):
     def __init__(self, consumer: BlockingConsumer, calls: Calls, waiters: Waiters) -> None:
         self._blocking = consumer
         self._calls = calls
-        self._waiters = waiters
+        self._line = Line(waiters)
         self._lock = threading.Lock()
         self._reader = asyncio.current_task()
 
@@ -158,8 +158,8 @@ class Consumer(Closing):
             message = self._pop()
             if message is not None:
                 yield message
-            elif (pause := await self._run(self._blocking.fill)) is not None:
-                await self._waiters.wait(pause, None)
+            else:
+                await self._line.found(lambda: self._run(self._blocking.fill), None)
 
     async def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
         """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
@@ -175,7 +175,7 @@ class Consumer(Closing):
         def look() -> Coroutine[Any, Any, Columns | Pause]:
             return self._run(lambda: self._blocking.look(max_records), self._take_back)
 
-        return await self._waiters.found(look, timeout) or columns
+        return await self._line.found(look, timeout) or columns
 
     seek = _awaited(BlockingConsumer.seek)
     commit = _awaited(BlockingConsumer.commit)
@@ -234,7 +234,7 @@ class Subscription(Closing):
         self._blocking = subscription
         self._blocking.background = calls.run
         self._run = calls.run
-        self._waiters = waiters
+        self._line = Line(waiters)
 
     @property
     def topic(self) -> str:
@@ -255,28 +255,30 @@ class Subscription(Closing):
         """
         subscription = self._blocking
         ahead = subscription.begin()
+
+        def fill() -> Coroutine[Any, Any, Pause | None]:
+            return self._run(lambda: subscription.fill(ahead), lambda _: subscription.end(ahead))
+
         try:
             while not subscription.closed:
                 message = subscription.pop(ahead)
                 if message is not None:
                     yield message
-                    continue
-                pause = await self._run(lambda: subscription.fill(ahead), lambda _: subscription.end(ahead))
-                if pause is not None:
-                    await self._waiters.wait(pause, None)
+                else:
+                    await self._line.found(fill, None)
         finally:
             await self._run(lambda: subscription.end(ahead))
 
     async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever)."""
-        received = await self._run(lambda: self._blocking.receive(max_records), self._give_back)
-        if len(received) or timeout == 0:
-            return received
 
         def look() -> Coroutine[Any, Any, Received | Pause]:
             return self._run(lambda: self._blocking.look(max_records), self._give_back)
 
-        return await self._waiters.found(look, timeout) or received
+        found = None if timeout == 0 or self._blocking.closed else await self._line.found(look, timeout)
+        if found is None:
+            return await self._run(lambda: self._blocking.receive(max_records), self._give_back)
+        return found
 
     ack = _awaited(BlockingSubscription.ack)
     ack_many = _awaited(BlockingSubscription.ack_many)

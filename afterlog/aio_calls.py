@@ -6,7 +6,8 @@
     await wait(pause) ──┘
 
 Nobody waits in a thread for a record: a receive looks, and where nothing is due its task waits as a future, which costs
-no thread. So ten thousand blocked receives hold up nothing. A call holds a thread for as long as the disk takes.
+no thread. So thousands of blocked receives hold up nothing. When they are woken, those of one reader look one after the
+other, and only as long as something is found. A call holds a thread for as long as the disk takes.
 
 A call that has begun is done to its end: a file cannot be half written because a task was cancelled. What it gave to a
 task that is gone is taken back, before the cancellation goes on its way.
@@ -72,34 +73,6 @@ class Calls:
             await self.run(lambda: undo(answer))
 
 
-class Waiter:
-    """A task that waits."""
-
-    def __init__(self, pause: Pause, due_ms: int | None) -> None:
-        """due_ms: when the pause is over, by the clock that the store delivers by."""
-        self.pause = pause
-        self.due_ms = due_ms
-        self.loop = asyncio.get_running_loop()
-        self.woken = self.loop.create_future()
-
-    def over(self, now_ms: int) -> bool:
-        if self.loop.is_closed() or (self.due_ms is not None and self.due_ms <= now_ms):
-            return True
-        try:
-            return self.pause.over()
-        except AfterlogError:  # the store was closed, or the like: the task will find out
-            return True
-
-    def wake(self) -> None:
-        """From another thread."""
-        with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
-            self.loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        if not self.woken.done():
-            self.woken.set_result(None)
-
-
 class Waiters:
     """All tasks of a store that wait. One thread waits for them, for as long as there are any."""
 
@@ -109,59 +82,118 @@ class Waiters:
         self._clock = clock
         self._now_ms = now_ms
         self._changed = changed
-        self._waiting: set[Waiter] = set()
+        self._waiting: dict[Pause, set[asyncio.Future[None]]] = {}
+        """By pauses whose `until_ms` is by `now_ms`."""
         self._running = False
 
     async def wait(self, pause: Pause, timeout_s: float | None) -> None:
         """Return when the pause may be over, or after `timeout_s`."""
         if self._calls.closed:
             return
-        waiter = Waiter(pause, None if pause.until_ms is None else pause.until_ms - self._held_ms())
-        self._add(waiter)
-        try:
-            await asyncio.wait([waiter.woken], timeout=timeout_s)
-        finally:
-            self._remove(waiter)
+        pause = self._unheld(pause)
+        woken = asyncio.get_running_loop().create_future()
+        if self._add(pause, woken):
+            try:
+                await asyncio.wait([woken], timeout=timeout_s)
+            finally:
+                self._remove(pause, woken)
 
-    async def found(self, look: Callable[[], Awaitable[Answer | Pause]], timeout_s: float | None) -> Answer | None:
-        """What `look` finds when it is there; None where that takes longer than `timeout_s`."""
-        loop = asyncio.get_running_loop()
-        deadline_s = None if timeout_s is None else loop.time() + timeout_s
-        while isinstance(found := await look(), Pause):
-            left_s = None if deadline_s is None else deadline_s - loop.time()
-            if left_s is not None and left_s <= 0:
-                return None
-            await self.wait(found, left_s)
-        return found
+    def over(self, pause: Pause) -> bool:
+        """Whether it is worth while to look again."""
+        return self._over(self._unheld(pause), self._now_ms())
 
-    def _add(self, waiter: Waiter) -> None:
+    def _unheld(self, pause: Pause) -> Pause:
+        return pause if pause.until_ms is None else pause._replace(until_ms=pause.until_ms - self._held_ms())
+
+    def _held_ms(self) -> int:
+        return self._clock.now_ms() - self._now_ms()
+
+    def _add(self, pause: Pause, woken: asyncio.Future[None]) -> bool:
+        """False where it is over already."""
         with self._changed:
-            self._waiting.add(waiter)
-            if self._running:
-                self._changed.notify_all()
-            else:
+            if self._over(pause, self._now_ms()):
+                return False
+            alike = self._waiting.setdefault(pause, set())
+            alike.add(woken)
+            if not self._running:
                 self._running = True
                 self._calls.begin(self._run)
+            elif len(alike) == 1:
+                self._changed.notify_all()  # it may be over before the others
+            return True
 
-    def _remove(self, waiter: Waiter) -> None:
+    def _remove(self, pause: Pause, woken: asyncio.Future[None]) -> None:
         with self._changed:
-            self._waiting.discard(waiter)
-            if not self._waiting:
-                self._changed.notify_all()
+            alike = self._waiting.get(pause, set())
+            alike.discard(woken)
+            if not alike and self._waiting.pop(pause, None) is not None:
+                self._changed.notify_all()  # it may have been the last
 
     def _run(self) -> None:
         """Wake those whose pause is over, until nobody waits."""
         with self._changed:
             while self._waiting:
                 now_ms = self._now_ms()
-                for waiter in [waiter for waiter in self._waiting if waiter.over(now_ms)]:
-                    self._waiting.discard(waiter)
-                    waiter.wake()
+                for pause in [pause for pause in self._waiting if self._over(pause, now_ms)]:
+                    _wake(self._waiting.pop(pause))
                 if self._waiting:
-                    dues = [waiter.due_ms for waiter in self._waiting if waiter.due_ms is not None]
-                    until_ms = min(dues) + self._held_ms() if dues else None
-                    self._clock.wait(self._changed, until_ms, None)
+                    times = [pause.until_ms for pause in self._waiting if pause.until_ms is not None]
+                    self._clock.wait(self._changed, min(times) + self._held_ms() if times else None, None)
             self._running = False
 
-    def _held_ms(self) -> int:
-        return self._clock.now_ms() - self._now_ms()
+    def _over(self, pause: Pause, now_ms: int) -> bool:
+        if pause.until_ms is not None and pause.until_ms <= now_ms:
+            return True
+        waiting = next(iter(self._waiting.get(pause, ())), None)
+        if waiting is not None and waiting.get_loop().is_closed():
+            return True
+        try:
+            return pause.seen() != pause.was
+        except AfterlogError:  # the store was closed, or the like: the task will find out
+            return True
+
+
+class Line:
+    """The tasks that wait at one reader. When they are woken the first of them looks, and then the next.
+
+    As soon as one finds nothing the others know that, too: a record that comes costs two looks, however many wait.
+    """
+
+    def __init__(self, waiters: Waiters) -> None:
+        self._waiters = waiters
+        self._turn = asyncio.Lock()
+        self._pause: Pause | None = None
+
+    async def found(self, look: Callable[[], Awaitable[Answer | Pause]], timeout_s: float | None) -> Answer | None:
+        """What `look` finds when it is there; None where that takes longer than `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        deadline_s = None if timeout_s is None else loop.time() + timeout_s
+        found = await look()
+        while isinstance(found, Pause):
+            left_s = None if deadline_s is None else deadline_s - loop.time()
+            if left_s is not None and left_s <= 0:
+                return None
+            await self._waiters.wait(found, left_s)
+            found = await self._in_turn(look)
+        return found
+
+    async def _in_turn(self, look: Callable[[], Awaitable[Answer | Pause]]) -> Answer | Pause:
+        async with self._turn:
+            if self._pause is not None and not self._waiters.over(self._pause):
+                return self._pause
+            found = await look()
+            self._pause = found if isinstance(found, Pause) else None
+            return found
+
+
+def _wake(woken: set[asyncio.Future[None]]) -> None:
+    """From another thread than that of their loop."""
+
+    def wake() -> None:
+        for each in woken:
+            if not each.done():
+                each.set_result(None)
+
+    loop = next(iter(woken)).get_loop()
+    with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
+        loop.call_soon_threadsafe(wake)

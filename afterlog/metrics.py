@@ -97,9 +97,9 @@ class StoreCollector:
     def _subscriptions(self, partition: Partition) -> dict[str, Callable[[], PartitionStats]]:
         """How to ask each subscription how it stands."""
         found: dict[str, Callable[[], PartitionStats]] = {}
-        with contextlib.suppress(OSError):
-            on_disk = names(partition.log.place) if self._idle else []
-            found |= {name: partial(at_rest, partition, name) for name in on_disk}
+        if self._idle:
+            with contextlib.suppress(OSError):
+                found |= {name: partial(at_rest, partition, name) for name in names(partition.log.place)}
         mine = (each for each in self._store.open_subscriptions() if each.partition is partition)
         return found | {each.name: each.stats for each in mine}
 

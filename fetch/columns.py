@@ -11,7 +11,7 @@ import numpy as np
 
 from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.log.batch import decode_own_headers
-from afterlog.log.batches import join_ragged, take_ragged
+from afterlog.log.batches import RecordColumns, join_ragged, same_headers, take_ragged
 from afterlog.log.columns import Bools, Int64Array, Ragged
 
 if TYPE_CHECKING:
@@ -62,6 +62,18 @@ class Columns:
         columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _FLAT}
         columns |= {name: take_ragged(getattr(self, name), rows) for name in _RAGGED}
         return Columns(topic=self.topic, **columns)
+
+    def again(self, deliver_after: int) -> RecordColumns:
+        """One record, to be sent again for another time."""
+        return RecordColumns(
+            values=self.value,
+            value_valid=self.value_valid,
+            keys=self.key,
+            key_valid=self.key_valid,
+            headers=same_headers(decode_own_headers(self.headers[1]), 1),
+            timestamps=self.timestamp,
+            deliver_after=np.array([deliver_after], np.int64),
+        )
 
     def rows_of_key(self, key: bytes) -> Int64Array:
         """Which records have this key."""

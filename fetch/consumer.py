@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from types import TracebackType
 
 from afterlog.clock import Clock
@@ -223,14 +223,15 @@ class Consumer:
         self._turn = (self._turn + 1) % count
         return Columns.concatenate(parts) if parts else Columns.empty(self.topic)
 
-    def _seen(self) -> list[tuple[int, int, bool]]:
-        return [partition.news for partition in self._partitions]
+    def _seen(self) -> Hashable:
+        """What changes with all that can let this consumer read earlier than it thinks."""
+        return self._closed, tuple(partition.news for partition in self._partitions)
 
-    def _pause(self, seen: list[tuple[int, int, bool]]) -> Pause:
+    def _pause(self, seen: Hashable) -> Pause:
         """Until something may have become due or visible."""
         wake = [ms for partition in self._partitions if (ms := partition.wake_ms()) is not None]
         late = self.lag() > 0  # due since the sweep, and so no longer the next to be due
-        return Pause(lambda: late or self._closed or self._seen() != seen, min(wake, default=None))
+        return Pause(self._seen, None if late else seen, min(wake, default=None))
 
     def _row(self, number: int) -> int:
         for row, partition in enumerate(self._partitions):

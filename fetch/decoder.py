@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from afterlog.fetch import verified
 from afterlog.fetch.columns import Columns
+from afterlog.fetch.timeline import Reading
 from afterlog.fetch.verified import Located
+from afterlog.index.entries import Entries
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block
 from afterlog.log.columns import Decoded, Int64Array
@@ -39,6 +41,27 @@ class Decoder:
             part, columns = self.some(verified.locate(block, visible), visible, PIECE_BYTES)
             yield part, columns
             block = block[len(part) :]
+
+    def at(self, found: Entries, offsets: Int64Array, visible: Visible) -> Columns:
+        """The records of these offsets, of which the entries were found; any order, and more than once."""
+        _, first, entry = np.unique(found.offset, return_index=True, return_inverse=True)
+        once = found.take(first)
+        row = np.cumsum(once.records) - once.records
+        block = Block(row, once.deliver_after, once.offset, once.position, once.records, -1)
+        columns = [columns for _, columns in self.pieces(block, visible)] or [Columns.empty(self._topic)]
+        return Columns.concatenate(columns).take(row[entry] + offsets - found.offset)
+
+    def first(self, blocks: Iterable[Block], limit: int, key: bytes | None, reading: Reading) -> Columns:
+        """The first `limit` records of some blocks, of one key where that is given; no more of them are read."""
+        parts, visible = [Columns.empty(self._topic)], reading.visible
+        pieces = (piece for block in blocks for piece in self.pieces(block[: limit if key is None else None], visible))
+        while limit > 0 and (piece := next(pieces, None)) is not None:
+            block, columns = piece
+            columns = without_cancelled(columns, block, reading.hidden)
+            columns = columns if key is None else columns.take(columns.rows_of_key(key))
+            parts.append(columns[:limit])
+            limit -= len(parts[-1])
+        return Columns.concatenate(parts)
 
     def _columns(self, block: Block, decoded: Decoded) -> Columns:
         if bool((block.records == 1).all()):

@@ -24,15 +24,13 @@ from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries, Key
-from afterlog.index.merge import Block
-from afterlog.log.batch import decode_own_headers
-from afterlog.log.batches import RecordColumns, encode, parse, same_headers
+from afterlog.log.batches import encode, parse
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.columns import Int64Array
 from afterlog.log.deliver_after import Instant, instant_ms
 from afterlog.log.log_state import Visible
-from afterlog.log.lookup import find_entries
+from afterlog.log.lookup import find_entries, find_written
 from afterlog.log.partition_log import PartitionLog
 
 
@@ -107,16 +105,7 @@ class Partition:
         except OffsetOutOfRange:
             answer = CancelResult.UNKNOWN
             raise NotPending(f"no record of offset {offset} is in the log", answer=answer) from None
-        columns = RecordColumns(
-            values=record.value,
-            value_valid=record.value_valid,
-            keys=record.key,
-            key_valid=record.key_valid,
-            headers=same_headers(decode_own_headers(record.headers[1]), 1),
-            timestamps=record.timestamp,
-            deliver_after=np.array([asked_ms], np.int64),
-        )
-        [follower], _ = encode(columns, self.log.place.config)
+        [follower], _ = encode(record.again(asked_ms), self.log.place.config)
         return self.log.reschedule(offset, follower)
 
     @property
@@ -162,19 +151,7 @@ class Partition:
         `delivery_offset` is -1 in all of them: their ranks are not final.
         """
         reading = self.look()
-        found, left = [Columns.empty(self.topic)], limit
-        for block in self._order.pending(reading):
-            wanted = block[:left] if key is None else block
-            for part, columns in self._decoder.pieces(wanted, reading.visible):
-                columns = without_cancelled(columns, part, reading.hidden)
-                columns = columns if key is None else columns.take(columns.rows_of_key(key))
-                found.append(columns[:left])
-                left -= len(found[-1])
-                if left <= 0:
-                    break
-            if left <= 0:
-                break
-        columns = Columns.concatenate(found)
+        columns = self._decoder.first(self._order.pending(reading), limit, key, reading)
         return replace(columns, delivery_offset=np.full(len(columns), -1))
 
     def due_histogram(self, edges: Int64Array) -> Int64Array:
@@ -192,7 +169,7 @@ class Partition:
 
     def is_pending(self, offset: int) -> bool:
         """Whether the record of this append offset is still to come: it is not due, and not cancelled."""
-        found = find_entries(self.log.state.written_or_closed(), np.array([offset])).entry(0)
+        found = find_written(self.log.state, np.array([offset])).entry(0)
         reading = self.look()
         if not found.records or found.deliver_after <= reading.clock_ms:
             return False
@@ -311,16 +288,11 @@ class Partition:
         visible = self.log.state.written_or_closed()
         try:
             found = entries_at(self._order, delivery_offsets, offsets, self.look()) or self._found(visible, offsets)
-            _, first, entry = np.unique(found.offset, return_index=True, return_inverse=True)
-            once = found.take(first)
-            row = np.cumsum(once.records) - once.records
-            block = Block(row, once.deliver_after, once.offset, once.position, once.records, -1)
-            pieces = [columns for _, columns in self._decoder.pieces(block, visible)]
-            columns = Columns.concatenate(pieces or [Columns.empty(self.topic)])
+            columns = self._decoder.at(found, offsets, visible)
         except CorruptFile:
             self._found(self.log.state.written_or_closed(), offsets)  # retention may have removed the segment meanwhile
             raise
-        return replace(columns.take(row[entry] + offsets - found.offset), delivery_offset=delivery_offsets)
+        return replace(columns, delivery_offset=delivery_offsets)
 
     def offsets_at(self, delivery_offsets: Int64Array) -> Int64Array:
         """The append offsets of delivered records, by ascending delivery offset; -1 where one is not due, or hidden."""

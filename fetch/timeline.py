@@ -32,7 +32,7 @@ from afterlog.index.entries import Entry, Key
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
 from afterlog.log.log_state import Visible
-from afterlog.log.lookup import find_entries
+from afterlog.log.lookup import find_written
 from afterlog.log.partition_log import PartitionLog
 
 CACHED_ENTRIES_MAX = 262_144
@@ -158,7 +158,7 @@ class Timeline:
 
     def position_after(self, offset: int) -> int:
         """The delivery offset behind the record of append offset `offset`."""
-        found = find_entries(self._log.state.visible(), np.array([offset])).entry(0)
+        found = find_written(self._log.state, np.array([offset])).entry(0)
         if not found.records:
             end = self._log.log_end_offset
             why = "retention removed it" if offset < end else "it was not appended yet"

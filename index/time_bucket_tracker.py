@@ -6,8 +6,8 @@
 
 Rounding is up: late by less than `precision_ms`, never early. A time that would round beyond the largest int64 stays
 there. Pulsar's tracker (PR 23611) keeps a map ledger -> bitmap in each bucket instead; with delays spread over a day
-that takes 200 bytes an entry, since hardly two entries share a bitmap. One offset for the partition and arrays for
-sparse buckets make it about 10 (docs/memory.md).
+that takes 180 bytes an entry, since hardly two entries share a bitmap. One offset for the partition and arrays for
+sparse buckets make it about 10 (docs/memory.md; why arrays: docs/decisions/0016).
 
 A bucket has stopped growing when a whole round of additions went by without one for it. A round is 65,536 additions,
 or an eighth of what is held if that is more, so that looking at every bucket once a round costs little for each entry.

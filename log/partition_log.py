@@ -40,7 +40,7 @@ from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.entry import extra_fields
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
-from afterlog.log.lookup import find_entries
+from afterlog.log.lookup import find_written
 from afterlog.log.place import Place
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.upkeep import RecoveredLog, Upkeep
@@ -308,7 +308,7 @@ class PartitionLog:
 
     def _cancel(self, kind: ControlType, offsets: Int64Array, follower: Batches | None) -> tuple[Int8Array, int]:
         """What came of each, and the end of the log behind it."""
-        found = find_entries(self.state.written_or_closed(), offsets)
+        found = find_written(self.state, offsets)
         targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
         with self._append_lock, self.state.poisoning():
             self.state.usable()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from types import TracebackType
@@ -396,16 +396,15 @@ class Subscription:
             np.repeat([lease.deadline_ms for lease in leases], [len(lease) for lease in leases]),
         )
 
-    def _pause(self, seen: list[tuple[tuple[int, int, bool], int]]) -> Pause:
+    def _pause(self, seen: Hashable) -> Pause:
         """Until something may be there to be leased."""
         wakes = [part.subscription.next_wake_ms() for part in self._parts.values()]
-        until_ms = min((ms for ms in wakes if ms is not None), default=None)
-        return Pause(lambda: self._closed or self._seen() != seen, until_ms)
+        return Pause(self._seen, seen, min((ms for ms in wakes if ms is not None), default=None))
 
-    def _seen(self) -> list[tuple[tuple[int, int, bool], int]]:
+    def _seen(self) -> Hashable:
         """What changes with all that can let this reader receive earlier than it thinks."""
-        subscriptions = [part.subscription for part in self._parts.values()]
-        return [(each.partition.news, each.changes) for each in subscriptions]
+        subscriptions = (part.subscription for part in self._parts.values())
+        return self._closed, tuple((each.partition.news, each.changes) for each in subscriptions)
 
     def _seeks(self) -> int:
         return sum(part.subscription.seeks for part in self._parts.values())

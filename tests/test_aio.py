@@ -68,13 +68,13 @@ class Setting:
 
     async def waiting(self, count: int = 1) -> None:
         """Return when so many tasks wait."""
-        await soon(lambda: len(self.store._waiters._waiting) == count)
+        await soon(lambda: sum(map(len, self.store._waiters._waiting.values())) == count)
 
     async def advance(self, ms: int) -> None:
         """Turn the clock; who waits is woken by that."""
-        waited = set(self.store._waiters._waiting)
+        waited = [*self.store._waiters._waiting.values()]
         self.clock.advance(ms)
-        await soon(lambda: not waited & self.store._waiters._waiting)
+        await soon(lambda: all(task.done() for group in waited for task in group))
 
 
 def run(test: Callable[[Setting], Awaitable[None]], **settings: Any) -> None:
@@ -540,7 +540,7 @@ def test_a_send_is_made_though_its_await_is_cancelled(monkeypatch: pytest.Monkey
 def test_what_is_being_opened_is_closed_again(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(setting: Setting) -> None:
         if what == "subscription":
-            gate = held(monkeypatch, setting.store._blocking._subscriptions, "open")
+            gate = held(monkeypatch, setting.store._blocking._subscriptions, "subscribe")
             opening: Any = setting.subscribe()
         else:
             disk, gate = SimulatedFiles(), Gate()

@@ -146,6 +146,8 @@ class TestLooking:
         run("send", data, "mail", "--delay", "3h", stdin="d\n" * 10)
         partition, *buckets = rows(run("stats", data, "mail", "--json", "--buckets", 5))
         assert (100, 2, 102) == (partition["pending"], partition["due"], partition["log_end_offset"])
+        assert partition["buckets"] > 1
+        assert partition["index_bytes"] > 0
         assert 100 == sum(row["records"] for row in buckets)
         assert len(buckets) <= 5
         text = run("stats", data).stdout
@@ -159,6 +161,7 @@ class TestLooking:
         mail, ticks = rows(run("stats", data, "--json"))
         assert (0, 0, None) == (mail["pending"], mail["due"], mail["next_due"])
         assert (0, 1, None) == (ticks["pending"], ticks["due"], ticks["next_due"])
+        assert (1, 0) == (mail["buckets"], ticks["buckets"])
 
     def test_dump(self, data: Path) -> None:
         run("send", data, "mail", "hello", "--key", "k\n")

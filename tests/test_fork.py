@@ -35,7 +35,8 @@ def test_child_is_refused_and_parent_goes_on(tmp_path: Path) -> None:
     with afterlog.open(tmp_path) as store:
         partition = store.create_topic("mail").partition(0)
         store.send("mail", b"before")
-        with store.consumer("mail", group="g") as consumer:
+        with store.consumer("mail", group="g") as consumer, store.subscribe("mail", "s") as subscription:
+            received = subscription.receive()
             batch = afterlog.encode_batch([afterlog.Record(value=b"", timestamp=0)])
             for call in (
                 lambda: store.send("mail", b"child"),
@@ -45,14 +46,22 @@ def test_child_is_refused_and_parent_goes_on(tmp_path: Path) -> None:
                 lambda: partition.append(batch),
                 lambda: partition.fetch(0),
                 consumer.poll,
+                lambda: store.subscribe("mail", "child"),
+                subscription.receive,
+                lambda: subscription.ack_many(received),
+                lambda: subscription.nack(received),
+                subscription.stats,
                 partition.high_watermark,
                 store.sync,
                 store.enforce_retention,
             ):
                 assert "StoreForked" == in_child(call)
-            assert "" == in_child(store.close), "a child may clean up behind itself"
+            for close in (subscription.close, store.close):
+                assert "" == in_child(close), "a child may clean up behind itself"
+            assert 1 == subscription.ack_many(received).acked
             assert 1 == store.send("mail", b"after").offset
-            assert [b"before", b"after"] == [message.value for message in consumer.poll()]
+            polled = [*consumer.poll(), *consumer.poll()]  # one may end where the subscription's reading did
+            assert [b"before", b"after"] == [message.value for message in polled]
     with afterlog.open(tmp_path) as store, store.consumer("mail", group="g") as consumer:
         assert {0: 2} == consumer.positions()
         store.check()

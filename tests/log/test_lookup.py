@@ -12,7 +12,7 @@ from afterlog.errors import CorruptFile
 from afterlog.fetch.partition import Partition
 from afterlog.log import lookup
 from afterlog.log.batch import Record, encode_batch
-from afterlog.log.lookup import find_entries
+from afterlog.log.lookup import find_entries, find_written
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, killed, open_small, with_file
 
@@ -98,3 +98,25 @@ def test_an_index_that_lies_is_seen() -> None:
         columns.column(number)[2] -= change
     assert seen > 20
     assert setting.entries[:60] == setting.found([*range(60)])
+
+
+def test_a_segment_that_retention_takes_meanwhile() -> None:
+    store = open_small(SimulatedFiles(), clock := ManualClock(NOW_MS))
+    partition = store.create_topic("t", retention_ms=1).partition(0)
+    store.send("t", b"a")
+    partition.log.roll()
+    store.send("t", b"b")
+    clock.advance(10)
+    sealed = partition.log.state.visible().segments[0]
+
+    def gone(start: int, end: int) -> list[object]:
+        assert 1 == store.enforce_retention()
+        raise CorruptFile("the segment is gone", path=sealed.path)
+
+    with patch.object(sealed, "view", gone):
+        assert [0, 1] == find_written(partition.log.state, np.array([0, 1])).records.tolist()
+    with patch.object(
+        partition.log.state.visible().segments[-1], "view", side_effect=CorruptFile("rot", path=sealed.path)
+    ):
+        with pytest.raises(CorruptFile):
+            find_written(partition.log.state, np.array([1]))

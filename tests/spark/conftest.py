@@ -1,4 +1,4 @@
-"""One Spark for the whole lane. The tests that use it run in one process, one after another."""
+"""One Spark for the whole lane: its tests run in one process, one after another (tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,3 @@ def spark() -> Iterator[SparkSession]:
         session = spark_session(settings=SETTINGS)
     yield session
     session.stop()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))

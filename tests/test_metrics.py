@@ -1,0 +1,257 @@
+"""Metrics: the documented names and no others, and their values after a scripted day."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+import afterlog
+from afterlog import metrics
+from afterlog.errors import StorageFull
+from afterlog.fetch.partition import Partition
+from afterlog.subscription.policy import RetryPolicy
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, Calls, HeldFiles, SteppedClock, open_small
+from tests.test_cli import run
+
+DOCUMENT = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text("utf-8")
+ROW = re.compile(r"^\| `(afterlog_\w+)` \| (\w+) \| ([\w, ]+) \| ", re.MULTILINE)
+INDEX = "afterlog_delayed_message_index_"
+MAIL = {"topic": "mail", "partition": "0"}
+
+Described = set[tuple[str, str, tuple[str, ...]]]
+
+
+class Setting:
+    def __init__(self) -> None:
+        self.calls, self.clock = Calls(), SteppedClock(NOW_MS)
+        self.store = open_small(HeldFiles(SimulatedFiles(), self.calls), self.clock, max_num_buckets=1)
+        self.mail: Partition = self.store.create_topic("mail").partition(0)
+        self.store.create_topic("ticks", delayed=False)
+        self.registry = CollectorRegistry()
+        metrics.register(self.store, self.registry)
+
+    def send(self, *after_ms: int | None) -> None:
+        for ms in after_ms:
+            self.store.send("mail", b"v", deliver_after=None if ms is None else NOW_MS + ms)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, {**MAIL, **labels})
+
+    def index(self, name: str, **labels: str) -> float | None:
+        return self.value(INDEX + name, **labels)
+
+    def operations(self, kind: str) -> list[float | None]:
+        return [self.index("bucket_op_count_total", type=kind, state=state) for state in ("succeed", "failed", "all")]
+
+    def subscribed(self) -> list[float | None]:
+        states = ("pending", "due", "leased", "retrying", "dead")
+        return [self.value(f"afterlog_subscription_{state}", subscription="s") for state in states]
+
+
+@pytest.fixture
+def setting() -> Iterator[Setting]:
+    setting = Setting()
+    yield setting
+    setting.store.close()
+
+
+def described(registry: Collector) -> Described:
+    """(name, type, labels) of what is there, from the text that Prometheus reads."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        _, labels = found[name] = family.type, set()
+        for sample in family.samples:
+            labels |= set(sample.labels) - {"le"}
+    return {(name, kind, tuple(sorted(labels))) for name, (kind, labels) in found.items()}
+
+
+class TestNames:
+    def test_every_documented_metric_is_told_and_no_other(self, setting: Setting) -> None:
+        setting.send(1_000)
+        with setting.store.subscribe("mail", "s"):
+            documented = {
+                (name, kind, tuple(sorted(labels.split(", ")))) for name, kind, labels in ROW.findall(DOCUMENT)
+            }
+            assert len(documented) == DOCUMENT.count("| `afterlog_") > 15
+            assert documented == described(setting.registry)
+
+    def test_those_of_the_proposal(self) -> None:
+        names = {name.removeprefix("afterlog_").removesuffix("_total") for name, _, _ in ROW.findall(DOCUMENT)}
+        assert {
+            "delayed_message_index_bucket", "delayed_message_index_loaded", "delayed_message_index_bucket_op_count",
+            "delayed_message_index_bucket_snapshot_size_bytes", "delayed_message_index_bucket_op_latency_ms",
+        } == {name for name in names if name.startswith("delayed_message_index")}  # fmt: skip
+
+    def test_openmetrics(self, setting: Setting) -> None:
+        setting.send(-1, 1_000)
+        text = openmetrics.generate_latest(setting.registry).decode()
+        families = [*openmetrics_parser.text_string_to_metric_families(text)]
+        assert len(ROW.findall(DOCUMENT)) == len(families)
+
+
+class TestValues:
+    def test_the_schedule(self, setting: Setting) -> None:
+        setting.send(None, 10, 20, 3_000, 4_000)
+        setting.mail.cancel(np.array([4]))
+        setting.clock.advance(25)
+        names = ("pending", "due", "high_watermark", "next_due_ms", "log_end_offset")
+        assert [1, 3, 3, NOW_MS + 3_000, 6] == [setting.value(f"afterlog_{name}") for name in names]
+        setting.clock.advance(5_000)
+        assert [0, 6, 6, None, 6] == [setting.value(f"afterlog_{name}") for name in names]
+
+    def test_a_fifo_topic_has_the_schedule_of_a_log(self, setting: Setting) -> None:
+        setting.store.send("ticks", b"v")
+        ticks = {"topic": "ticks"}
+        assert [0, 1, 1] == [
+            setting.value(f"afterlog_{each}", **ticks) for each in ("pending", "due", "log_end_offset")
+        ]
+        assert [None, None] == [
+            setting.index("bucket_total", **ticks),
+            setting.value("afterlog_clamped_records_total", **ticks),
+        ]
+
+    def test_clamped_records_asked_for_an_instant_that_had_passed(self, setting: Setting) -> None:
+        setting.send(None, -1, 0, 5)
+        assert 1 == setting.value("afterlog_clamped_records_total")
+        asked = NOW_MS + np.array([-3, -2, 0, 4, -1])
+        setting.store.send_many("mail", [b"v"] * 5, deliver_after=asked)
+        assert 4 == setting.value("afterlog_clamped_records_total")
+        setting.store.send_many("mail", [b"v" * 1_000] * 5)
+        batch = afterlog.encode_batch([afterlog.Record(value=b"v", timestamp=NOW_MS)] * 3)
+        setting.mail.append(batch, deliver_after=NOW_MS - 10)
+        assert 7 == setting.value("afterlog_clamped_records_total")
+
+    def test_lateness(self, setting: Setting) -> None:
+        setting.send(10, 20)
+        setting.clock.advance(25)
+        with setting.store.consumer("mail", group="g") as consumer:
+            assert 2 == len(consumer.poll())
+        edges = ("2.0", "5.0", "10.0", "20.0", "+Inf")
+        assert [0, 1, 1, 2, 2] == [setting.value("afterlog_lateness_ms_bucket", le=edge) for edge in edges]
+        assert setting.value("afterlog_lateness_ms_sum") is None
+
+    def test_buckets(self, setting: Setting) -> None:
+        assert [1, 0, 0] == [setting.index(each) for each in ("bucket_total", "bucket_snapshot_size_bytes", "loaded")]
+        setting.send(*range(1_000, 1_017))
+        assert [3, 1] == [setting.index("bucket_total"), setting.index("loaded")]
+        size = sum(run.identity.size for run in setting.mail.log.index.runs)
+        assert [size, size] == [setting.index("bucket_snapshot_size_bytes"), setting.mail.index_bytes]
+        assert [[2, 0, 2], [0, 0, 0], [0, 0, 0]] == [setting.operations(kind) for kind in ("create", "load", "merge")]
+        assert 1 == setting.mail.log.merge_buckets()
+        assert [2, 1] == [setting.index("bucket_total"), setting.index("loaded")]
+        assert [[3, 0, 3], [4, 0, 4], [1, 0, 1], [2, 0, 2]] == [
+            setting.operations(kind) for kind in ("create", "load", "merge", "delete")
+        ]
+        assert [3, 4, 1, 2] == [
+            setting.index("bucket_op_latency_ms_count", type=kind) for kind in ("create", "load", "merge", "delete")
+        ]
+        assert 0 == setting.index("bucket_op_latency_ms_sum", type="create"), "the clock of patience stands still"
+
+    def test_what_readers_hold_is_loaded(self, setting: Setting) -> None:
+        setting.send(*range(1_000, 1_017))
+        setting.clock.advance(2_000)
+        with setting.store.consumer("mail", group="g") as consumer:
+            assert 17 == len(consumer.poll())
+        assert 17 + 16 + 1 == setting.index("loaded"), "a block, what it was merged from, and the mutable bucket"
+
+    def test_a_merge_that_fails(self, setting: Setting) -> None:
+        setting.send(*range(1_000, 1_017))
+        setting.calls.fail("append", ".tmp", OSError(errno.ENOSPC, "full"))
+        with pytest.raises(StorageFull):
+            setting.mail.log.merge_buckets()
+        assert [[2, 1, 3], [0, 1, 1]] == [setting.operations(kind) for kind in ("create", "merge")]
+
+    def test_subscriptions(self, setting: Setting) -> None:
+        setting.send(None, None, None, 1_000)
+        assert [None] * 5 == setting.subscribed()
+        once = RetryPolicy(attempts=1)
+        with setting.store.subscribe("mail", "s", retry=once, dead_letter="dead") as subscription:
+            first, *_ = subscription.receive(2)
+            subscription.nack(first)
+            assert [1, 1, 1, 0, 1] == setting.subscribed()
+        assert [None] * 5 == setting.subscribed(), "nobody has it open"
+        metrics.register(setting.store, idle_registry := CollectorRegistry(), idle=True)
+        setting.registry = idle_registry
+        assert [1, 1, 0, 1, 1] == setting.subscribed()
+        with setting.store.subscribe("mail", "s") as subscription:
+            subscription.receive(1)
+            assert [1, 1, 1, 0, 1] == setting.subscribed()
+
+
+class TestRegistering:
+    def test_asks_the_store_nothing(self, setting: Setting) -> None:
+        setting.store.close()
+        registry = CollectorRegistry(auto_describe=True)
+        collector = metrics.register(setting.store, registry)
+        with pytest.raises(ValueError, match="Duplicated"):
+            metrics.register(setting.store, registry)
+        registry.unregister(collector)
+        metrics.register(setting.store, registry)
+
+    def test_the_registry_of_the_process(self, setting: Setting) -> None:
+        from prometheus_client import REGISTRY
+
+        collector = metrics.register(setting.store)
+        try:
+            assert 0 == REGISTRY.get_sample_value("afterlog_pending", MAIL)
+        finally:
+            REGISTRY.unregister(collector)
+
+    def test_without_prometheus_client(self, setting: Setting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setitem(sys.modules, "prometheus_client", None)
+        for call in (metrics.register, metrics.exposition, metrics.StoreCollector):
+            with pytest.raises(ImportError, match=r"pip install 'afterlog\[metrics\]'"):
+                call(setting.store)
+        run("create", tmp_path / "data", "mail")
+        assert "afterlog[metrics]" in run("metrics", tmp_path / "data", code=2).stderr
+
+
+class TestTrouble:
+    def test_a_closed_store_tells_nothing(self, setting: Setting) -> None:
+        setting.send(1_000)
+        setting.store.close()
+        assert not [sample for family in setting.registry.collect() for sample in family.samples]
+
+    def test_a_partition_that_cannot_answer_is_left_out(
+        self, setting: Setting, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(partition: Partition) -> int:
+            if partition is setting.mail:
+                raise OSError(errno.EIO, "broken")
+            return 7
+
+        gauges = [
+            each._replace(ask=broken) if each.name == "afterlog_pending" else each for each in metrics.PARTITION_GAUGES
+        ]
+        monkeypatch.setattr(metrics, "PARTITION_GAUGES", tuple(gauges))
+        assert [None, 7] == [setting.value("afterlog_pending", topic=topic) for topic in ("mail", "ticks")]
+        assert 0 == setting.value("afterlog_high_watermark")
+
+    def test_a_clock_that_is_far_behind_is_no_trouble(self, setting: Setting) -> None:
+        setting.send(1, 2)
+        setting.clock.advance(5)
+        assert 2 == setting.value("afterlog_high_watermark")
+        setting.clock.set(NOW_MS - 10 * 3_600_000)
+        assert 2 == setting.value("afterlog_high_watermark")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    run("create", tmp_path / "data", "mail")
+    run("send", tmp_path / "data", "mail", "x", "--delay", "1h")
+    run("receive", tmp_path / "data", "mail", "--subscription", "s")
+    lines = run("metrics", tmp_path / "data").stdout.splitlines()
+    assert 'afterlog_pending{partition="0",topic="mail"} 1.0' in lines
+    assert 'afterlog_subscription_pending{partition="0",subscription="s",topic="mail"} 1.0' in lines
