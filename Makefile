@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-s3 check bench torture build clean
+.PHONY: demo test test-spark test-s3 check bench torture build clean
 
 $(READY): setup.cfg setup.py pyproject.toml log/_kernels.pyx index/_packing.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -16,7 +16,11 @@ demo: $(READY)
 	$(BIN)/python -m examples.flights
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m 'not torture' tests
+	$(BIN)/python -m pytest -n 2 -m 'not torture' --ignore tests/spark tests
+
+# Needs Java 17 or later. One process: its tests share a Spark.
+test-spark: $(READY)
+	$(BIN)/python -m pytest tests/spark
 
 # Needs Ceph's gateway: see tests/tier/radosgw.py.
 test-s3: $(READY)

@@ -1,4 +1,4 @@
-"""One Spark for the whole lane: its tests run in one process, one after another (tests/conftest.py)."""
+"""One Spark for the whole lane: its tests run in one process, one after another."""
 
 from __future__ import annotations
 
