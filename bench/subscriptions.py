@@ -141,8 +141,8 @@ def holes(folder: Path, count: int) -> dict[str, float]:
     return figures | {"leased": subscription.stats().leased, "journal_bytes": journal_bytes(folder)}
 
 
-def reopen_holes(folder: Path) -> dict[str, float]:
-    """Open the subscription that was left with holes, and leave it again; the floor reads its journal once."""
+def reopen_holes(folder: Path, close: int = 0) -> dict[str, float]:
+    """Open the subscription that was left with holes; the floor reads its journal once. Unless closed, it dies."""
     store = afterlog.open(folder, clock=afterlog.ManualClock(START_MS + 48 * HOUR_MS))
     opening, floor = Times(), Times()
     with floor.measured():
@@ -150,9 +150,11 @@ def reopen_holes(folder: Path) -> dict[str, float]:
             read_bytes(path)
     with opening.measured():
         subscription = store.subscribe(TOPIC, "holes")
-    stats = subscription.stats()
+    retrying = subscription.stats().retrying
+    if close:
+        store.close()
     return {
-        "retrying": stats.retrying,
+        "retrying": retrying,
         "open_cpu_s": opening.cpu_s[0],
         "open_wall_s": opening.wall_s[0],
         "floor_cpu_s": floor.cpu_s[0],

@@ -80,13 +80,13 @@ def test_a_million_retries(benchmark: Any, tmp_path: Path) -> None:
 
 
 def test_a_million_holes(benchmark: Any, tmp_path: Path) -> None:
-    """Acks between them, and two openings: where they were leased at a crash, and where they wait for their retry."""
+    """Acks between them, and three openings: they were leased at a crash, retrying at one, and at a clean close."""
     found = _found(benchmark, "holes", tmp_path, MILLION)
     assert MILLION == found["leased"]
     names = ("ack_cpu_p50_ns", "ack_cpu_p99_ns", "ack_wall_p50_ns", "ack_wall_p99_ns")
     ack_ns = {name.removesuffix("_ns"): round(found[name] * 1e9) for name in names}
-    for name in ("leased", "retrying"):
-        opened = in_new_process("reopen_holes", tmp_path, module="bench.subscriptions")
+    for name, close in (("leased", 0), ("retrying", 1), ("closed", 0)):
+        opened = in_new_process("reopen_holes", tmp_path, close, module="bench.subscriptions")
         assert MILLION == opened["retrying"]
         figures = _figures(1, opened, "open", "floor") | {"ack_ns": ack_ns, "journal": _bytes(found)}
         told(record(f"open-1000000-holes-{name}", {"holes": MILLION}, figures))

@@ -120,8 +120,8 @@ def rank(deliver_after: Int64Array, offset: Int64Array, key: Key) -> int:
 def sort_by_due(deliver_after: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The column sorted, and the rows in that order, stably. Packed where that fits 63 bits, else a stable argsort."""
     count = len(deliver_after)
-    if not count:
-        return deliver_after, np.empty(0, np.int64)
+    if is_sorted(deliver_after):
+        return deliver_after.copy(), np.arange(count, dtype=np.int64)
     earliest, latest = int(deliver_after.min()), int(deliver_after.max())
     row_bits = (count - 1).bit_length()
     if (latest - earliest).bit_length() + row_bits > _PACKED_BITS:

@@ -5,7 +5,8 @@
               less than twice as many rows left, so there are O(log n) and an entry is merged O(log n) times
 
 Due entries are taken from the heads of all of them. It is the plainest of the trackers, and what the others are held
-against; leases and retries take the time bucket tracker, which takes entries back and needs less memory.
+against; retries take it where they are many at scattered times, and else the time bucket tracker, which takes entries
+back, and needs less memory where many share a bucket.
 
 Invariants, proved by `check`: each block is in delivery order and has rows left; blocks and singles hold each offset in
 `_held` once, and no other.
@@ -144,8 +145,10 @@ class _Block:
 
 def in_delivery_order(parts: list[Due]) -> Due:
     """All of them, in the order of (deliver_after, offset)."""
-    deliver_after = np.concatenate([part.deliver_after for part in parts])
-    offset = np.concatenate([part.offset for part in parts])
+    deliver_after, offset = parts[0].deliver_after, parts[0].offset
+    if len(parts) > 1:
+        deliver_after = np.concatenate([part.deliver_after for part in parts])
+        offset = np.concatenate([part.offset for part in parts])
     if is_delivery_order(deliver_after, offset):
         return Due(deliver_after, offset)
     offset, rows = sort_by_due(offset)

@@ -69,7 +69,7 @@ class TimeBucketTracker:
         rows = self._held.add_many(offset)
         if not len(rows):
             return 0
-        time, order = sort_by_due(self._rounded_column(deliver_after[rows]))
+        time, order = sort_by_due(self.rounded(deliver_after[rows]))
         offset = offset[rows[order]]
         bounds = np.flatnonzero(time[1:] != time[:-1]) + 1
         starts, ends = [0, *bounds.tolist()], [*bounds.tolist(), len(time)]
@@ -117,6 +117,16 @@ class TimeBucketTracker:
     def next_due(self) -> int | None:
         return int(self._buckets.peekitem(0)[0]) if self._buckets else None
 
+    def rounded(self, deliver_after: Int64Array) -> Int64Array:
+        """The tracker's times of a column."""
+        precision_ms = self.precision_ms
+        number = deliver_after // precision_ms
+        number += number * precision_ms < deliver_after
+        beyond = number > INT64_MAX // precision_ms
+        number *= precision_ms
+        number[beyond] = INT64_MAX
+        return number
+
     def memory_bytes(self) -> int:
         """Looks at every bucket: for metrics, not for each entry."""
         buckets: int = sum(bucket.memory_bytes() for bucket in self._buckets.values())
@@ -139,15 +149,6 @@ class TimeBucketTracker:
 
     def _rounded(self, deliver_after: int) -> int:
         return min(-(-deliver_after // self.precision_ms) * self.precision_ms, INT64_MAX)
-
-    def _rounded_column(self, deliver_after: Int64Array) -> Int64Array:
-        precision_ms = self.precision_ms
-        number = deliver_after // precision_ms
-        number += number * precision_ms < deliver_after
-        beyond = number > INT64_MAX // precision_ms
-        number *= precision_ms
-        number[beyond] = INT64_MAX
-        return number
 
     def _grown(self, count: int) -> None:
         """Note additions; at the end of a round tell the buckets."""

@@ -193,11 +193,11 @@ def bitmap(body: memoryview) -> BitMap64:
     return BitMap64.deserialize(bytes(body))
 
 
-def columns(body: memoryview, width: int) -> Int64Array:
-    """So many int64 columns of one length, as rows of an array of their own."""
+def columns(body: memoryview, width: int) -> list[Int64Array]:
+    """So many int64 columns of one length, copied."""
     if len(body) % (8 * width):
         raise ValueError(f"{len(body)} bytes are not {width} columns")
-    return np.frombuffer(body, np.dtype("<i8")).reshape(width, -1).astype(np.int64)
+    return [column.astype(np.int64) for column in np.frombuffer(body, np.dtype("<i8")).reshape(width, -1)]
 
 
 def letters(rows: object) -> tuple[DeadLetter, ...]:

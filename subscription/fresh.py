@@ -48,7 +48,8 @@ class Fresh:
 
         Cancelled ones are stepped over. Raises OffsetOutOfRange, CorruptFile.
         """
-        short = self._end < high_watermark and self._end - position < max_records
+        left = len(self._ahead) - int(self._ahead.delivery_offset.searchsorted(position))  # without cancelled ones
+        short = self._end < high_watermark and left < max_records
         if short or not self._start <= position < self._end:
             self._read_ahead(position, high_watermark, max_records, max_bytes)
         first = int(self._ahead.delivery_offset.searchsorted(position))

@@ -97,9 +97,10 @@ class Ledger:
         leased = column_of(self.state.leased())
         leased = leased[leased.searchsorted(self._partition.log_start) :]
         if len(leased):
-            offset = self.append_offsets(leased)
+            offset = self.state.redeliveries.find(leased).offset  # the rest is looked up when it is received
             now_ms, lease_ms = at_once_ms(self.now_ms()), self._partition.log.checkpoints.current.frontier.lease_ms
-            retry_ms = np.where(offset == UNKNOWN, max(now_ms, lease_ms), now_ms)
+            retry_ms = np.full(len(leased), now_ms)
+            retry_ms[leased.searchsorted(self._partition.high_watermark()) :] = max(now_ms, lease_ms)
             self.state.apply(Returned(Reason.CRASHED, leased, offset, retry_ms))
 
     def _begin_anew(self, end_offset: int) -> None:

@@ -28,6 +28,7 @@ The body of a SNAPSHOT is one line of JSON, and behind it what it gives the leng
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ from afterlog.subscription.events import (
     letters,
 )
 from afterlog.subscription.redeliveries import RECENT, Redeliveries, Rows
+
+_HEAD = re.compile(rb"[^\n]*\n")
 
 
 class Owner(NamedTuple):
@@ -221,20 +224,23 @@ class SubscriptionState:
         head = owner._asdict() | {"position": self.position} | asdict(self.counts)
         head["dying"] = [asdict(letter) for letter in self.dying.values()]
         head |= {"unacked_bytes": len(unacked), "retrying_bytes": len(retrying), "redeliveries": len(rows[0])}
-        parts = [json.dumps(head).encode(), b"\n", unacked, retrying, *(column.tobytes() for column in rows)]
+        parts: list[bytes | memoryview] = [json.dumps(head).encode(), b"\n", unacked, retrying]
+        parts += (memoryview(column) for column in rows)
         return b"".join(parts)
 
     @staticmethod
     def of_bytes(body: memoryview, owner: Owner) -> SubscriptionState:
         """ValueError where the body is not what `to_bytes` makes of a state, or of another owner's."""
-        line, newline, rest = bytes(body).partition(b"\n")
-        head = json.loads(line)
-        if not newline or not isinstance(head, dict) or Owner(head["partition"], head["subscription"]) != owner:
+        line = _HEAD.match(body)
+        if line is None:
+            raise ValueError("no line of JSON")
+        head = json.loads(line.group())
+        if not isinstance(head, dict) or Owner(head["partition"], head["subscription"]) != owner:
             raise ValueError(f"no snapshot of {owner}")
         sizes = [_size(head[name]) for name in ("unacked_bytes", "retrying_bytes", "redeliveries")]
-        if len(rest) != sizes[0] + sizes[1] + 32 * sizes[2]:
+        view = body[line.end() :]
+        if len(view) != sizes[0] + sizes[1] + 32 * sizes[2]:
             raise ValueError("its parts are not as long as it says")
-        view = memoryview(rest)
         state = SubscriptionState(AckSet(_size(head["position"]), bitmap(view[: sizes[0]])))
         state.retrying = bitmap(view[sizes[0] : sizes[0] + sizes[1]])
         state.retrying_count = len(state.retrying)

@@ -2,13 +2,15 @@
 
     leases    deadline ──> offsets, Roaring          few deadlines: they lie on a grid of 1/128 of the lease
     retries   retry time ──> offsets                 a time bucket tracker (`index/time_bucket_tracker.py`)
+              (retry time, offset), sorted           columns, for many at scattered times: it costs a call for each
+                                                     block, and not for each bucket (`index/memory_tracker.py`)
 
 Both round up: late by less than 1/128 of the lease, and by less than 10 ms for a retry, and never early. Acks do not
 come here: what is acked stays in its bucket until its time, and is left out then. So an ack costs nothing here, and a
 leased record is found by looking through a hundred buckets, newest first, when it is nacked.
 
 Invariants, proved by `check` against the state: every leased offset is in one bucket of the leases; every retrying one
-is in the tracker.
+is in one of the trackers.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pyroaring import BitMap64
 from sortedcontainers import SortedDict
 
 from afterlog.index.columns import Int64Array
+from afterlog.index.memory_tracker import MemoryTracker, in_delivery_order
 from afterlog.index.offset_set import column_of
 from afterlog.index.time_bucket_tracker import TimeBucketTracker
 from afterlog.index.tracker import Due
@@ -28,6 +31,8 @@ from afterlog.subscription.state import SubscriptionState
 
 RETRY_STEP_MS = 10
 """Precision of retries. Larger: fewer buckets, later retries."""
+DENSE = 8
+"""Retries for each bucket, at least, that go there at once. Larger: more memory, fewer calls."""
 LEASE_STEPS = 128
 """Deadlines that leases of one length have at one time, at most. Larger: more punctual, dearer nacks."""
 
@@ -40,11 +45,11 @@ class Timers:
         self._state = state
         self._leases = SortedDict()
         self._retries = TimeBucketTracker(RETRY_STEP_MS)
+        self._scattered = MemoryTracker()
         if state.retrying_count:
             rows = state.redeliveries.rows()
-            retrying = bits.of_column(rows.delivery_offset) & state.retrying
-            rows = rows.at(bits.rows_in(rows.delivery_offset, retrying))
-            self.retry(rows.retry_ms, rows.delivery_offset)
+            retrying = bits.rows_in(rows.delivery_offset, state.retrying)
+            self._scattered.add_many(self._retries.rounded(rows.retry_ms[retrying]), rows.delivery_offset[retrying])
 
     def lease(self, deadline_ms: int, offsets: BitMap64) -> None:
         bucket = self._leases.get(deadline_ms)
@@ -76,17 +81,19 @@ class Timers:
     def retry(self, retry_ms: Int64Array, offsets: Int64Array) -> None:
         if len(offsets) == 1:
             self._retries.add(int(retry_ms[0]), int(offsets[0]))
-        else:
+        elif np.ptp(retry_ms) * DENSE <= len(offsets) * RETRY_STEP_MS:
             self._retries.add_many(retry_ms, offsets)
+        else:
+            self._scattered.add_many(self._retries.rounded(retry_ms), offsets)
 
     def has_due(self, now_ms: int) -> bool:
-        return self._retries.has_due(now_ms)
+        return self._retries.has_due(now_ms) or self._scattered.has_due(now_ms)
 
     def due(self, now_ms: int, limit: int) -> Due:
         """Take out up to `limit` retries whose time has come, in the order of (time, offset)."""
         parts: list[Due] = []
-        while limit > 0 and self._retries.has_due(now_ms):
-            part = self._retries.due(now_ms, limit)
+        while limit > 0 and self.has_due(now_ms):
+            part = self._taken(now_ms, limit)
             retrying = bits.of_column(np.sort(part.offset)) & self._state.retrying
             if len(retrying) < len(part):
                 rows = np.isin(part.offset, column_of(retrying))
@@ -111,23 +118,35 @@ class Timers:
         while self._leases and not self._state.leased_among(self._leases.peekitem(0)[1]):
             self._leases.popitem(0)
         ends = [self._leases.peekitem(0)[0]] if self._leases else []
-        retry_ms = self._retries.next_due() if self._state.retrying_count else None
-        return min([*ends, *([] if retry_ms is None else [retry_ms])], default=None)
+        retries = (self._retries.next_due(), self._scattered.next_due()) if self._state.retrying_count else ()
+        return min([*ends, *(ms for ms in retries if ms is not None)], default=None)
 
     def memory_bytes(self) -> int:
         """Of the retries."""
-        return self._retries.memory_bytes()
+        return self._retries.memory_bytes() + self._scattered.memory_bytes()
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
         self._retries.check()
+        self._scattered.check()
         timed = BitMap64()
         for offsets in self._leases.values():
             leased = self._state.leased_among(offsets)
             assert timed.isdisjoint(leased)
             timed |= leased
         assert self._state.leased() == timed
-        assert all(self._retries.contains(offset) for offset in self._state.retrying)
+        for offset in self._state.retrying:
+            assert self._retries.contains(offset) != self._scattered.contains(offset)
+
+    def _taken(self, now_ms: int, limit: int) -> Due:
+        """Out of both trackers, retrying or not: the first of what has come."""
+        if not self._scattered.has_due(now_ms):
+            return self._retries.due(now_ms, limit)
+        if not self._retries.has_due(now_ms):
+            return self._scattered.due(now_ms, limit)
+        both = in_delivery_order([self._retries.due(now_ms, limit), self._scattered.due(now_ms, limit)])
+        self._scattered.add_many(both.deliver_after[limit:], both.offset[limit:])
+        return Due(both.deliver_after[:limit], both.offset[:limit])
 
 
 def deadline_ms(now_ms: int, lease_ms: int) -> int:

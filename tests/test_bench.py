@@ -71,7 +71,8 @@ def test_buckets_are_sealed_and_merged(tmp_path: Path, limit: int, runs: int) ->
 
 
 MEMORY_CELLS = {(structure, "uniform") for structure in memory_table.STRUCTURES} | {
-    (structure, workload) for structure in ("published", "time-buckets") for workload in memory_table.WORKLOADS
+    ("published", "8-15"),
+    ("time-buckets", "exponential"),
 }
 
 
@@ -117,7 +118,7 @@ def test_retries_and_holes(tmp_path: Path) -> None:
     found = subscriptions.retries(tmp_path / "retries", 1_000)
     assert (1_000, 1_000) == (found["retrying"], found["acked"])
     assert found["held_bytes"] > 1_000
-    for workload, numbers, left in (("holes", [100], "leased"), ("reopen_holes", [], "retrying")):
+    for workload, numbers, left in (("holes", [100], "leased"), ("reopen_holes", [1], "retrying")):
         folder = tmp_path / "holes"
         assert 100 == workloads.in_new_process(workload, folder, *numbers, module="bench.subscriptions")[left]
 

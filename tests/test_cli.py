@@ -146,8 +146,7 @@ class TestLooking:
         run("send", data, "mail", "--delay", "3h", stdin="d\n" * 10)
         partition, *buckets = rows(run("stats", data, "mail", "--json", "--buckets", 5))
         assert (100, 2, 102) == (partition["pending"], partition["due"], partition["log_end_offset"])
-        assert partition["buckets"] > 1
-        assert partition["index_bytes"] > 0
+        assert (1, 0) == (partition["buckets"], partition["index_bytes"]), "a short run is loaded again"
         assert 100 == sum(row["records"] for row in buckets)
         assert len(buckets) <= 5
         text = run("stats", data).stdout

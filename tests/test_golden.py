@@ -5,7 +5,7 @@ edited: the program writes a new folder only, and the test opens a copy. What mu
 `expected.json` beside it.
 
     v1   the first
-    v2   runs of version 2: packed chunks, one bitmap for each run
+    v2   runs of version 2: packed chunks, one bitmap for each run; merged buckets; cancel indexes; subscriptions
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from afterlog import EARLIEST, AtTime, Config, ManualClock, Record, Store, encode_batch
+from afterlog import EARLIEST, AtTime, Config, ManualClock, Record, RecordId, RetryPolicy, Store, encode_batch
+from afterlog.index.run_format import CODEC_PACKED
 from afterlog.names import LOCK
 from afterlog.store import open_store
 
@@ -65,7 +68,36 @@ def make(path: Path) -> None:
         mail.partition(0).high_watermark()
         store.enforce_retention()
         store.send("mail", b"far", deliver_after=START_MS + 10**9, partition=1)
+    make_queue(path, clock)
     (path / LOCK).unlink()
+
+
+def make_queue(path: Path, clock: ManualClock) -> None:
+    """Cancelled and rescheduled records, a bucket merged over segments, and a subscription as a kill leaves it."""
+    config = replace(CONFIG, max_indexes_per_bucket_snapshot_segment=500, max_num_buckets=1)
+    with open_store(path, config, clock, None, merging=False) as store:
+        log = store.create_topic("queue").partition(0).log
+        for row in range(150):
+            if row == 40:
+                store.cancel_many("queue", 0, np.array([3, 6]))
+                store.reschedule(RecordId("queue", 0, 7), delay=20)
+            store.send("queue", b"%d" % row, delay=1_000_000 if row % 10 == 9 else row * 37 % 150 / 2)
+        log.roll()
+        assert log.merge_buckets()
+        store.cancel(RecordId("queue", 0, 9))
+        clock.advance(40_000)
+        retry = RetryPolicy(attempts=2, jitter=0)
+        worker = store.subscribe("queue", "worker", retry=retry, lease_ms=600_000, dead_letter="dead")
+        first = worker.receive(20)
+        worker.ack_many([*first[:4], *first[6:12]])
+        worker.nack(first[4], delay=10)
+        worker.nack(first[5], delay=1_000)
+        clock.advance(10_000)
+        [again] = [message for message in worker.receive(1_000) if message.offset == first[4].offset]
+        worker.nack(again, reason="refused")
+        left = {journal: journal.read_bytes() for journal in path.glob("queue-0/subscriptions/worker/*")}
+    for journal, data in left.items():
+        journal.write_bytes(data)
 
 
 def seen(store: Store) -> dict[str, Any]:
@@ -100,7 +132,25 @@ def seen(store: Store) -> dict[str, Any]:
                     for message in messages
                 ],
             }
-    return topics
+    return topics | {
+        str(folder.relative_to(store.path)): of_subscription(store, folder) for folder in subscribed(store)
+    }
+
+
+def subscribed(store: Store) -> list[Path]:
+    """The folders of subscriptions."""
+    return sorted({journal.parent for journal in store.path.glob("*/subscriptions/*/journal-*")})
+
+
+def of_subscription(store: Store, folder: Path) -> dict[str, Any]:
+    """What a reader of a subscription gets, and what is scheduled behind it."""
+    topic, _, number = folder.parent.parent.name.rpartition("-")
+    with store.subscribe(topic, folder.name, partitions=[int(number)]) as subscription:
+        return {
+            "stats": asdict(subscription.stats().partitions[int(number)]),
+            "received": sorted([each.offset, each.redelivery_count] for each in subscription.receive(1_000)),
+            "scheduled": [[each.offset, each.due] for each in store.pending(topic, partition=int(number))],
+        }
 
 
 def opened(path: Path) -> dict[str, Any]:
@@ -132,9 +182,22 @@ def test_format_is_that_of_the_latest_folder(version: str, tmp_path: Path) -> No
         for folder in (tmp_path / "store", GOLDEN / version / "store")
     )
     assert list(golden) == list(fresh)
-    plain = [name for name in golden if name.startswith(("topics", "mail-1/"))]
-    assert len(plain) > 8
+    plain = [name for name in golden if name.startswith(("topics", "mail-1/", "queue-0/", "dead-0/"))]
+    assert len(plain) > 30
     assert [] == [name for name in plain if golden[name] != fresh[name]]
+
+
+def test_latest_folder_has_something_of_everything(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / VERSIONS[-1] / "store", tmp_path / "store")
+    with open_store(tmp_path / "store", CONFIG, ManualClock(START_MS), None) as store:
+        log = store.topic("queue").partition(0).log
+        bases = [segment.base_offset for segment in log.state.visible().segments]
+        spans = [(run.coverage.first_offset, run.coverage.end_offset) for run in log.index.runs]
+        assert any(sum(first <= base < end for base in bases) > 1 for first, end in spans), "merged over segments"
+        codecs = {codec for run in log.index.runs for codec in run.directory.codec.tolist()}
+        assert CODEC_PACKED in codecs
+    names = {path.suffix or path.name for path in (GOLDEN / VERSIONS[-1] / "store" / "queue-0").rglob("*")}
+    assert {".cancelindex", "journal-00000000000000000000"} <= names
 
 
 if __name__ == "__main__":

@@ -115,8 +115,6 @@ def test_a_segment_that_retention_takes_meanwhile() -> None:
 
     with patch.object(sealed, "view", gone):
         assert [0, 1] == find_written(partition.log.state, np.array([0, 1])).records.tolist()
-    with patch.object(
-        partition.log.state.visible().segments[-1], "view", side_effect=CorruptFile("rot", path=sealed.path)
-    ):
-        with pytest.raises(CorruptFile):
-            find_written(partition.log.state, np.array([1]))
+    rot, active = CorruptFile("rot", path=sealed.path), partition.log.state.visible().segments[-1]
+    with patch.object(active, "view", side_effect=rot), pytest.raises(CorruptFile):
+        find_written(partition.log.state, np.array([1]))

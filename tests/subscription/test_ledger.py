@@ -34,7 +34,8 @@ def test_each_opening_begins_a_journal() -> None:
     assert ledger.replayed
     assert (0, 1) == (ledger.replayed.number, ledger.journal.number)
     assert [0] == list(ledger.state.retrying)
-    assert (1, 0) == (ledger.state.counts.crashed, int(ledger.state.redeliveries.rows().offset[0]))
+    assert (1, UNKNOWN) == (ledger.state.counts.crashed, int(ledger.state.redeliveries.rows().offset[0]))
+    assert [0] == ledger.append_offsets(np.array([0])).tolist()
     ledger.check()
 
 

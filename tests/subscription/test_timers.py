@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from afterlog.index.tracker import Due
 from afterlog.subscription.ack_set import AckSet
-from afterlog.subscription.events import Acked, Leased, Reason
+from afterlog.subscription.events import Acked, Leased, Reason, Returned
 from afterlog.subscription.state import SubscriptionState
 from afterlog.subscription.timers import Timers, at_once_ms, deadline_ms
 from tests.subscription.samples import returned
@@ -79,3 +79,27 @@ def test_retries() -> None:
     assert not timers.has_due(109)
     assert timers.has_due(110)
     assert timers.memory_bytes() > 0
+
+
+def test_retries_come_in_one_order_however_they_came_in() -> None:
+    state = leased(*range(60))
+    state.apply(Returned(Reason.CRASHED, np.arange(20), np.arange(20), 2_001 - 100 * np.arange(20)))
+    timers = Timers(state)
+    timers.lease(9_000, BitMap64(range(20, 60)))
+    scattered_ms = 7_919 * np.arange(20) % 2_000
+    for offset, retry_ms in ((np.arange(20, 40), np.full(20, 1_000)), (np.arange(40, 60), scattered_ms)):
+        state.apply(Returned(Reason.NACKED, offset, offset, retry_ms))
+        timers.unlease(BitMap64(offset))
+        timers.retry(retry_ms, offset)
+    timers.check()
+    retry_ms = state.redeliveries.rows().retry_ms.tolist()
+    expected = sorted((-(-ms // 10) * 10, offset) for offset, ms in enumerate(retry_ms))
+    taken = []
+    while len(taken) < 60:
+        assert expected[len(taken)][0] == timers.next_ms()
+        due = timers.due(1_000 if len(taken) < 21 else 3_000, 7)
+        state.apply(Leased(60, BitMap64(np.sort(due.offset))))
+        timers.lease(9_000, BitMap64(np.sort(due.offset)))
+        timers.check()
+        taken += rows(due)
+    assert expected == taken

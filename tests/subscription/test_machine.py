@@ -1,0 +1,277 @@
+"""Subscriptions as people use them, against sets and dicts: two readers of one, another beside it, over one store.
+
+After every step: what comes is what was sent and is due, neither acked nor dead nor cancelled, and nobody else's (D4,
+D9); it failed as often as the model counts (D5, D10); the dead letters are there once; the counts are exact; and
+`store.check()` proves the invariants. `test_partition_subscription.py` does the same to one partition, order included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from afterlog import OS, CancelResult, ManualClock, NotPending, RecordId
+from afterlog.fetch.positions import EARLIEST, LATEST
+from afterlog.subscription.answers import AckResult
+from afterlog.subscription.dead_letters import own_headers
+from afterlog.subscription.leased_message import LeasedMessage
+from afterlog.subscription.origin import origin_of
+from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.timers import at_once_ms
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, due_of, killed, open_small
+
+ATTEMPTS = 2
+FRONTIER_LEASE_MS = 50
+RETRY = RetryPolicy(attempts=ATTEMPTS, jitter=0)
+READERS = [("one", 500), ("one", 3_000), ("two", 500)]
+delays = st.sampled_from([None, 0.0, 0.05, 0.3, 5.0])
+moves = st.tuples(
+    st.sampled_from(["ack", "nack", "release", "extend"]),
+    st.one_of(st.integers(0, 5), st.integers(0, 100)),
+    st.sampled_from([None, 0, 300]),
+)
+"""(how a message is settled, of how long ago, the delay of a nack)"""
+turns = st.tuples(st.sampled_from([1, 60, 500, 3_000]), st.lists(moves, max_size=4), st.sampled_from([False, True]))
+Move = tuple[str, int, int | None]
+Turn = tuple[int, list[Move], bool]
+
+
+class Side:
+    """What the model knows of a subscription: records by their append offsets."""
+
+    def __init__(self) -> None:
+        self.received: list[LeasedMessage] = []
+        """Ever: receipts good and stale."""
+        self.forget()
+
+    def forget(self) -> None:
+        self.done: set[int] = set()
+        self.leases: dict[int, int] = {}
+        self.retries: dict[int, int] = {}
+        self.failures: Counter[int] = Counter()
+
+    def read(self) -> set[int]:
+        return self.done | self.leases.keys() | self.retries.keys()
+
+    def back(self, offset: int, retry_ms: int, *, failed: bool) -> None:
+        del self.leases[offset]
+        self.failures[offset] += failed
+        self.retries[offset] = -(-retry_ms // 10) * 10
+
+    def finish(self, offset: int) -> None:
+        self.leases.pop(offset, None)
+        self.retries.pop(offset, None)
+        self.done.add(offset)
+
+    def good(self, message: LeasedMessage) -> bool:
+        return message.offset in self.leases and message.redelivery_count == self.failures[message.offset]
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock(NOW_MS)
+        self.dues: dict[int, int] = {}
+        self.hidden: set[int] = set()
+        self.sides = {"one": Side(), "two": Side()}
+        self.deaths: Counter[tuple[str, int]] = Counter()
+
+    @initialize()
+    def begin(self) -> None:
+        self.open(SimulatedFiles())
+        self.send([None] * 4 + [0.05, 0.05, 0.3, 5.0])
+
+    def open(self, disk: SimulatedFiles) -> None:
+        self.disk = disk
+        small = {"durability": OS, "segment_bytes": 1 << 16, "frontier_lease_ms": FRONTIER_LEASE_MS}
+        self.store = open_small(disk, self.clock, **small)
+        self.partition = self.store.create_topic("mail").partition(0)
+        self.readers = [
+            self.store.subscribe("mail", name, lease_ms=lease_ms, retry=RETRY, dead_letter="dead")
+            for name, lease_ms in READERS
+        ]
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    # The log.
+
+    @rule(delays=st.lists(delays, min_size=1, max_size=4))
+    def send(self, delays: list[float | None]) -> None:
+        for delay in delays:
+            self.appended(self.store.send("mail", b"x", delay=delay))
+
+    def appended(self, record: RecordId) -> None:
+        due = due_of(self.partition, record.offset)
+        assert due is not None
+        self.dues[record.offset] = due
+
+    @rule(data=st.data(), again=st.booleans(), delay=delays)
+    def cancel(self, data: st.DataObject, again: bool, delay: float | None) -> None:
+        """Or reschedule."""
+        record = RecordId("mail", 0, data.draw(st.integers(0, self.partition.log_end_offset), "offset"))
+        answer = CancelResult.CANCELLED
+        if again:
+            try:
+                self.appended(self.store.reschedule(record, delay=delay))
+            except NotPending as error:
+                answer = CancelResult(error.answer)
+        else:
+            answer = self.store.cancel(record)
+        due = self.dues.get(record.offset)
+        if due is None:
+            assert CancelResult.UNKNOWN == answer
+        elif record.offset in self.hidden:
+            assert CancelResult.ALREADY_CANCELLED == answer
+        elif due <= self.now_ms:
+            assert CancelResult.ALREADY_DELIVERED == answer
+        elif due > self.now_ms + FRONTIER_LEASE_MS:
+            assert CancelResult.CANCELLED == answer
+        if answer == CancelResult.CANCELLED:
+            self.hidden.add(record.offset)
+
+    @rule(ms=st.sampled_from([1, 10, 60, 500, 1_000, 3_000]))
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+
+    # The readers.
+
+    def due(self, side: Side) -> set[int]:
+        """What was never read, and is due."""
+        return {each for each, due in self.dues.items() if due <= self.now_ms} - self.hidden - side.read()
+
+    @rule(number=st.integers(0, 2), limit=st.sampled_from([1, 3, 100]))
+    def receive(self, number: int, limit: int) -> None:
+        name, lease_ms = READERS[number]
+        side = self.sides[name]
+        for offset, deadline_ms in list(side.leases.items()):
+            if deadline_ms <= self.now_ms:
+                side.back(offset, deadline_ms, failed=True)
+        ready = self.due(side) | {offset for offset, ms in side.retries.items() if ms <= self.now_ms}
+        exhausted = {offset for offset in ready if side.failures[offset] >= ATTEMPTS}
+        messages = [*self.readers[number].receive(limit)]
+        got = {message.offset for message in messages}
+        assert len(got) == len(messages) <= limit
+        assert got <= ready - exhausted, "D9"
+        assert len(got) == limit or got or not ready - exhausted, "D4"
+        died = {offset for (whose, offset), count in (self.letters() - self.deaths).items() if whose == name}
+        assert died <= exhausted
+        assert limit < 100 or (ready - exhausted, exhausted) == (got, died), "D4"
+        for offset in died:
+            self.die(name, offset)
+        for message in messages:
+            assert self.dues[message.offset] <= self.now_ms
+            assert side.failures[message.offset] == message.redelivery_count, "D5, D10"
+            assert self.now_ms + lease_ms <= message.deadline_ms
+            side.retries.pop(message.offset, None)
+            side.leases[message.offset] = message.deadline_ms
+        side.received += messages
+
+    def die(self, name: str, offset: int) -> None:
+        self.deaths[name, offset] += 1
+        self.sides[name].finish(offset)
+
+    @rule(number=st.integers(0, 2), moves=st.lists(moves, min_size=1, max_size=6))
+    def settle(self, number: int, moves: list[Move]) -> None:
+        """By any reader, of what any reader has received at any time."""
+        for how, age, delay_ms in moves:
+            received = self.sides[READERS[number][0]].received
+            if received:
+                self.settle_one(number, received[-1 - age % len(received)], how, delay_ms)
+
+    @rule(number=st.integers(0, 2), turns=st.lists(turns, min_size=1, max_size=4))
+    def work(self, number: int, turns: list[Turn]) -> None:
+        """As a worker does, turn by turn, some of which end with a crash."""
+        for ms, moves, crash in turns:
+            self.receive(number, 100)
+            self.same()
+            self.settle(number, moves)
+            self.same()
+            if crash:
+                self.reopen(crash)
+            self.advance(ms)
+
+    def settle_one(self, number: int, message: LeasedMessage, how: str, delay_ms: int | None) -> None:
+        name, lease_ms = READERS[number]
+        side, reader = self.sides[name], self.readers[number]
+        offset, good = message.offset, side.good(message)
+        if how == "ack":
+            unknown, already = offset not in side.read(), offset in side.done
+            expected = AckResult(acked=not unknown and not already, already=already, unknown=unknown)
+            assert expected == reader.ack(message)
+            if expected.acked:
+                side.finish(offset)
+        elif how == "nack":
+            answer = reader.nack(message, delay=None if delay_ms is None else delay_ms / 1_000)
+            assert (good, not good) == (answer.done, answer.stale)
+            if good and side.failures[offset] + 1 >= ATTEMPTS:
+                self.die(name, offset)
+            elif good:
+                delay_ms = RETRY.delay_ms(side.failures[offset] + 1) if delay_ms is None else delay_ms
+                side.back(offset, self.now_ms + delay_ms, failed=True)
+        elif how == "release":
+            assert good == reader.release(message).done
+            if good:
+                side.back(offset, at_once_ms(self.now_ms), failed=False)
+        else:
+            answer = reader.extend(message)
+            assert good == answer.done
+            if good:
+                assert self.now_ms + lease_ms <= answer.deadline_ms
+                side.leases[offset] = answer.deadline_ms
+
+    @rule(number=st.integers(0, 2), to_end=st.booleans(), seldom=st.integers(0, 3))
+    def seek(self, number: int, to_end: bool, seldom: int) -> None:
+        if seldom != 3:
+            return
+        side = self.sides[READERS[number][0]]
+        self.readers[number].seek(LATEST if to_end else EARLIEST)
+        side.forget()
+        if to_end:
+            side.done = self.due(side)
+
+    @rule(crash=st.booleans())
+    def reopen(self, crash: bool) -> None:
+        """A power cut may forget leases as well: see `test_crashes.py`."""
+        if not crash:
+            self.store.close()
+        for side in self.sides.values():
+            for offset in list(side.leases):
+                side.back(offset, at_once_ms(self.now_ms), failed=crash)
+        self.open(killed(self.disk))
+
+    # After every step.
+
+    def letters(self) -> Counter[tuple[str, int]]:
+        """(subscription, offset) of every dead letter, due or not."""
+        partition = self.store.topic("dead").partition(0)
+        offsets = np.arange(partition.log_end_offset)
+        records = partition.records_at(offsets, np.full(len(offsets), -1))
+        origins = [origin_of(headers)[1] for headers in own_headers(records)]
+        return Counter((origin.subscription, origin.record.offset) for origin in origins if origin is not None)
+
+    @invariant()
+    def same(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        self.store.check()
+        assert self.deaths == self.letters()
+        pending = len({offset for offset, due in self.dues.items() if due > self.now_ms} - self.hidden)
+        for (name, _), reader in zip(READERS, self.readers, strict=True):
+            side, stats = self.sides[name], reader.stats()
+            expected = (pending, len(self.due(side)), len(side.leases), len(side.retries))
+            assert expected == (stats.pending, stats.due, stats.leased, stats.retrying)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=30, stateful_step_count=20)
