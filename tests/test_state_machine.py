@@ -450,5 +450,5 @@ class LogMachine(RuleBasedStateMachine):
             self.store.close()
 
 
-LogMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+LogMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40)
 TestLog = LogMachine.TestCase
