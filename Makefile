@@ -16,7 +16,7 @@ demo: $(READY)
 	$(BIN)/python -m examples.flights
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m 'not torture' --ignore tests/spark tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not torture' --ignore tests/spark tests
 
 # Needs Java 17 or later. One process: its tests share a Spark.
 test-spark: $(READY)

@@ -9,6 +9,7 @@ again as soon as somebody subscribes.
 
 from __future__ import annotations
 
+from afterlog.clock import INT64_MAX
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
 from afterlog.index.entries import Key
@@ -17,6 +18,8 @@ from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.events import Skipped
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner, SubscriptionState
+
+_EVERYTHING = Key(INT64_MAX - 1, INT64_MAX)
 
 
 def at_rest(partition: Partition, name: str) -> PartitionStats:
@@ -41,6 +44,8 @@ def standing(
     counts = state.counts
     hidden_due = partition.hidden_between(state.position, upto, reading)
     hidden_pending = reading.hidden.count - reading.hidden.rank(upto)
+    if state.position > high_watermark:  # sought beyond what is due: not all that is pending lies ahead
+        hidden_pending = partition.hidden_between(state.position, _EVERYTHING, reading._replace(upto=_EVERYTHING))
     return PartitionStats(
         pending=reading.visible.end.offset - max(high_watermark, state.position) - hidden_pending,
         due=max(high_watermark - state.position, 0) - hidden_due,

@@ -59,3 +59,18 @@ def test_what_retention_removed_is_not_due() -> None:
     assert partition.high_watermark() - partition.log_start == stats.due
     assert partition.log_start - 1 == stats.removed
     setting.store.close()
+
+
+def test_what_is_pending_behind_any_position_is_counted_without_what_is_cancelled() -> None:
+    setting = Setting()
+    setting.store.create_topic("mail")
+    records = [setting.store.send("mail", b"x", delay=delay) for delay in (10, 20, 30, 40, 50)]
+    setting.store.cancel(records[1])  # delivery order: 10, 20, its control record, 30, 40, 50, its control record
+    setting.store.cancel(records[4])
+    with setting.subscribe() as sub:
+        pending = []
+        for position in range(8):
+            sub.seek(position)
+            pending.append(sub.stats().pending)
+    assert [3, 2, 2, 2, 1, 0, 0, 0] == pending
+    setting.store.close()
