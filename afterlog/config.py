@@ -87,6 +87,10 @@ class Config:
     """Bytes appended after which the recovery point moves. Larger: fewer checkpoints, longer recovery after a crash."""
     frontier_lease_ms: int = 1_000
     """How far ahead the frontier is written. Larger: fewer writes, later stamps right after a crash."""
+    remote_cache_bytes: int = 1 << 30
+    """Room on the local disk for what is read from object storage. Larger: less is fetched twice."""
+    remote_page_bytes: int = 256 << 10
+    """What is fetched at a time, and cached. Larger: fewer requests, more bytes fetched that nobody wants."""
 
     def __post_init__(self) -> None:
         if not 4_096 <= self.segment_bytes < 2**31:
@@ -95,9 +99,11 @@ class Config:
             raise ValueError("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
         for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
                      "max_indexes_per_bucket_snapshot_segment", "max_time_step_per_bucket_snapshot_segment_s",
-                     "decompressed_bytes_max", "frontier_lease_ms"):  # fmt: skip
+                     "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.remote_cache_bytes < 4 * self.remote_page_bytes:
+            raise ValueError("remote_cache_bytes must hold at least four pages of remote_page_bytes")
         if self.max_num_buckets != -1 and self.max_num_buckets < 1:
             raise ValueError("max_num_buckets must be at least 1, or -1: runs are never merged")
         for name in ("linger_ms", "deliver_after_spread_ms"):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -22,38 +24,85 @@ from afterlog.index.entries import Entries, Key, is_delivery_order
 from afterlog.index.offset_bitmap import BitmapBuilder
 from afterlog.index.packing import unpack
 from afterlog.index.run_cursor import RunCursor
-from afterlog.index.run_format import CODEC_PLAIN, Coverage, Identity, plain_columns
+from afterlog.index.run_format import CODEC_PLAIN, Coverage, Directory, Identity, Metadata, plain_columns
 
-__all__ = ["Coverage", "Identity", "Run"]
+__all__ = ["Coverage", "Identity", "Outline", "Run"]
 
 _INT64_MAX = 2**63 - 1
 _UINT32_MAX = 2**32 - 1
 
 
+class Outline(NamedTuple):
+    """What is known of a run without reading anything of it, for one whose bytes are far away.
+
+    upto: a key not below any of the run's, and below every key of other runs that is not below all of the run's.
+    """
+
+    coverage: Coverage
+    records: int
+    upto: Key
+
+
 class Run:
     """A run that is open. Any thread may read it; it needs no closing, the mapping goes with the last reader.
 
-    What touches a chunk or bitmap for the first time may raise CorruptFile.
+    What touches a chunk or bitmap for the first time may raise CorruptFile, or what the snapshot raises; with an
+    outline that holds for whatever is not in the outline.
     """
 
-    def __init__(self, snapshot: BucketSnapshot) -> None:
-        """Over its stored bytes. CorruptFile unless its metadata are as they were written."""
-        coverage, directory, bitmap, identity = snapshot.metadata()
+    def __init__(self, snapshot: BucketSnapshot, outline: Outline | None = None) -> None:
+        """Over its stored bytes. CorruptFile unless its metadata are as they were written.
+
+        outline: what is known already. Then nothing is read before it is needed.
+        """
         self.key = snapshot.key
         self.path = snapshot.path
-        self.coverage = coverage
-        self.directory = directory
-        self.identity = identity
-        self.chunks = len(directory.position)
-        self.count = int(directory.entries_before[-1])
-        self.records = int(directory.records_before[-1])
-        self.first_key = Key(int(directory.first_deliver_after[0]), int(directory.first_offset[0]))
-        self.last_key = Key(int(directory.last_deliver_after[-1]), int(directory.last_offset[-1]))
+        self.remote = outline is not None
+        """Whether its bytes are far away: such a run is read, and never merged with others."""
         self._snapshot = snapshot
-        self._bitmap_place = bitmap
+        self._outline = outline
         self._bitmap: BitMap | None = None
         self.loading: Callable[[], AbstractContextManager[object]] = nullcontext
         """Around the loading of a chunk: set by a storage that measures it."""
+        if outline is None:
+            outline = self._told(self._metadata)
+        self.coverage, self.records, self.last_key = outline
+
+    @cached_property
+    def _metadata(self) -> Metadata:
+        metadata = self._snapshot.metadata()
+        if self._outline is not None:
+            coverage, records, last_key = self._told(metadata)
+            if (coverage, records) != self._outline[:2] or last_key > self._outline.upto:
+                raise CorruptFile("another run than was expected here", path=self.path)
+        return metadata
+
+    @staticmethod
+    def _told(metadata: Metadata) -> Outline:
+        directory = metadata.directory
+        last_key = Key(int(directory.last_deliver_after[-1]), int(directory.last_offset[-1]))
+        return Outline(metadata.coverage, int(directory.records_before[-1]), last_key)
+
+    @property
+    def directory(self) -> Directory:
+        return self._metadata.directory
+
+    @property
+    def identity(self) -> Identity:
+        return self._metadata.identity
+
+    @cached_property
+    def chunks(self) -> int:
+        return len(self.directory.position)
+
+    @cached_property
+    def count(self) -> int:
+        """Entries."""
+        return int(self.directory.entries_before[-1])
+
+    @cached_property
+    def first_key(self) -> Key:
+        return Key(int(self.directory.first_deliver_after[0]), int(self.directory.first_offset[0]))
 
     @staticmethod
     def open(files: Files, path: Path) -> Run:
@@ -149,7 +198,7 @@ class Run:
         if len(held) != self.records:
             raise self._corrupt("an offset is there twice", 0)
         if held != self._offsets():
-            raise self._corrupt("the bitmap holds other offsets than the chunks", self._bitmap_place.position)
+            raise self._corrupt("the bitmap holds other offsets than the chunks", self._metadata.bitmap.position)
 
     def _absolute(self, deliver_after: Int64Array, details: UInt32Array) -> Entries:
         offset, position, records = details.astype(np.int64)
@@ -169,7 +218,7 @@ class Run:
     def _offsets(self) -> BitMap:
         """The bitmap, loaded once."""
         if self._bitmap is None:
-            position, _, crc = self._bitmap_place
+            position, _, crc = self._metadata.bitmap
             stored = self._snapshot.bitmap()
             if crc32c(stored.data) != crc:
                 raise self._corrupt("the bitmap fails its checksum", position)
@@ -183,4 +232,4 @@ class Run:
         return CorruptFile(reason, path=self.path, position=int(position))
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, {self.count} entries, {self.first_key} to {self.last_key})"
+        return f"Run({str(self.path)!r}, {self.records} records, up to {self.last_key})"

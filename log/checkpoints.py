@@ -22,6 +22,9 @@ Meaning:
 - `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
 - `index`, `time_index`: bytes and CRC-32C of the sparse index files, whose format is Kafka's and has no room for it.
 - `cancel_index`: the same of the cancel index; left out where the segment has no control batches, and so no file.
+- `remote`, of a sealed segment that was uploaded: the attempt that object storage lists it under, size and CRC-32C of
+  its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
+  the folder any more the cancel index is.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
+_ABSENT = (("cancel_index", (0, 0)), ("remote", None))
+"""Values that are not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,18 @@ class LogStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteMark:
+    """Where a sealed segment lies in object storage."""
+
+    attempt: str
+    """The attempt to upload it that is listed."""
+    run: tuple[int, int] = (0, 0)
+    """(bytes, CRC-32C) of its run there; there is none of a segment of a FIFO topic."""
+    local: bool = True
+    """Whether its files are in the folder, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SealedMark:
     """What is known of a sealed segment without opening its files. Of its indexes: (bytes, CRC-32C)."""
 
@@ -85,6 +102,17 @@ class SealedMark:
     index: tuple[int, int]
     time_index: tuple[int, int]
     cancel_index: tuple[int, int] = (0, 0)
+    remote: RemoteMark | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether its files are in the folder."""
+        return self.remote is None or self.remote.local
+
+    @staticmethod
+    def of_json(row: dict[str, Any]) -> SealedMark:
+        remote = row.get("remote")
+        return SealedMark(**{**_pairs(row), "remote": None if remote is None else RemoteMark(**_pairs(remote))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +157,7 @@ class Checkpoints:
                 frontier=FrontierLease(**body["frontier"]),
                 log_start=LogStart(**body["log_start"]),
                 removed_records=int(body["removed_records"]),
-                sealed=tuple(SealedMark(**_pairs(row)) for row in body["sealed"]),
+                sealed=tuple(SealedMark.of_json(row) for row in body["sealed"]),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
@@ -179,7 +207,7 @@ class CheckpointFile:
 
 
 def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if (name, value) != ("cancel_index", (0, 0))}
+    return {name: value for name, value in fields if (name, value) not in _ABSENT}
 
 
 def _pairs(row: dict[str, Any]) -> dict[str, Any]:

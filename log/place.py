@@ -12,6 +12,7 @@ from afterlog.config import Config
 from afterlog.files import Files
 from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
 from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
+from afterlog.log.remote_copy import RemoteLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,11 @@ class TopicSettings:
     max_delay_ms: int | None = None
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    remote_storage_enable: bool = False
+    """Sealed segments are uploaded to the store's object storage."""
+    local_retention_ms: int | None = None
+    """Of segments that were uploaded: how long the local copy stays behind the last record that became due."""
+    local_retention_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,10 @@ class Place:
     """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
     operations: BucketOperations = field(default_factory=BucketOperations)
     """Counts what is done with the runs, from now on."""
+    remote: RemoteLog | None = None
+    """Where segments lie that are not in the folder any more. None: the store was opened without object storage."""
+    sealed: Callable[[], None] = lambda: None
+    """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
 
     def bucket_storage(self) -> BucketSnapshotStorage:
         """Where the partition's runs are."""

@@ -3,6 +3,8 @@
     afterlog-topics 1 8f3ab01c\\n
     {"mail":{"partitions":1,"delayed":true,"max_delay_ms":null,"retention_ms":null,"retention_bytes":null}}\\n
 
+The settings of tiered storage (`remote_storage_enable` and those of local retention) are there where one is set.
+
 A topic is there when the document names it: its partitions are made first, and what an unfinished creation left behind
 holds no records. So a folder with records that no topic owns means that the document is lost, or an older copy.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from afterlog import document
 from afterlog.errors import CorruptFile, InvalidTopic
@@ -22,11 +25,13 @@ from afterlog.names import TOPICS, check_name, parse_partition_folder, partition
 
 FORMAT = "afterlog-topics"
 VERSION = 1
+_LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
+_TIERED = ("remote_storage_enable", *_LOCAL_RETENTION)
 
 
 def checked(settings: TopicSettings) -> TopicSettings:
     """`settings` themselves. Raises InvalidTopic where one cannot be, or two contradict each other."""
-    for name in ("partitions", "max_delay_ms", "retention_ms", "retention_bytes"):
+    for name in ("partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION):
         value, least = getattr(settings, name), int(name == "partitions")
         if value is None and name != "partitions":
             continue
@@ -34,6 +39,9 @@ def checked(settings: TopicSettings) -> TopicSettings:
             raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
     if settings.max_delay_ms is not None and not settings.delayed:
         raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
+    for name in _LOCAL_RETENTION:
+        if getattr(settings, name) is not None and not settings.remote_storage_enable:
+            raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")
     return settings
 
 
@@ -45,15 +53,25 @@ def read_topics(files: Files, store: Path) -> dict[str, TopicSettings]:
     except FileNotFoundError:
         body = {}
     try:
-        return {check_name(name): TopicSettings(**settings) for name, settings in body.items()}
+        return {check_name(name): settings_of_json(settings) for name, settings in body.items()}
     except (TypeError, InvalidTopic) as error:
         raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
 
 
 def write_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
     """Make the document say `topics`, durably."""
-    body = {name: asdict(settings) for name, settings in topics.items()}
+    body = {name: settings_to_json(settings) for name, settings in topics.items()}
     document.write(files, store / TOPICS, FORMAT, VERSION, body)
+
+
+def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
+    """As the document has them."""
+    return {name: value for name, value in asdict(settings).items() if value not in (None, False) or name not in _TIERED}
+
+
+def settings_of_json(settings: dict[str, Any]) -> TopicSettings:
+    """TypeError, InvalidTopic where they cannot be."""
+    return checked(TopicSettings(**settings))
 
 
 def check_owned(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
