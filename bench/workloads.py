@@ -190,7 +190,7 @@ def runs(folder: Path, count: int, entries: int) -> DelayedIndex:
         path = folder / f"{number:04d}.deliverafterindex"
         coverage = Coverage(first, first + size, 0, first * 200, 0, (first + size) * 200)
         write_run(files, path, [part], coverage, max_entries=5_000, max_step_ms=300_000)
-        index.replace(remove=(), add=Run.open(files, path))
+        index.replace(remove=(), add=[Run.open(files, path)])
     return index
 
 

@@ -38,7 +38,7 @@ class Decoder:
     def pieces(self, block: Block, visible: Visible) -> Iterator[tuple[Block, Columns]]:
         """All of these entries, some after some."""
         while len(block):
-            part, columns = self.some(verified.locate(block, visible), visible, PIECE_BYTES)
+            part, columns = self.some(verified.locate(block, visible, PIECE_BYTES), visible, PIECE_BYTES)
             yield part, columns
             block = block[len(part) :]
 

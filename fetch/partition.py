@@ -241,7 +241,7 @@ class Partition:
         wanted = self.position(position)
         while True:
             reading = self._order.advance()
-            located = self._locate(wanted, reading, max_records, whole=True)
+            located = self._locate(wanted, reading, max_records, max_bytes, whole=True)
             fetched = verified.batches(located, reading.visible, self.log.delayed, max_bytes)
             wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
             left_s = deadline_s - place.clock.monotonic_s()
@@ -258,7 +258,7 @@ class Partition:
         """
         reading = self._order.advance()
         while True:
-            located = self._locate(position, reading, max_records, whole=False)
+            located = self._locate(position, reading, max_records, max_bytes, whole=False)
             if not len(located.block):
                 return Columns.empty(self.topic), located.block.end_delivery_offset
             block, columns = self._decoder.some(located, reading.visible, max_bytes)
@@ -371,7 +371,9 @@ class Partition:
             cancelled=cancelled_within(fetched.block, reading.hidden),
         )
 
-    def _locate(self, position: int, reading: Reading, max_records: int | None, *, whole: bool) -> Located:
+    def _locate(
+        self, position: int, reading: Reading, max_records: int | None, max_bytes: int, *, whole: bool
+    ) -> Located:
         """Entries from `position` on, cut at `max_records` but for the first.
 
         whole: only batches that fit into `max_records`, or else also the one in which they end.
@@ -385,7 +387,7 @@ class Partition:
                 behind = np.cumsum(block.records) - np.maximum(position - start, 0)
                 begin = behind if whole else behind - block.records + 1
                 block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
-            return verified.locate(block, reading.visible)
+            return verified.locate(block, reading.visible, max_bytes)
         except CorruptFile:
             self._checked(position, end)  # retention may have removed the segment meanwhile
             raise

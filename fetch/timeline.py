@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ class Timeline:
         self._block_starts: deque[int] = deque()
         self._cached_entries = 0
         self._iterators: OrderedDict[int, MergeIterator] = OrderedDict()
+        self._turns: dict[int, Turn] = {}
         self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
         self._lock = threading.Lock()
         self._next_entry: Entry | None = None
@@ -129,8 +131,8 @@ class Timeline:
         while position < reading.high_watermark:
             with self._lock:
                 block = self._cached(position)
-                if block is None:
-                    block = self._merged(position, reading, want_entries)
+            if block is None:
+                block = self._merged(position, reading, want_entries)
             part = _stretch(block, position, reading.high_watermark)
             if len(part):
                 return part
@@ -218,23 +220,54 @@ class Timeline:
         return self._log.cancellations.hidden(visible.end.offset)
 
     def _merged(self, position: int, reading: Reading, want_entries: int) -> Block:
-        """The block that holds `position`, merged anew; empty where `position` is not due."""
-        iterator = self._iterators.pop(position, None) or self._iterator_before(position, reading.upto)
-        start = iterator.delivery_offset
-        while True:
-            first = iterator.delivery_offset
-            block = iterator.next_block(reading.upto, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX))
-            if len(block) == 0 or block.end_delivery_offset > position:
-                break
-        if min(start, position) < self.log_start:  # moved meanwhile: what was removed is not counted from below it
-            return self._merged(self._not_removed(position), reading, want_entries)
-        self._iterators[block.end_delivery_offset] = iterator
-        while len(self._iterators) > ITERATORS_MAX:
-            self._iterators.popitem(last=False)
-        if len(block):
-            block = reading.hidden.shown(block)
-            self._cache(first, block)
-        return block
+        """The block that holds `position`, merged anew; empty where `position` is not due.
+
+        Of those who want the same block one merges and the others wait. Nobody else does: it may have to be fetched from
+        far away.
+        """
+        with self._turn(position):
+            with self._lock:
+                block = self._cached(position)
+                iterator = None if block is not None else self._iterators.pop(position, None)
+            if block is not None:
+                return block
+            iterator = iterator or self._iterator_before(position, reading.upto)
+            start = iterator.delivery_offset
+            while True:
+                first = iterator.delivery_offset
+                block = iterator.next_block(reading.upto, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX))
+                if len(block) == 0 or block.end_delivery_offset > position:
+                    break
+            if min(start, position) >= self.log_start:
+                return self._kept(first, block, iterator, reading)
+        # It moved meanwhile: what was removed is not counted from below it.
+        return self._merged(self._not_removed(position), reading, want_entries)
+
+    def _kept(self, first: int, block: Block, iterator: MergeIterator, reading: Reading) -> Block:
+        """What is to be shown of a block that begins at `first`, cached, with the iterator that goes on behind it."""
+        shown = reading.hidden.shown(block) if len(block) else block
+        with self._lock:
+            self._iterators[block.end_delivery_offset] = iterator
+            while len(self._iterators) > ITERATORS_MAX:
+                self._iterators.popitem(last=False)
+            if len(block):
+                self._cache(first, shown)
+        return shown
+
+    @contextlib.contextmanager
+    def _turn(self, position: int) -> Iterator[None]:
+        """One thread at a time for each position."""
+        with self._lock:
+            turn = self._turns.setdefault(position, Turn())
+            turn.waiting += 1
+        try:
+            with turn.lock:
+                yield
+        finally:
+            with self._lock:
+                turn.waiting -= 1
+                if not turn.waiting:
+                    del self._turns[position]
 
     def _not_removed(self, position: int) -> int:
         if position < self.log_start:
@@ -255,19 +288,34 @@ class Timeline:
             self._cached_entries -= _weight(self._blocks.pop(self._block_starts.popleft()))
 
     def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
-        """An iterator at or shortly before `position`, found by counting what is due before some instants."""
+        """An iterator at or shortly before `position`, found by counting what is due before some instants.
+
+        At first by the directories of the runs alone; once these tell no more, by what is in a few of their chunks.
+        """
         index, start = self._log.index, self._log.log_start
-        low, high = start.deliver_after, upto.deliver_after + 1
+        low, high, exact = start.deliver_after, upto.deliver_after + 1, False
         while high - low > 1:
             step = -((low - high) // SEARCH_WAYS)
             edges = np.arange(low + step, high, step, dtype=np.int64)
-            ranks = index.due_counts(edges) + index.removed_records
-            row = int(ranks.searchsorted(position, side="right"))
-            low, high = int(edges[row - 1]) if row else low, int(edges[row]) if row < len(edges) else high
-            if row and position - int(ranks[row - 1]) <= BLOCK_ENTRIES:
+            least, most = (index.due_counts(edges),) * 2 if exact else index.due_bounds(edges)
+            before = int(most.searchsorted(position - index.removed_records, side="right"))
+            behind = int(least.searchsorted(position - index.removed_records, side="right"))
+            if before and position - index.removed_records - int(most[before - 1]) <= BLOCK_ENTRIES:
+                low = int(edges[before - 1])
                 break
+            narrowed = int(edges[before - 1]) if before else low, int(edges[behind]) if behind < len(edges) else high
+            exact = exact or 2 * (narrowed[1] - narrowed[0]) > high - low
+            low, high = narrowed
         key = max(start.key, Key(low - 1, INT64_MAX))
         return MergeIterator(index, key, index.rank(key))
+
+
+class Turn:
+    """Whose turn it is to merge from a position, and how many want to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting = 0
 
 
 def _stretch(block: Block, position: int, end: int) -> Block:

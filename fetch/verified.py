@@ -9,6 +9,7 @@ CorruptFile names file and position (promise D12).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +21,13 @@ from afterlog.log import kernels
 from afterlog.log.batch import decompressed
 from afterlog.log.columns import Decoded, Int32Array, Int64Array
 from afterlog.log.log_state import Visible
+from afterlog.log.segment import SealedSegment
 
 FIRST_ENTRIES = 64
 """Entries verified in the first step of a fetch; each step doubles, so that large batches are not read for nothing."""
+
+GATHER_BYTES = 32 << 20
+"""Bytes of object storage that are in memory at a time, about. Larger: fewer, larger reads where records lie apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,11 @@ class Fetched:
     asked: Int64Array
 
 
-def locate(block: Block, visible: Visible) -> Located:
-    """Where the entries of a block lie."""
+def locate(block: Block, visible: Visible, max_bytes: int) -> Located:
+    """Where the entries of a block lie; of what is in object storage, where they were read to.
+
+    There, only so many of the first entries are located as `max_bytes` may hold, about, but for the first.
+    """
     segments = visible.segments
     which = np.zeros(len(block), np.int32)
     if len(segments) > 1:
@@ -61,10 +69,15 @@ def locate(block: Block, visible: Visible) -> Located:
         which += bases[1:].searchsorted(block.offset, side="right").astype(np.int32)
     positions = block.position
     buffers = [_NOTHING] * len(segments)
+    remote: dict[int, SealedSegment] = {}
     for number in np.flatnonzero(np.bincount(which)).tolist():
         segment = segments[number]
-        if segment is not visible.end.active:
-            buffers[number] = segment.view(0, segment.size)[0][1]
+        if isinstance(segment, SealedSegment):
+            data = segment.mapped()
+            if data is None:
+                remote[number] = segment
+            else:
+                buffers[number] = data
             continue
         in_active = which == number
         pieces = segment.view(int(positions[in_active].min()), visible.end.position)
@@ -75,7 +88,28 @@ def locate(block: Block, visible: Visible) -> Located:
             positions = positions - in_tail * tail_start
             which = np.where(in_tail, np.int32(len(segments)), which)
             buffers.append(tail)
-    return Located(block, buffers, which, positions)
+    located = Located(block, buffers, which, positions)
+    return _gathered(located, remote, max_bytes) if remote else located
+
+
+def _gathered(located: Located, remote: Mapping[int, SealedSegment], max_bytes: int) -> Located:
+    """The same with what lies in object storage read, as far as that goes."""
+    block, which = located.block, located.which
+    entry_bytes = np.zeros(len(block))
+    for number, segment in remote.items():
+        record_bytes = segment.size / (segment.end_offset - segment.base_offset)
+        entry_bytes[which == number] = record_bytes
+    entry_bytes *= block.records
+    fit = max(int(entry_bytes.cumsum().searchsorted(2 * max_bytes, side="right")), 1)
+    buffers, positions = located.buffers.copy(), located.positions.copy()
+    for number, segment in remote.items():
+        rows = np.flatnonzero(which[:fit] == number)
+        if len(rows):
+            size_max = GATHER_BYTES * len(rows) // fit
+            buffers[number], at = segment.remote_copy().gather(block.offset[rows], block.position[rows], size_max)
+            positions[rows[: len(at)]] = at
+            fit = fit if len(at) == len(rows) else int(rows[len(at)])
+    return Located(block, buffers, which, positions)[:fit]
 
 
 def batches(located: Located, visible: Visible, delayed: bool, max_bytes: int) -> Fetched:
@@ -144,10 +178,14 @@ def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:
     """The error for the first of the entries."""
     offset = int(entries.offset[0])
     bases = [segment.base_offset for segment in visible.segments]
-    number = int(np.searchsorted(bases, offset, side="right")) - 1
+    segment = visible.segments[int(np.searchsorted(bases, offset, side="right")) - 1]
+    where = ""
+    if isinstance(segment, SealedSegment) and not segment.is_local():
+        segment.remote_copy().forget()
+        where = ", read from object storage"
     return CorruptFile(
-        f"{kernels.FAULTS[fault]}, in the entry of offset {offset}",
-        path=visible.segments[number].path,
+        f"{kernels.FAULTS[fault]}, in the entry of offset {offset}{where}",
+        path=segment.path,
         position=int(entries.position[0]),
     )
 

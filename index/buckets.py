@@ -23,7 +23,7 @@ Invariants (`check`):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +92,7 @@ class Buckets:
         segment, position, offset = self._start
         coverage = Coverage(offset, end_offset, segment, position, segment, end_position)
         run = self._storage.create(bucket_key(offset, end_offset), [self.index.bucket.entries()], coverage)
-        self.index.replace(remove=(), add=run, bucket=MutableBucket())
+        self.index.replace(remove=(), add=[run], bucket=MutableBucket())
         self._start = Start(segment, end_position, end_offset)
 
     def write_segment(self, end_offset: int, end_position: int) -> Run:
@@ -107,7 +107,7 @@ class Buckets:
         The next segment begins behind it.
         """
         replaced = self.active
-        self.index.replace(remove=replaced, add=run, bucket=MutableBucket())
+        self.index.replace(remove=replaced, add=[run], bucket=MutableBucket())
         self._start = Start(run.coverage.end_offset, 0, run.coverage.end_offset)
         return replaced
 
@@ -115,8 +115,13 @@ class Buckets:
         """Delete the runs of sealed segments that hold nothing behind `upto`."""
         gone = [run for run in self.sealed if run.last_key <= upto]
         if gone:
-            self.index.replace(remove=gone, add=None)
+            self.index.replace(remove=gone, add=())
             self.delete(gone)
+
+    def let_go(self, local: Run, remote: Collection[Run]) -> None:
+        """Put the runs that object storage has of some sealed segments in the place of the one here; delete that."""
+        self.index.replace(remove=[local], add=remote)
+        self.delete([local])
 
     def delete(self, runs: Iterable[Run]) -> None:
         """Delete runs that the index does not hold. Where it fails, the next open does it."""
@@ -134,11 +139,14 @@ class Buckets:
     @property
     def crowded(self) -> bool:
         """Whether a group may have more runs than it should."""
-        return 0 <= self.max_num_buckets < len(self.index.runs)
+        return 0 <= self.max_num_buckets < _local(self.index.runs)
 
     def to_merge(self, group: Sequence[Run]) -> Sequence[Run]:
-        """The runs of a group that should be merged next; none where it has no more than `max_num_buckets`."""
-        return cheapest(group) if 0 <= self.max_num_buckets < len(group) else ()
+        """The runs of a group that should be merged next; none where it has no more than `max_num_buckets`.
+
+        Those in object storage do not count, and are left as they are.
+        """
+        return cheapest(group) if 0 <= self.max_num_buckets < _local(group) else ()
 
     def merge(
         self,
@@ -171,7 +179,7 @@ class Buckets:
         with lock:
             there = set(sources) <= set(self.index.runs)
             if there:
-                self.index.replace(remove=sources, add=run)
+                self.index.replace(remove=sources, add=[run])
         self.delete(sources if there else [run])
         return there
 
@@ -190,20 +198,26 @@ def cheapest(runs: Sequence[Run]) -> Sequence[Run]:
 
     By the fewest entries alone it would be two small ones each time, and what they become again and again; the square
     prefers wide merges of small runs, after which there is room for many more (docs/decisions/0012). None where a run
-    over any two of them could not hold their offsets.
+    over any two of them could not hold their offsets, or one of any two is in object storage.
     """
     first_offset = _column(run.coverage.first_offset for run in runs)
     end_offset = _column(run.coverage.end_offset for run in runs)
-    entries_before = np.append(0, np.cumsum(_column(run.count for run in runs)))
+    remote_before = np.append(0, np.cumsum(_column(run.remote for run in runs)))
+    entries_before = np.append(0, np.cumsum(_column(0 if run.remote else run.count for run in runs)))
     least, chosen = np.inf, slice(0)
     for width in range(2, len(runs) + 1):
         entries = entries_before[width:] - entries_before[:-width]
         too_long = end_offset[width - 1 :] - first_offset[: 1 - width] > _SPAN_MAX
-        cost = np.where(too_long, np.inf, entries / (width - 1) ** 2)
+        some_remote = remote_before[width:] > remote_before[:-width]
+        cost = np.where(too_long | some_remote, np.inf, entries / (width - 1) ** 2)
         row = int(cost.argmin())
         if cost[row] < least:
             least, chosen = cost[row], slice(row, row + width)
     return runs[chosen]
+
+
+def _local(runs: Iterable[Run]) -> int:
+    return sum(not run.remote for run in runs)
 
 
 def _watched(blocks: Iterable[Entries], proceed: Callable[[], object]) -> Iterator[Entries]:

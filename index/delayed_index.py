@@ -16,6 +16,7 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import NamedTuple
 
+from afterlog.clock import INT64_MAX
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Entries, Key
@@ -87,8 +88,8 @@ class DelayedIndex:
         with self._lock:
             self._snapshot.bucket.add_many(entries)
 
-    def replace(self, remove: Collection[Run], add: Run | None, bucket: MutableBucket | None = None) -> None:
-        """Take out some runs, put in one, set another bucket, in one step.
+    def replace(self, remove: Collection[Run], add: Collection[Run], bucket: MutableBucket | None = None) -> None:
+        """Take out some runs, put in others, set another bucket, in one step.
 
         Sealing puts in a run of the bucket's entries and an empty bucket; the caller sees to it that none is added
         between reading and replacing them. Merging puts in one run for several, retention takes runs out: the records
@@ -100,12 +101,11 @@ class DelayedIndex:
             kept = [run for run in runs if run not in remove]
             if len(kept) != len(runs) - len(remove):
                 raise ValueError("a run to remove is not in the index")
-            put_in = [] if add is None else [add]
             fresh = current if bucket is None else bucket
             if remove:
                 taken_out = sum(run.records for run in remove) + current.records
-                removed_records += taken_out - sum(run.records for run in put_in) - fresh.records
-            self._snapshot = Snapshot(version + 1, _in_offset_order([*kept, *put_in]), fresh, removed_records)
+                removed_records += taken_out - sum(run.records for run in add) - fresh.records
+            self._snapshot = Snapshot(version + 1, _in_offset_order([*kept, *add]), fresh, removed_records)
 
     def records_up_to(self, key: Key) -> int:
         """Records that are there with a key <= `key`. Touches one chunk per run."""
@@ -127,9 +127,23 @@ class DelayedIndex:
         """For each edge, the records with deliver_after < edge."""
         _, runs, bucket, _ = self._snapshot
         counts = bucket.due_counts(edges)
+        earliest = int(edges.min(initial=INT64_MAX))
         for run in runs:
-            counts += run.due_counts(edges)
+            counts += run.records if run.last_key.deliver_after < earliest else run.due_counts(edges)
         return counts
+
+    def due_bounds(self, edges: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Bounds of `due_counts`, by the directories alone: no less, no more."""
+        _, runs, bucket, _ = self._snapshot
+        least = bucket.due_counts(edges)
+        most = least.copy()
+        earliest = int(edges.min(initial=INT64_MAX))
+        for run in runs:
+            whole = run.last_key.deliver_after < earliest
+            run_least, run_most = (run.records, run.records) if whole else run.due_bounds(edges)
+            least += run_least
+            most += run_most
+        return least, most
 
     def contains(self, offset: int) -> bool:
         """Whether an entry holds `offset`: then a merge yields it."""
@@ -200,7 +214,7 @@ class DueCounter:
 
 def _records_up_to(snapshot: Snapshot, key: Key) -> int:
     count = snapshot.bucket.records_up_to(key)
-    for run in snapshot.runs:
+    for run in snapshot.runs if key.deliver_after >= 0 else ():
         if run.last_key <= key:
             count += run.records
         elif run.first_key <= key:

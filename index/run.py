@@ -17,7 +17,7 @@ from crc32c import crc32c
 from pyroaring import BitMap
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Files
+from afterlog.files import Bytes, Files
 from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot
 from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Key, is_delivery_order
@@ -117,10 +117,7 @@ class Run:
             return self._columns(chunk)
 
     def _columns(self, chunk: int) -> tuple[Int64Array, UInt32Array]:
-        directory = self.directory
-        [stored] = self._snapshot.segments(chunk, chunk)
-        if crc32c(stored.data) != directory.crc32c[chunk]:
-            raise self._corrupt(f"chunk {chunk} fails its checksum", directory.position[chunk])
+        directory, stored = self.directory, self.stored(chunk)
         if directory.codec[chunk] == CODEC_PLAIN:
             deliver_after, details = plain_columns(stored)
             ordered = is_delivery_order(deliver_after, details[0])
@@ -133,6 +130,13 @@ class Run:
         if not ordered or not self._is_between_its_keys(chunk, deliver_after, details[0]):
             raise self._corrupt(f"chunk {chunk} has other keys than its directory tells", directory.position[chunk])
         return deliver_after, details
+
+    def stored(self, chunk: int) -> Bytes:
+        """The bytes of a chunk as they are stored, which pass their checksum."""
+        [stored] = self._snapshot.segments(chunk, chunk)
+        if crc32c(stored.data) != self.directory.crc32c[chunk]:
+            raise self._corrupt(f"chunk {chunk} fails its checksum", self.directory.position[chunk])
+        return stored
 
     def chunk(self, chunk: int) -> Entries:
         """The entries of a chunk, with absolute offsets."""
@@ -171,10 +175,17 @@ class Run:
             counts[here] += records_before[deliver_after.searchsorted(edges[here], "left")]
         return counts
 
+    def due_bounds(self, edges: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Bounds of `due_counts`, by the directory alone: no less, no more. An edge falls into one chunk at most."""
+        directory = self.directory
+        whole = directory.last_deliver_after.searchsorted(edges, "left")
+        behind = directory.first_deliver_after.searchsorted(edges, "left")
+        return directory.records_before[whole], directory.records_before[behind]
+
     def contains(self, offset: int) -> bool:
         """Whether an entry of the run holds `offset`: then a cursor yields it."""
         relative = offset - self.coverage.first_offset
-        return 0 <= relative <= _UINT32_MAX and relative in self._offsets()
+        return 0 <= relative <= _UINT32_MAX and relative in self.offsets()
 
     def check(self) -> None:
         """Read everything and prove the invariants. CorruptFile where one does not hold."""
@@ -197,7 +208,7 @@ class Run:
         held = offsets.finish()
         if len(held) != self.records:
             raise self._corrupt("an offset is there twice", 0)
-        if held != self._offsets():
+        if held != self.offsets():
             raise self._corrupt("the bitmap holds other offsets than the chunks", self._metadata.bitmap.position)
 
     def _absolute(self, deliver_after: Int64Array, details: UInt32Array) -> Entries:
@@ -215,8 +226,8 @@ class Run:
             and int(offset[-1]) + first_offset == directory.last_offset[chunk]
         )
 
-    def _offsets(self) -> BitMap:
-        """The bitmap, loaded once."""
+    def offsets(self) -> BitMap:
+        """The bitmap, loaded once: the offsets of all records, relative to the first that the run covers."""
         if self._bitmap is None:
             position, _, crc = self._metadata.bitmap
             stored = self._snapshot.bitmap()

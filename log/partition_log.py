@@ -16,8 +16,10 @@ Invariants (`check`):
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -30,10 +32,10 @@ from afterlog.errors import (
     StoreClosed,
 )
 from afterlog.files import Bytes
-from afterlog.index.entries import Entries
+from afterlog.index.entries import Entries, Key
 from afterlog.log.batches import Batches, stamp_batches
 from afterlog.log.cancellation import Cancellations, CancelResult, Int8Array
-from afterlog.log.checkpoints import FrontierLease, LogStart
+from afterlog.log.checkpoints import FrontierLease, LogStart, RemoteMark
 from afterlog.log.columns import EXTRA_BYTES_MAX, Int64Array
 from afterlog.log.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
@@ -42,7 +44,7 @@ from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
 from afterlog.log.lookup import find_written
 from afterlog.log.place import Place
-from afterlog.log.segment import ActiveSegment
+from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.upkeep import RecoveredLog, Upkeep
 
 logger = logging.getLogger("afterlog.log")
@@ -115,12 +117,21 @@ class PartitionLog:
         self.check_batches(batches)
         with self._append_lock, self.state.poisoning():
             first_offset = self.state.written.offset
-            row = 0
-            while row < len(batches):
-                row = self._append_to_segment(batches, row)
+            self._append(batches)
             end_offset = self.state.written.offset
         self.state.committed(end_offset)
         return first_offset
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[Callable[[Batches], None]]:
+        """For appends that follow each other with nothing in between: all others wait until the block ends.
+
+        The call that it gives appends batches that `check_batches` has passed, and raises as `append` does. They are safe
+        after `state.sync`.
+        """
+        with self._append_lock, self.state.poisoning():
+            self.state.usable()
+            yield self._append
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
         """Cancel the pending among the records of these offsets, which differ: a `CancelResult` for each, int8[n].
@@ -175,9 +186,36 @@ class PartitionLog:
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
+        if self.delayed and any(run.remote for run in self.index.runs):
+            for segment in self._upkeep.expired():  # what this needs of runs far away is cached when the lock is held
+                self.index.rank(Key(segment.mark.max_deliver_after, segment.end_offset - 1))
         with self._append_lock, self.state.poisoning():
             self.state.usable()
             return self._upkeep.enforce_retention()
+
+    @property
+    def sealed(self) -> tuple[SealedSegment, ...]:
+        """The sealed segments, in offset order."""
+        return self._upkeep.sealed
+
+    def uploaded(self, remote: Mapping[int, RemoteMark | None]) -> None:
+        """Note where the sealed segments of these base offsets lie in object storage; None: nowhere any more.
+
+        Their copies there were verified. What is in the folder stays there. A segment that is not is left as it is.
+        """
+        with self._append_lock, self.state.poisoning():
+            self.state.usable()
+            self._upkeep.uploaded(remote)
+
+    def enforce_local_retention(self, listed: Collection[str]) -> int:
+        """Remove the local files that the topic's local retention lets go, of segments that are due as a whole.
+
+        `listed`: the attempts to upload that object storage lists; what is not among them stays. The number of segments
+        that were removed: from now on they are read from there.
+        """
+        with self._append_lock, self.state.poisoning():
+            self.state.usable()
+            return self._upkeep.enforce_local_retention(listed)
 
     @property
     def crowded(self) -> bool:
@@ -223,6 +261,11 @@ class PartitionLog:
         return self._upkeep.active
 
     # Append.
+
+    def _append(self, batches: Batches) -> None:
+        row = 0
+        while row < len(batches):
+            row = self._append_to_segment(batches, row)
 
     def _append_to_segment(self, batches: Batches, row: int) -> int:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""

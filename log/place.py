@@ -12,7 +12,7 @@ from afterlog.config import Config
 from afterlog.files import Files
 from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
 from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
-from afterlog.log.remote_copy import RemoteLog
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,8 @@ class Place:
     """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
     operations: BucketOperations = field(default_factory=BucketOperations)
     """Counts what is done with the runs, from now on."""
-    remote: RemoteLog | None = None
-    """Where segments lie that are not in the folder any more. None: the store was opened without object storage."""
+    remote: RemoteLog = NO_REMOTE_LOG
+    """Where segments lie that are not in the folder any more."""
     sealed: Callable[[], None] = lambda: None
     """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
 

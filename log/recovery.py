@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, InvalidBatch
+from afterlog.errors import CorruptFile, InvalidBatch, RemoteRefused, RemoteUnavailable
 from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_storage import BucketSnapshotStorage
@@ -132,7 +132,9 @@ def _checkpoints(place: Place) -> CheckpointFile:
 
 
 def _sealed_segment(place: Place, mark: SealedMark) -> SealedSegment:
-    segment = SealedSegment(place.files, place.folder, mark, place.config.index_interval_bytes)
+    segment = SealedSegment(place.files, place.folder, mark, place.config.index_interval_bytes, place.remote)
+    if not mark.local:
+        return segment
     try:
         with opened(place.files, segment.path) as file:
             size = file.size()
@@ -144,9 +146,10 @@ def _sealed_segment(place: Place, mark: SealedMark) -> SealedSegment:
 
 
 def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
-    """Remove what unfinished writes, rolls and retention left behind: nothing acknowledged is in these files."""
+    """Remove what unfinished writes, rolls and retention left behind: nothing acknowledged is only in these files."""
     active = known.active.base_offset
     alive = {mark.base_offset for mark in known.sealed} | {active}
+    remote = {mark.base_offset for mark in known.sealed if not mark.local}
     for path in (
         *map(folder.joinpath, files.names(folder)),
         *map((folder / BUCKETS).joinpath, _bucket_names(files, folder)),
@@ -156,7 +159,10 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
             with opened(files, path) as file:
                 if file.size():
                     raise CorruptFile("newer than the checkpoints, which were put back to an older copy", path=path)
-        if path.name.endswith(TEMPORARY_SUFFIX) or (segment is not None and segment[0] not in alive):
+        unneeded = segment is not None and (
+            segment[0] not in alive or (segment[0] in remote and segment[1] != CANCEL_INDEX)
+        )
+        if unneeded or path.name.endswith(TEMPORARY_SUFFIX):
             files.unlink(path)
 
 
@@ -207,13 +213,16 @@ def _scan_tail(active: ActiveSegment, recovery: Recovery) -> tuple[kernels.Scan,
 
 
 def _cancelled(place: Place, segment: Segment, end: int, saved: tuple[int, int]) -> Cancelled:
-    """The cancel index of the first `end` bytes of a segment; made anew from its log where it is not as saved."""
+    """The cancel index of the first `end` bytes of a segment; made anew where it is not as saved."""
     cancelled = load_cancelled(place.files, segment.path, saved)
     if cancelled is None:
         path = segment.path.with_suffix(CANCEL_INDEX)
-        logger.warning("%s: missing or unreadable; made anew from the log", path)
-        with _ours(segment):
-            cancelled = read_controls(_content(segment, end), scan_all(segment, end)).cancelled
+        logger.warning("%s: missing or unreadable; made anew", path)
+        if isinstance(segment, SealedSegment) and not segment.mark.local:
+            cancelled = Cancelled.from_bytes(segment.remote_copy().cancel_index())
+        else:
+            with _ours(segment):
+                cancelled = read_controls(_content(segment, end), scan_all(segment, end)).cancelled
         publish(place.files, path, [cancelled.to_bytes()])
     return cancelled
 
@@ -261,8 +270,9 @@ def _assembled(
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
     for mark in found.missing:
-        key = run_key(mark.base_offset)
-        runs.append(_rebuilt(storage, key, sealed[mark.base_offset], mark.end_offset, mark.log_bytes))
+        segment, key = sealed[mark.base_offset], run_key(mark.base_offset)
+        remote = None if mark.local else segment.remote_copy().run()
+        runs.append(remote or _rebuilt(storage, key, segment, mark.end_offset, mark.log_bytes))
     runs_of_this = _runs_of_active(place, storage, spans, known, active)
     _delete_runs(place, kept=[run.key for run in (*runs, *runs_of_this)])
 
@@ -287,9 +297,14 @@ def _assembled(
 
 
 def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
-    """Whether the index holds every record behind the log start: an intact file may still be a wrong one."""
+    """Whether the index holds every record behind the log start: an intact file may still be a wrong one.
+
+    What of that lies in object storage, and cannot be had just now, says itself what it is when it is read.
+    """
     try:
         return index.rank(log_start.key) == log_start.delivery_offset
+    except (RemoteUnavailable, RemoteRefused):
+        return True
     except CorruptFile:
         return False
 

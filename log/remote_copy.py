@@ -8,13 +8,18 @@ never changes. Every call may raise RemoteUnavailable, RemoteRefused, RemoteMiss
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from pathlib import Path
+from typing import NoReturn, Protocol
 
+from afterlog.errors import RemoteRefused
 from afterlog.files import Bytes
 from afterlog.index.columns import Int64Array
-from afterlog.index.run import Run
+from afterlog.index.entries import Key
+from afterlog.index.run import Coverage, Outline, Run
+from afterlog.index.run_format import Metadata
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import SealedMark
+from afterlog.names import run_key
 
 
 class RemoteCopy(Protocol):
@@ -42,9 +47,79 @@ class RemoteCopy(Protocol):
     def run(self) -> Run:
         """The segment's run. Nothing is read before the run is."""
 
+    def forget(self) -> None:
+        """What was read fails its checks: keep nothing of it, so that it is fetched anew the next time."""
+
 
 class RemoteLog(Protocol):
     """The segments of one partition. Thread-safe."""
 
     def copy(self, mark: SealedMark) -> RemoteCopy:
         """Of a segment that has been uploaded (`mark.remote`). Reads nothing."""
+
+
+def outline(mark: SealedMark) -> Outline:
+    """What the mark of a segment tells of its run.
+
+    No other segment has a record between the segment's last one and the key made here: it would be due with it and
+    follow it in offset order, and so be in the segment.
+    """
+    return Outline(
+        coverage=Coverage(mark.base_offset, mark.end_offset, mark.base_offset, 0, mark.base_offset, mark.log_bytes),
+        records=mark.end_offset - mark.base_offset,
+        upto=Key(mark.max_deliver_after, mark.end_offset - 1),
+    )
+
+
+class NoRemoteLog:
+    """For who opens a log without object storage: what lies there is known, and reading it raises RemoteRefused."""
+
+    def copy(self, mark: SealedMark) -> RemoteCopy:
+        return _NoCopy(mark)
+
+
+NO_REMOTE_LOG = NoRemoteLog()
+
+
+class _NoCopy:
+    """Remote copy and bucket snapshot in one, of which nothing can be read."""
+
+    def __init__(self, mark: SealedMark) -> None:
+        self._mark = mark
+        self.key = run_key(mark.base_offset)
+        self.path = Path(self.key)
+        self.length = 0 if mark.remote is None else mark.remote.run[0]
+
+    def view(self, start: int, end: int) -> NoReturn:
+        self._refuse()
+
+    def gather(self, offsets: Int64Array, positions: Int64Array, size_max: int) -> NoReturn:
+        self._refuse()
+
+    def sparse(self) -> NoReturn:
+        self._refuse()
+
+    def cancel_index(self) -> NoReturn:
+        self._refuse()
+
+    def metadata(self) -> Metadata:
+        self._refuse()
+
+    def bitmap(self) -> Bytes:
+        self._refuse()
+
+    def segments(self, first: int, last: int) -> list[Bytes]:
+        self._refuse()
+
+    def forget(self) -> None:
+        pass
+
+    def run(self) -> Run:
+        return Run(self, outline(self._mark))
+
+    def _refuse(self) -> NoReturn:
+        raise RemoteRefused(
+            f"offsets {self._mark.base_offset} to {self._mark.end_offset} lie in object storage: open the store with "
+            "remote=…",
+            path=self.path,
+        )

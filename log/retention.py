@@ -8,36 +8,46 @@ Retention takes a prefix of *delivery order*. A segment goes when every record i
 The log start moves behind the largest key that went. Records of other segments with smaller keys satisfy the rule as
 well; they are out of reach from then on. So a far-future record keeps its own segment and no other (promise D13).
 A FIFO topic loses a prefix of append order; there the times are the records' own timestamps.
+
+Local retention (KIP-405) is the same rule over the segments that are in the folder and were uploaded: their files go,
+they themselves stay in the log, and the log start where it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from afterlog.files import Files
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log.checkpoints import Checkpoints, LogStart, SealedMark
-from afterlog.log.place import TopicSettings
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 
 
+class Rule(NamedTuple):
+    """What may stay, by time and by bytes; None: anything."""
+
+    ms: int | None
+    bytes: int | None
+
+
 def removable(
-    sealed: Sequence[SealedSegment], active: ActiveSegment, settings: TopicSettings, frontier_ms: int
+    sealed: Sequence[SealedSegment], active: ActiveSegment, rule: Rule, frontier_ms: int, *, delayed: bool
 ) -> list[SealedSegment]:
-    """The segments that the rules let go. `frontier_ms`: for a delayed topic what is due, for a FIFO one the clock."""
-    if settings.delayed:
+    """The segments that the rule lets go. `frontier_ms`: for a delayed topic what is due, for a FIFO one the clock."""
+    if delayed:
         candidates = sorted((s for s in sealed if s.mark.max_deliver_after <= frontier_ms), key=_last_due_ms)
     else:
         candidates = list(sealed)
     excess_bytes = active.size + sum(segment.size for segment in sealed)
-    excess_bytes -= excess_bytes if settings.retention_bytes is None else settings.retention_bytes
+    excess_bytes -= excess_bytes if rule.bytes is None else rule.bytes
     removed = []
     for segment in candidates:
-        last_ms = segment.mark.max_deliver_after if settings.delayed else segment.mark.max_timestamp
-        expired = settings.retention_ms is not None and last_ms <= frontier_ms - settings.retention_ms
+        last_ms = segment.mark.max_deliver_after if delayed else segment.mark.max_timestamp
+        expired = rule.ms is not None and last_ms <= frontier_ms - rule.ms
         if not expired and excess_bytes <= 0:
             break
         removed.append(segment)
@@ -64,12 +74,13 @@ def checkpoints_without(
     }
 
 
-def remove(files: Files, removed: Iterable[SealedSegment]) -> None:
-    """Remove the files of segments, the log first: without it the others mean nothing."""
+def remove(files: Files, removed: Iterable[SealedSegment], *, kept: Collection[str] = ()) -> None:
+    """Remove the files of segments, but for those of some suffixes; the log first: without it the others mean nothing."""
     for segment in removed:
         for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):
-            with contextlib.suppress(FileNotFoundError):
-                files.unlink(segment.path.with_suffix(suffix))
+            if suffix not in kept:
+                with contextlib.suppress(FileNotFoundError):
+                    files.unlink(segment.path.with_suffix(suffix))
 
 
 def _last_due_ms(segment: SealedSegment) -> int:

@@ -1,16 +1,19 @@
 """One segment: a `.log` file of entries with its offset index, time index and cancel index.
 
-Life-cycle:  active --seal--> sealed --unlink--> gone
+Life-cycle:  active --seal--> sealed --------------unlink--> gone
+                                └──upload──> remote ──^
 
 - The active segment grows at its end. Bytes below the visible end never change and are never cut, so they may be read
   through a mapping; what lies behind the mapping is read with pread (docs/decisions/0002).
-- A sealed segment is immutable: mapped whole on first use, never truncated, only unlinked.
+- A sealed segment is immutable: mapped whole on first use, never truncated, only unlinked. One that was uploaded may be
+  unlinked and still be there: then it is read from object storage, in parts.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
 import crc32c
@@ -22,6 +25,7 @@ from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log import kernels
 from afterlog.log.checkpoints import ActiveMark, SealedMark
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 
 REMAP_BYTES = 1 << 20
@@ -29,15 +33,18 @@ REMAP_BYTES = 1 << 20
 
 
 class SealedSegment:
-    """A sealed segment, opened when first touched."""
+    """A sealed segment, opened when first touched. Its mark changes when it is uploaded, and when its files go."""
 
-    def __init__(self, files: Files, folder: Path, mark: SealedMark, interval_bytes: int) -> None:
+    def __init__(
+        self, files: Files, folder: Path, mark: SealedMark, interval_bytes: int, remote: RemoteLog = NO_REMOTE_LOG
+    ) -> None:
         self.base_offset = mark.base_offset
         self.end_offset = mark.end_offset
         self.mark = mark
         self.path = folder / segment_file(mark.base_offset, LOG)
         self._files = files
         self._interval_bytes = interval_bytes
+        self._remote = remote
         self._data: Bytes | None = None
         self._sparse: SparseIndexes | None = None
 
@@ -45,21 +52,37 @@ class SealedSegment:
     def size(self) -> int:
         return self.mark.log_bytes
 
-    def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
-        """Pieces (position of the first byte, bytes) that hold entries between `start` and `end`: here one mapping."""
-        if self._data is None:
+    def mapped(self) -> Bytes | None:
+        """The whole log, if it is in the folder."""
+        data = self._data
+        if data is None and self.is_local():
             try:
                 data = map_file(self._files, self.path)
             except FileNotFoundError:
+                if not self.is_local():  # it went just now
+                    return None
                 raise CorruptFile("the segment is gone; restore it from a copy", path=self.path) from None
             if len(data) != self.mark.log_bytes:
                 raise CorruptFile(f"sealed at {self.mark.log_bytes} bytes, now {len(data)}", path=self.path)
             self._data = data
-        return [(0, self._data)]
+            if not self.is_local():
+                self._data = None
+        return data
+
+    def view(self, start: int, end: int) -> Iterable[tuple[int, Bytes]]:
+        """Pieces (position of the first byte, bytes) that hold the entries between `start` and `end`, none of them cut.
+
+        `start` is where one begins. Here it is one mapping; of a segment in object storage as many as it takes, each
+        read when it is asked for.
+        """
+        data = self.mapped()
+        return [(0, data)] if data is not None else self.remote_copy().view(start, end)
 
     @property
     def sparse(self) -> SparseIndexes:
         """The two sparse indexes; made anew from the log where their files are missing or fail their checks."""
+        if not self.is_local():
+            return self.remote_copy().sparse()
         if self._sparse is None:
             self._sparse = load_sparse(
                 self._files, self.path, self.base_offset, self._interval_bytes, self.mark.index, self.mark.time_index
@@ -68,9 +91,25 @@ class SealedSegment:
                 self._sparse = self._rebuild_sparse()
         return self._sparse
 
+    def is_local(self) -> bool:
+        """Whether its files are in the folder."""
+        return self.mark.local
+
+    def remote_copy(self) -> RemoteCopy:
+        """The segment in object storage, where it was uploaded to."""
+        return self._remote.copy(self.mark)
+
+    def moved(self, mark: SealedMark) -> None:
+        """It was uploaded, or its files are about to go: whoever reads it from now on does as the mark says."""
+        self.mark = mark
+        if not mark.local:
+            self._data = self._sparse = None
+
     def _rebuild_sparse(self) -> SparseIndexes:
         sparse = SparseIndexes(self.base_offset, self._interval_bytes)
-        [(_, data)] = self.view(0, self.size)
+        data = self.mapped()
+        if data is None:
+            return self.remote_copy().sparse()
         scan = kernels.scan_entries(data, 0, self.size, self.base_offset, True)
         if scan.fault:
             raise CorruptFile(kernels.FAULTS[scan.fault], path=self.path, position=scan.stop)

@@ -26,6 +26,7 @@ file is gone before it is opened, the snapshot begins anew from the checkpoints 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -82,12 +83,12 @@ def _open(place: Place, before_ms: int, at_ms: int | None, settle_ms: int | None
     )
     if not active.load_sparse(known.active):
         raise CorruptFile("an index of the active segment is not as it was saved: open the store", path=active.path)
-    sealed = tuple(SealedSegment(place.files, place.folder, mark, interval_bytes) for mark in known.sealed)
+    sealed = tuple(SealedSegment(place.files, place.folder, mark, interval_bytes, place.remote) for mark in known.sealed)
     frontier_ms = max(known.frontier.used_ms, known.recovery.stamp_ms)
     if at_ms is None:
         at_ms = frontier_ms if settle_ms is None else max(frontier_ms, before_ms - settle_ms)
         at_ms = min(at_ms, _earliest_behind(place, known))
-    index = _index(place, known)
+    index = _index(place, known, {each.base_offset: each for each in sealed})
     latest_ms = max((run.last_key.deliver_after for run in index.runs), default=0)
     at_ms = min(at_ms, max(latest_ms, frontier_ms))  # all that is needed, and quicker to search
     known = replace(known, frontier=FrontierLease(used_ms=at_ms, lease_ms=at_ms))  # so that none is written
@@ -116,7 +117,7 @@ def _earliest_behind(place: Place, known: Checkpoints) -> int:
     return int(min(scan.deliver_after.min(initial=INT64_MAX), control_stamp_ms.min(initial=INT64_MAX)))
 
 
-def _index(place: Place, known: Checkpoints) -> DelayedIndex:
+def _index(place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment]) -> DelayedIndex:
     """The runs that hold the log up to the recovery point."""
     if not place.settings.delayed:
         return DelayedIndex()
@@ -124,12 +125,14 @@ def _index(place: Place, known: Checkpoints) -> DelayedIndex:
     spans = spans_of(place.files.names(place.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     active: list[Run] = runs_of_active(storage.open, spans, known)
-    if found.missing:
-        path = place.folder / segment_file(found.missing[0].base_offset, LOG)
-        raise CorruptFile("no intact run: open the store, or run the index job", path=path)
+    missing = [sealed[mark.base_offset] for mark in found.missing]
+    for segment in missing:
+        if segment.mark.local:
+            raise CorruptFile("no intact run: open the store, or run the index job", path=segment.path)
     if known.recovery.position and not active:
         raise CorruptFile("no intact runs of the active segment: open the store", path=place.folder / BUCKETS)
-    runs = [*(group.run for group in found.groups if group.run is not None), *active]
+    runs = [group.run for group in found.groups if group.run is not None]
+    runs += [*(segment.remote_copy().run() for segment in missing), *active]
     return DelayedIndex(known.recovery.offset - sum(run.records for run in runs), runs=runs)
 
 

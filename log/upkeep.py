@@ -10,9 +10,9 @@ Whatever the checkpoints speak of is durable before they say so, and what they n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterlog.errors import ClockBehind, StorageFull
 from afterlog.index.buckets import Buckets
@@ -21,11 +21,12 @@ from afterlog.index.entries import Key
 from afterlog.index.run import Run
 from afterlog.log import retention
 from afterlog.log.cancellation import Cancellations
-from afterlog.log.checkpoints import CheckpointFile, Recovery
+from afterlog.log.checkpoints import CheckpointFile, FrontierLease, Recovery, RemoteMark, SealedMark
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
 from afterlog.log.place import Place
 from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.names import CANCEL_INDEX
 
 logger = logging.getLogger("afterlog.log")
 
@@ -105,14 +106,16 @@ class Upkeep:
             active=active.mark,
             recovery=self._recovery_point(beginning),
         )
-        self._sealed = (*self._sealed, SealedSegment(self._files, folder, mark, interval_bytes))
+        self._sealed = (*self._sealed, SealedSegment(self._files, folder, mark, interval_bytes, self._place.remote))
         self.active = active
         replaced = self._buckets.begin_segment(run) if run else ()
         self._state.switch(self._sealed, beginning)
         self._buckets.delete(replaced)
         self._buckets.delete_stale()
-        self.enforce_retention()
+        if not self._place.settings.remote_storage_enable:  # there it may have to read what is far away
+            self.enforce_retention()
         self._merge_when_crowded()
+        self._place.sealed()
 
     def _recovery_point(self, end: End) -> Recovery:
         return Recovery(
@@ -163,14 +166,7 @@ class Upkeep:
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
-        settings = self._place.settings
-        if settings.retention_ms is None and settings.retention_bytes is None:
-            return 0
-        try:
-            frontier_ms = self._state.due_reading()[0] if self._delayed else self._place.now_ms()
-        except ClockBehind:
-            return 0
-        removed = retention.removable(self._sealed, self.active, settings, frontier_ms)
+        removed = self.expired()
         if not removed:
             return 0
         known = self._checkpoints.current
@@ -182,7 +178,84 @@ class Upkeep:
         self._state.retain(self._sealed)
         retention.remove(self._files, removed)
         self._files.sync_folder(self._place.folder)
+        self._place.sealed()
         return len(removed)
+
+    def expired(self) -> list[SealedSegment]:
+        """The segments that the topic's retention lets go now."""
+        settings = self._place.settings
+        return self._removable(self._sealed, retention.Rule(settings.retention_ms, settings.retention_bytes))
+
+    def _removable(self, segments: Sequence[SealedSegment], rule: retention.Rule) -> list[SealedSegment]:
+        """Those that a rule lets go, by a reading of the clock; none while the clock cannot be trusted."""
+        if rule == retention.Rule(None, None):
+            return []
+        try:
+            frontier_ms = self._state.due_reading()[0] if self._delayed else self._place.now_ms()
+        except ClockBehind:
+            return []
+        return retention.removable(segments, self.active, rule, frontier_ms, delayed=self._delayed)
+
+    # Object storage.
+
+    @property
+    def sealed(self) -> tuple[SealedSegment, ...]:
+        """The sealed segments, in offset order."""
+        return self._sealed
+
+    def uploaded(self, remote: Mapping[int, RemoteMark | None]) -> None:
+        """Note where the segments of these base offsets lie in object storage; None: nowhere any more.
+
+        What is in the folder stays there. A segment that is gone meanwhile is left out.
+        """
+        self._mark({
+            segment: replace(segment.mark, remote=remote[segment.base_offset])
+            for segment in self._sealed
+            if segment.base_offset in remote and segment.is_local()
+        })  # fmt: skip
+
+    def enforce_local_retention(self, listed: Collection[str]) -> int:
+        """Remove the local files that the topic's local retention lets go: of segments that are due as a whole, and
+        whose attempt is among `listed`. The number of segments.
+        """
+        settings = self._place.settings
+        held = [
+            segment
+            for segment in self._sealed
+            if segment.is_local() and segment.mark.remote is not None and segment.mark.remote.attempt in listed
+        ]
+        rule = retention.Rule(settings.local_retention_ms, settings.local_retention_bytes)
+        gone = self._removable(held, rule)
+        if gone:
+            frontier = self._checkpoints.current.frontier
+            used_ms = self._clock.used_ms  # what is only in object storage is due for good, whatever crashes
+            frontier = FrontierLease(used_ms=used_ms, lease_ms=max(used_ms, frontier.lease_ms))
+            self._mark({segment: _not_here(segment.mark) for segment in gone}, frontier=frontier)
+        self._let_runs_go()
+        retention.remove(self._files, gone, kept=[CANCEL_INDEX])
+        if gone:
+            self._files.sync_folder(self._place.folder)
+        return len(gone)
+
+    def _mark(self, marks: Mapping[SealedSegment, SealedMark], **changes: FrontierLease) -> None:
+        """Change the marks of sealed segments, durably first."""
+        known = {segment.mark: mark for segment, mark in marks.items()}
+        sealed = tuple(known.get(mark, mark) for mark in self._checkpoints.current.sealed)
+        self._checkpoints.update(sealed=sealed, **changes)
+        for segment, mark in marks.items():
+            segment.moved(mark)
+
+    def _let_runs_go(self) -> None:
+        """Read the runs of segments that are not in the folder from object storage, and delete what holds no others."""
+        if not self._delayed:
+            return
+        log_start = self._checkpoints.current.log_start.key
+        for run in self._buckets.sealed:
+            first, end = run.coverage.first_offset, run.coverage.end_offset
+            covered = [segment for segment in self._sealed if first <= segment.base_offset < end]
+            if not run.remote and covered and not any(segment.is_local() for segment in covered):
+                runs = [segment.remote_copy().run() for segment in covered]
+                self._buckets.let_go(run, [each for each in runs if each.last_key > log_start])
 
     def check(self) -> None:
         """Prove that segments are dense but for what was removed, and that the index holds all behind the log start."""
@@ -199,3 +272,9 @@ class Upkeep:
             assert end.offset == held + known.removed_records
             assert end.offset == index.records + index.removed_records
             assert known.log_start.delivery_offset == index.rank(known.log_start.key)
+
+
+def _not_here(mark: SealedMark) -> SealedMark:
+    """The mark of a segment whose local files go."""
+    assert mark.remote is not None, "its copy is listed"
+    return replace(mark, remote=replace(mark.remote, local=False))

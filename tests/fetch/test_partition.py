@@ -277,7 +277,7 @@ def test_an_index_that_names_another_entry_is_seen(setting: Setting, read: Calla
     shifted = dataclasses.replace(block, position=np.roll(block.position, 1))
     visible = setting.partition.log.state.visible()
     with pytest.raises(CorruptFile, match="index names, in the entry of offset 0"):
-        read(verified.locate(shifted, visible), visible, delayed=True, max_bytes=1 << 20)
+        read(verified.locate(shifted, visible, 1 << 20), visible, delayed=True, max_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("delayed", [True, False])

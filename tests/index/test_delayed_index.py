@@ -22,7 +22,7 @@ def index(tmp_path: Path) -> DelayedIndex:
     """Two runs and a bucket."""
     index = DelayedIndex()
     for part in PARTS[:2]:
-        index.replace((), make_run(tmp_path, part, max_entries=7))
+        index.replace((), [make_run(tmp_path, part, max_entries=7)])
     index.add(*PARTS[2][0])
     index.add_many(entries_of(PARTS[2][1:]))
     return index
@@ -45,8 +45,8 @@ def test_answers_like_a_list(index: DelayedIndex) -> None:
 def test_replacing_is_one_step_with_a_version(index: DelayedIndex, tmp_path: Path) -> None:
     before = index.snapshot()
     merged = make_run(tmp_path, PARTS[0] + PARTS[1])
-    index.replace(index.runs, merged)
-    index.replace((), make_run(tmp_path, PARTS[2]), MutableBucket())
+    index.replace(index.runs, [merged])
+    index.replace((), [make_run(tmp_path, PARTS[2])], MutableBucket())
     index.check()
     assert before.version + 2 == index.version
     assert merged is index.runs[0]
@@ -58,9 +58,9 @@ def test_replacing_is_one_step_with_a_version(index: DelayedIndex, tmp_path: Pat
 def test_what_is_no_replacement_changes_nothing(index: DelayedIndex, tmp_path: Path) -> None:
     before = index.snapshot()
     with pytest.raises(ValueError, match="overlap"):
-        index.replace((), make_run(tmp_path, ROWS[20:40]))
+        index.replace((), [make_run(tmp_path, ROWS[20:40])])
     with pytest.raises(ValueError, match="not in the index"):
-        index.replace([make_run(tmp_path, ROWS[:30])], None)
+        index.replace([make_run(tmp_path, ROWS[:30])], ())
     assert before is index.snapshot()
 
 
@@ -68,7 +68,7 @@ def test_removed_records_keep_their_ranks(index: DelayedIndex) -> None:
     key = Key(49, INT64_MAX)
     counter = DueCounter(index)
     assert 180 == index.rank(key) == counter.advance(key)
-    index.replace(index.runs[:1], None)
+    index.replace(index.runs[:1], ())
     assert (60, 120) == (index.removed_records, index.records_up_to(key))
     assert 180 == index.rank(key) == counter.advance(key)
     assert 7 == DelayedIndex(7).rank(key)
@@ -85,7 +85,7 @@ def test_a_counter_counts_what_the_index_counts_through_additions_and_seals(tmp_
         index.add_many(entries_of(fresh))
         if now % 4 == 0:
             sealed = rows[-index.bucket.count :]
-            index.replace((), make_run(tmp_path, sealed, max_entries=16), MutableBucket())
+            index.replace((), [make_run(tmp_path, sealed, max_entries=16)], MutableBucket())
         key = Key(now, len(rows) - 1)
         assert records_up_to(rows, key) == index.rank(key) == counter.advance(key)
         assert next_due(rows, key) == counter.next_due()
@@ -97,7 +97,7 @@ def test_a_counter_is_right_after_a_chunk_could_not_be_read(tmp_path: Path) -> N
     data = bytearray(path.read_bytes())
     index = DelayedIndex()
     for run in (make_run(tmp_path, PARTS[0], max_entries=7), Run(MappedSnapshot(path, np.frombuffer(data, np.uint8)))):
-        index.replace((), run)
+        index.replace((), [run])
     counter, rows = DueCounter(index), PARTS[0] + PARTS[1]
     position = int(index.runs[1].directory.position[2])
     assert records_up_to(rows, Key(2, 3)) == counter.advance(Key(2, 3))

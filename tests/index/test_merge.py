@@ -56,7 +56,7 @@ def index_of(folder: Path, rows: list[Row], cuts: list[int], max_entries: int = 
     index, start = DelayedIndex(), 0
     for cut in sorted(set(cuts)):
         if start < cut <= len(rows):
-            index.replace((), make_run(folder, rows[start:cut], max_entries))
+            index.replace((), [make_run(folder, rows[start:cut], max_entries)])
             start = cut
     index.add_many(entries_of(rows[start:]))
     return index
@@ -143,8 +143,8 @@ def test_a_chunk_that_cannot_be_read_moves_nothing(folder: Path) -> None:
     path = make_run(folder, rows[2_000:4_000], 100).path
     data = bytearray(path.read_bytes())
     bad, index = Run(MappedSnapshot(path, np.frombuffer(data, np.uint8))), DelayedIndex()
-    index.replace((), make_run(folder, rows[:2_000], 100))
-    index.replace((), bad)
+    index.replace((), [make_run(folder, rows[:2_000], 100)])
+    index.replace((), [bad])
     index.add_many(entries_of(rows[4_000:]))
     merge, got = MergeIterator(index), list[Row]()
     position = int(bad.directory.position[10])
@@ -200,7 +200,7 @@ class LiveMerge(RuleBasedStateMachine):
     def seal(self, max_entries: int) -> None:
         if self.sealed < len(self.rows):
             run = make_run(self.folder, self.rows[self.sealed :], max_entries)
-            self.index.replace((), run, MutableBucket())
+            self.index.replace((), [run], MutableBucket())
             self.sealed = len(self.rows)
 
     @rule(which=st.integers(0, 10))
@@ -209,7 +209,7 @@ class LiveMerge(RuleBasedStateMachine):
         if len(runs) > 1:
             pair = runs[which % (len(runs) - 1) :][:2]
             first, end = pair[0].coverage.first_offset, pair[1].coverage.end_offset
-            self.index.replace(pair, make_run(self.folder, [row for row in self.rows if first <= row[1] < end], 9))
+            self.index.replace(pair, [make_run(self.folder, [row for row in self.rows if first <= row[1] < end], 9)])
 
     @rule(reader=st.integers(0, 1), want=st.sampled_from([1, 2, 3, 10, 100]), drain=st.booleans())
     def read(self, reader: int, want: int, drain: bool) -> None:
