@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from afterlog.subscription.policy import RetryPolicy
     from afterlog.subscription.received import Received
     from afterlog.subscription.subscription import Subscription
+    from afterlog.tier.remote_store import RemoteStore
 
 _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
@@ -121,8 +122,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-def open(path: str | PathLike[str], *, config: Config | None = None, clock: Clock | None = None) -> Store:
+def open(
+    path: str | PathLike[str],
+    *,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    remote: str | RemoteStore | None = None,
+) -> Store:
     """Open the store in the folder `path`, made if it is not there, and recover what a crash left.
+
+    remote: object storage for topics with `remote_storage_enable`, as a URL (``s3://bucket/prefix``, ``/mnt/backup``;
+    see `afterlog.tier.remote_url`) or a `RemoteStore`. A folder without topics gets those that are there.
 
     Raises StoreLocked if another process (or another handle in this one) has it open, CorruptFile where bytes that were
     durable fail their checks.
@@ -131,7 +141,7 @@ def open(path: str | PathLike[str], *, config: Config | None = None, clock: Cloc
 
     from afterlog.store import open_store
 
-    return open_store(Path(path).absolute(), config, clock, None)
+    return open_store(Path(path).absolute(), config, clock, None, remote)
 
 
 def __getattr__(name: str) -> Any:

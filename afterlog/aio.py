@@ -44,6 +44,7 @@ from afterlog.store import open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription as BlockingSubscription
+from afterlog.tier.remote_store import RemoteStore
 
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
@@ -315,6 +316,7 @@ class Store(Closing):
     cancel_many = _awaited(BlockingStore.cancel_many)
     reschedule = _awaited(BlockingStore.reschedule)
     pending = _awaited(BlockingStore.pending)
+    adopt = _awaited(BlockingStore.adopt)
 
     consumer = _opening(BlockingStore.consumer, Consumer)
     subscribe = _opening(BlockingStore.subscribe, Subscription)
@@ -323,6 +325,7 @@ class Store(Closing):
 
     sync = _awaited(BlockingStore.sync)
     enforce_retention = _awaited(BlockingStore.enforce_retention)
+    offload = _awaited(BlockingStore.offload)
     confirm_clock = _awaited(BlockingStore.confirm_clock)
     check = _awaited(BlockingStore.check)
 
@@ -354,9 +357,15 @@ class Store(Closing):
             self._calls.close()
 
 
-def open(path: str | PathLike[str], *, config: Config | None = None, clock: Clock | None = None) -> Opening[Store]:
+def open(
+    path: str | PathLike[str],
+    *,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    remote: str | RemoteStore | None = None,
+) -> Opening[Store]:
     """Open the store in the folder `path`, as `afterlog.open` does."""
-    return Opening(opened(lambda: open_store(Path(path).absolute(), config, clock, None)))
+    return Opening(opened(lambda: open_store(Path(path).absolute(), config, clock, None, remote)))
 
 
 async def opened(opening: Callable[[], BlockingStore]) -> Store:

@@ -1,6 +1,6 @@
 """The command line: `afterlog create | send | receive | topics | stats | dump | verify | repair …`.
 
-What schedules and queues need beside is in `cli_queue.py`, what Spark does in `cli_spark.py`, and so on.
+What schedules and queues need beside is in `cli_queue.py`, object storage in `cli_tier.py`, and so on.
 
 Importing it costs click and no more; numpy and the engine come with the command that needs them.
 """
@@ -17,11 +17,24 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from afterlog._version import __version__
-from afterlog.cli_base import DATA, EXIT_CODES, FINDINGS, JSON, Cli, Failure, StoreCommand, opened
+from afterlog.cli_base import (
+    DATA,
+    EXIT_CODES,
+    FINDINGS,
+    JSON,
+    REMOTE,
+    Cli,
+    Failure,
+    StoreCommand,
+    opened,
+    remote_store,
+    store_arguments,
+)
 from afterlog.cli_input import Duration, InputRecord, Instant, chunks_of_lines, encoded, json_records
 from afterlog.cli_metrics import metrics
 from afterlog.cli_queue import cancel, dead_letters, pending, reschedule
 from afterlog.cli_spark import spark
+from afterlog.cli_tier import offload, restore, scrub
 from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
@@ -48,13 +61,16 @@ def cli() -> None:
 
 
 @cli.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic")
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--fifo", is_flag=True, help="An ordinary log: no delays.")
 @click.option("--max-delay", type=Duration(), help="How far ahead a record may be due.")
 @click.option("--retention", type=Duration(), help="How long records stay once they are due.")
 @click.option("--retention-bytes", type=click.IntRange(0), help="How large a partition may grow.")
+@click.option("--remote-storage", is_flag=True, help="Sealed segments go to the object storage that --remote names.")
+@click.option("--local-retention", type=Duration(), help="How long they stay here, too, once they are there and due.")
+@click.option("--local-retention-bytes", type=click.IntRange(0), help="How much of a partition stays here, about.")
 def create(
     data: Path,
     topic: str,
@@ -63,6 +79,9 @@ def create(
     max_delay: int | None,
     retention: int | None,
     retention_bytes: int | None,
+    remote_storage: bool,
+    local_retention: int | None,
+    local_retention_bytes: int | None,
 ) -> None:
     """Make a topic, and the store."""
     with opened(data, create=True) as store:
@@ -73,11 +92,14 @@ def create(
             max_delay_ms=max_delay,
             retention_ms=retention,
             retention_bytes=retention_bytes,
+            remote_storage_enable=remote_storage,
+            local_retention_ms=local_retention,
+            local_retention_bytes=local_retention_bytes,
         )
 
 
 @cli.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic")
 @click.argument("value", required=False)
 @click.option("--delay", type=Duration(), help="How long from now.")
@@ -156,7 +178,7 @@ def _send_lines(
 
 
 @cli.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic")
 @click.option("--group", help="Read on from this group's position.")
 @click.option("--subscription", help="Lease from this subscription, which is made where it is not there.")
@@ -233,7 +255,7 @@ def _print_all(
 
 
 @cli.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @JSON
 def topics(data: Path, as_json: bool) -> None:
     """List the topics and their settings."""
@@ -246,14 +268,16 @@ def topics(data: Path, as_json: bool) -> None:
             for topic in store.topics():
                 click.echo(json_line({"topic": topic.name, **asdict(topic.settings)}))
             return
-        table(
-            ("TOPIC", "PARTITIONS", "ORDER", "MAX DELAY", "RETENTION", "RETENTION BYTES"),
-            map(_topic_row, store.topics()),
-        )
+        headings = ("TOPIC", "PARTITIONS", "ORDER", "MAX DELAY", "RETENTION", "RETENTION BYTES")
+        table(headings, map(_topic_row, store.topics()))
+        tiered = [topic for topic in store.topics() if topic.settings.remote_storage_enable]
+        if tiered:
+            click.echo()
+            table(("IN OBJECT STORAGE", "LOCAL RETENTION", "LOCAL BYTES"), map(_tiered_row, tiered))
 
 
 @cli.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic", required=False)
 @click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
 @JSON
@@ -299,9 +323,9 @@ def verify(data: Path, topic: str | None, as_json: bool) -> int:
     """Read and check everything that is on disk.
 
     Every checksum of every entry, the indexes against the logs, the runs, checkpoints, positions, journals. Changes
-    nothing.
+    nothing. What is in object storage alone is only counted: `scrub --deep` reads it.
     """
-    from afterlog.cli_output import json_line, progress
+    from afterlog.cli_output import amount, json_line, progress
     from afterlog.clock import SystemClock
     from afterlog.files import OsFiles
     from afterlog.offline import OfflineStore
@@ -319,27 +343,34 @@ def verify(data: Path, topic: str | None, as_json: bool) -> int:
             else:
                 place = "" if finding.position is None else f" at byte {finding.position}"
                 click.echo(f"{finding.path}{place}: {finding.message}; {finding.remedy}")
+        segments, size = store.only_remote(topic)
+    if segments:
+        told = f"{amount(size)} in {segments} segment{'s' * (segments != 1)} are only in object storage"
+        click.echo(f"{told}: see `afterlog scrub --deep`", err=True)
     click.echo(f"{found or 'no'} finding{'s' * (found != 1)}", err=True)
     return FINDINGS if found else 0
 
 
 @cli.command(cls=StoreCommand)
 @DATA
+@REMOTE
 @click.option("--clock", "put_clock_back", is_flag=True, help="Put a frontier ahead of the wall clock back to it.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it.")
 @JSON
-def repair(data: Path, put_clock_back: bool, do_it: bool, as_json: bool) -> int:
+def repair(data: Path, remote: str | None, put_clock_back: bool, do_it: bool, as_json: bool) -> int:
     """Make a broken store whole, once you agree.
 
     Says what it would do, and what that gives up; does it with --apply only. Nothing is thrown away: bytes that are cut
-    off a log stay beside it, as <name>.log.cut-<position>.
+    off a log stay beside it, as <name>.log.cut-<position>. With --remote, a segment that is broken here and whole there
+    is read from there.
     """
     from afterlog.cli_output import json_line
     from afterlog.clock import SystemClock
     from afterlog.files import OsFiles
     from afterlog.offline import OfflineStore
 
-    with OfflineStore(data.absolute(), OsFiles(), SystemClock()) as store:
+    storage = remote_store(remote) if remote else None
+    with OfflineStore(data.absolute(), OsFiles(), SystemClock(), storage) as store:
         plan = store.plan(put_clock_back=put_clock_back)
         for step in plan.steps:
             click.echo(json_line({"step": step}) if as_json else step)
@@ -363,6 +394,13 @@ def _topic_row(topic: Topic) -> list[object]:
     return [topic.name, settings.partitions, order, *spans, settings.retention_bytes]
 
 
+def _tiered_row(topic: Topic) -> list[object]:
+    from afterlog.cli_output import span
+
+    local_ms = topic.settings.local_retention_ms
+    return [topic.name, None if local_ms is None else span(local_ms), topic.settings.local_retention_bytes]
+
+
 def _position(start: int | datetime | str) -> Position:
     from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
 
@@ -371,7 +409,7 @@ def _position(start: int | datetime | str) -> Position:
     return AtTime(start)
 
 
-for command in (cancel, reschedule, pending, dead_letters, metrics, spark):
+for command in (cancel, reschedule, pending, dead_letters, offload, scrub, restore, metrics, spark):
     cli.add_command(command)
 
 

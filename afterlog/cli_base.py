@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,9 +14,12 @@ from afterlog.errors import (
     AfterlogError,
     ClockBehind,
     CorruptFile,
+    CorruptRemote,
     GroupBusy,
     NotPending,
     OffsetOutOfRange,
+    RemoteMissing,
+    RemoteUnavailable,
     StorageError,
     StoreLocked,
     UnknownPartition,
@@ -23,22 +28,43 @@ from afterlog.errors import (
 
 if TYPE_CHECKING:
     from afterlog.store import Store
+    from afterlog.tier.remote_store import RemoteStore
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
 
 EXIT_CODES = """\b
 Exit codes:
   0    done; nothing found
-  1    verify found something; repair would do something; not pending
+  1    verify or scrub found something; repair would do something; restore misses something; not pending
   2    wrong usage, or input that cannot be taken
   3    no such folder, file, topic or position
-  4    not now: open elsewhere, group busy, clock behind
-  5    corrupt; see `afterlog verify` and `afterlog repair`
-  6    the disk is full, or failed
+  4    not now: open elsewhere, group busy, clock behind, object storage does not answer
+  5    corrupt; see `afterlog verify`, `afterlog repair`, and for object storage `afterlog scrub`
+  6    the disk is full, or failed; object storage refused, or belongs to another store
   130  interrupted
 """
 FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, INTERRUPTED = 1, 3, 4, 5, 6, 130
 
 DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+_remote = partial(
+    click.option,
+    "--remote",
+    envvar="AFTERLOG_REMOTE",
+    metavar="URL",
+    help="Object storage: s3://bucket/prefix, gs://…, az://…, or a folder. Credentials come from the environment.",
+)
+REMOTE = _remote()
+_NOTED = "afterlog.remote"
+
+
+def _note_remote(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_NOTED] = value
+
+
+def store_arguments(command: Command) -> Command:
+    """DATA, and the --remote that `opened` opens it with."""
+    return DATA(_remote(expose_value=False, callback=_note_remote)(command))
 
 
 class Failure(click.ClickException):
@@ -51,12 +77,12 @@ class Failure(click.ClickException):
     @staticmethod
     def of(error: AfterlogError | OSError) -> Failure:
         match error:
+            case CorruptFile() | CorruptRemote() | RemoteMissing():  # the last is a FileNotFoundError, too
+                code = CORRUPT
             case UnknownTopic() | UnknownPartition() | OffsetOutOfRange() | FileNotFoundError() | NotADirectoryError():
                 code = NOT_FOUND
-            case StoreLocked() | GroupBusy() | ClockBehind():
+            case StoreLocked() | GroupBusy() | ClockBehind() | RemoteUnavailable():
                 code = NOT_NOW
-            case CorruptFile():
-                code = CORRUPT
             case NotPending():
                 code = FINDINGS
             case StorageError() | OSError():
@@ -107,12 +133,33 @@ class StoreCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def opened(data: Path, create: bool = False) -> Store:
-    """The store, which must be there unless it may be made."""
+def remote_store(url: str | None) -> RemoteStore:
+    """The object storage that --remote names, for who cannot do without."""
+    from afterlog.tier.remote_url import open_remote
+
+    if not url:
+        raise click.UsageError("no object storage: give --remote, or set AFTERLOG_REMOTE")
+    try:
+        return open_remote(url)
+    except ImportError as error:
+        raise Failure(str(error), click.UsageError.exit_code) from error
+
+
+def noted_remote() -> RemoteStore:
+    """The same, for a command with `store_arguments`."""
+    return remote_store(click.get_current_context().meta.get(_NOTED))
+
+
+def opened(data: Path, create: bool = False, background: bool = True) -> Store:
+    """The store, which must be there unless it may be made; with the object storage that --remote names, if it does.
+
+    `background`: as a `Store` has it.
+    """
     from afterlog.files import OsFiles
     from afterlog.offline import is_store
     from afterlog.store import open_store
 
     if not create and not is_store(OsFiles(), data):
         raise Failure(f"there is no store in {data}", NOT_FOUND)
-    return open_store(data.absolute(), None, None, None)
+    remote = noted_remote() if click.get_current_context().meta.get(_NOTED) else None
+    return open_store(data.absolute(), None, None, None, remote, background=background)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from afterlog.cli_base import DATA, Failure, StoreCommand, opened
+from afterlog.cli_base import Failure, StoreCommand, opened, store_arguments
 
 
 @click.command(cls=StoreCommand)
-@DATA
+@store_arguments
 def metrics(data: Path) -> None:
     """Print metrics in Prometheus' text format.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterlog.cli_base import DATA, FINDINGS, JSON, StoreCommand, opened
+from afterlog.cli_base import FINDINGS, JSON, StoreCommand, opened, store_arguments
 from afterlog.cli_input import Duration, Instant, Record, encoded
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LIMIT = click.option("--limit", type=click.IntRange(1), default=100, show_defaul
 
 
 @click.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("records", type=Record(), nargs=-1, required=True)
 @JSON
 def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
@@ -46,7 +46,7 @@ def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
 
 
 @click.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("record", type=Record())
 @click.option("--delay", type=Duration(), help="How long from now.")
 @click.option("--at", type=Instant(), help="When.")
@@ -65,7 +65,7 @@ def reschedule(data: Path, record: RecordId, delay: int | None, at: int | dateti
 
 
 @click.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic")
 @LIMIT
 @click.option("--key", help="Only records of this key.")
@@ -99,7 +99,7 @@ def dead_letters() -> None:
 
 
 @dead_letters.command(name="list", cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic")
 @LIMIT
 @JSON
@@ -132,7 +132,7 @@ def list_(data: Path, topic: str, limit: int, as_json: bool) -> None:
 
 
 @dead_letters.command(cls=StoreCommand)
-@DATA
+@store_arguments
 @click.argument("topic")
 @click.option("--limit", type=click.IntRange(1), help="How many, at most; all by default.")
 @JSON

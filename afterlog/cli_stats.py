@@ -14,10 +14,14 @@ from afterlog.cli_output import amount, bars, histogram_edges, iso, json_line, r
 from afterlog.clock import INT64_MAX
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.topic import Topic
+from afterlog.log.segment import SealedSegment, Segment
 from afterlog.subscription.inspect import names
 from afterlog.subscription.standing import at_rest
 
 _COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
+_REMOTE = ("both", "only_remote")
+_WHERE = ("only_local", *_REMOTE)
+"""Where a segment is: in the folder, in object storage. The active one is in the folder."""
 
 
 def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
@@ -25,6 +29,10 @@ def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
     rows = [partition_stats(partition) for topic in topics for partition in topic.partitions]
     headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE", "BUCKETS")
     table(headings, [_cells(row, now_ms) for row in rows])
+    tiered = [row for row in rows if any(row[f"{where}_segments"] for where in _REMOTE)]
+    if tiered:
+        click.echo()
+        table(("SEGMENTS OF", "ONLY HERE", "BOTH", "ONLY IN OBJECT STORAGE"), map(_tiered_cells, tiered))
     rows = [row for topic in topics for row in subscription_stats(topic)]
     if rows:
         click.echo()
@@ -64,6 +72,18 @@ def partition_stats(partition: Partition) -> dict[str, Any]:
         "bytes": sum(segment.size for segment in segments),
         "buckets": partition.bucket_total,
         "index_bytes": partition.index_bytes,
+        **_by_place(segments),
+    }
+
+
+def _by_place(segments: Sequence[Segment]) -> dict[str, int]:
+    """Segments, and bytes of their logs, by where they are."""
+    sizes: dict[str, list[int]] = {where: [] for where in _WHERE}
+    for segment in segments:
+        remote = segment.mark.remote if isinstance(segment, SealedSegment) else None
+        sizes["only_local" if remote is None else "both" if remote.local else "only_remote"].append(segment.size)
+    return {f"{where}_segments": len(found) for where, found in sizes.items()} | {
+        f"{where}_bytes": sum(found) for where, found in sizes.items()
     }
 
 
@@ -110,6 +130,11 @@ def _cells(row: dict[str, Any], now_ms: int) -> list[Any]:
         amount(row["bytes"]),
         row["buckets"],
     ]
+
+
+def _tiered_cells(row: dict[str, Any]) -> list[Any]:
+    cells = [f"{row[f'{where}_segments']:,}, {amount(row[f'{where}_bytes'])}" for where in _WHERE]
+    return [f"{row['topic']}-{row['partition']}", *cells]
 
 
 def _last_due(partition: Partition) -> int:

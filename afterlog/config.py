@@ -89,6 +89,8 @@ class Config:
     """How far ahead the frontier is written. Larger: fewer writes, later stamps right after a crash."""
     remote_cache_bytes: int = 1 << 30
     """Room on the local disk for what is read from object storage. Larger: less is fetched twice."""
+    remote_log_manager_task_interval_ms: int = 30_000
+    """How often to look for what should be uploaded or removed, at a roll anyway (KIP-405). Larger: later retries."""
     remote_page_bytes: int = 256 << 10
     """What is fetched at a time, and cached. Larger: fewer requests, more bytes fetched that nobody wants."""
 
@@ -99,7 +101,8 @@ class Config:
             raise ValueError("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
         for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
                      "max_indexes_per_bucket_snapshot_segment", "max_time_step_per_bucket_snapshot_segment_s",
-                     "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes"):  # fmt: skip
+                     "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes",
+                     "remote_log_manager_task_interval_ms"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         if self.remote_cache_bytes < 4 * self.remote_page_bytes:

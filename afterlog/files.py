@@ -10,6 +10,7 @@ What callers rely on:
 - `Files.rename` is atomic: at any crash the name leads to the old file or to the new one.
 - `Files.link` is atomic and never replaces: of callers that race for a name, in any process, exactly one gets it.
 - A mapping stays readable after `unlink`, and as long as the file is not truncated below the mapping's length.
+- `Files.scratch` begins empty and has no name: neither a crash nor a kill leaves anything of it to be found.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import errno
 import fcntl
 import mmap
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -60,6 +62,18 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class ScratchFile(Protocol):
+    """Room on the disk without a name. Any thread may read and write; who writes what another reads is their affair."""
+
+    def pread(self, parts: Sequence[tuple[memoryview, int]]) -> int:
+        """Fill each buffer with the bytes from a position on, in turn; how many, up to one that cannot be filled."""
+
+    def pwrite(self, data: Data, position: int) -> None:
+        """Write all of `data` there. Raises StorageFull or OSError; then a part may be written."""
+
+    def close(self) -> None: ...
+
+
 class Lock(Protocol):
     """A lock that is held until `release`."""
 
@@ -74,6 +88,9 @@ class Files(Protocol):
 
     def open(self, path: Path) -> File:
         """An existing file, open for reading and appending. FileNotFoundError, IsADirectoryError."""
+
+    def scratch(self, path: Path) -> ScratchFile:
+        """A file to write and read again, as long as it is open. What is at `path` goes, and the name with it."""
 
     def names(self, folder: Path) -> list[str]:
         """The names in a folder, sorted. FileNotFoundError if there is no folder."""
@@ -148,6 +165,37 @@ class OsFile:
             self._descriptor = -1
 
 
+class OsScratchFile:
+    """`ScratchFile` over a descriptor."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def pread(self, parts: Sequence[tuple[memoryview, int]]) -> int:
+        descriptor = self._descriptor
+        for filled, (buffer, position) in enumerate(parts):
+            read = os.preadv(descriptor, [buffer], position)
+            while 0 < read < len(buffer) and (more := os.preadv(descriptor, [buffer[read:]], position + read)):
+                read += more
+            if read < len(buffer):
+                return filled
+        return len(parts)
+
+    def pwrite(self, data: Data, position: int) -> None:
+        left = memoryview(data).cast("B")
+        with _full_named(self._path):
+            while left.nbytes:
+                written = os.pwrite(self._descriptor, left, position)
+                left = left[written:]
+                position += written
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class OsLock:
     """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too."""
 
@@ -181,6 +229,14 @@ class OsFiles:
 
     def open(self, path: Path) -> OsFile:
         return OsFile(path, os.open(path, self._FLAGS))
+
+    def scratch(self, path: Path) -> OsScratchFile:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        with _full_named(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.unlink(path)
+        return OsScratchFile(path, descriptor)
 
     def names(self, folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
@@ -242,13 +298,14 @@ def publish(files: Files, path: Path, data: Sequence[Data]) -> None:
 
 
 @contextlib.contextmanager
-def publishing(files: Files, path: Path, attempt: str = "") -> Iterator[File]:
+def publishing(files: Files, path: Path, attempt: str = "", *, sync_name: bool = True) -> Iterator[File]:
     """A new file to append to, put under `path` at the end of the block: sync, rename, sync of the folder.
 
     Until then it has a temporary name; where the block raises it goes, and `path` stays as it was. Where several
-    processes may publish the same file at a time, each gives an `attempt` of its own (`unused_name`).
+    processes may publish the same file at a time, each gives an `attempt` of its own (`unused_name`). Who publishes
+    several leaves out `sync_name`, and syncs the folder once.
     """
-    temporary = path.with_name(f"{path.name}{attempt and '.'}{attempt}{TEMPORARY_SUFFIX}")
+    temporary = temporary_path(path, attempt)
     with contextlib.suppress(FileNotFoundError):
         files.unlink(temporary)
     file = files.create(temporary)
@@ -262,7 +319,13 @@ def publishing(files: Files, path: Path, attempt: str = "") -> Iterator[File]:
     finally:
         file.close()
     files.rename(temporary, path)
-    files.sync_folder(path.parent)
+    if sync_name:
+        files.sync_folder(path.parent)
+
+
+def temporary_path(path: Path, attempt: str = "") -> Path:
+    """The name under which an attempt makes what is to become `path`."""
+    return path.with_name(f"{path.name}{attempt and '.'}{attempt}{TEMPORARY_SUFFIX}")
 
 
 def read_file(files: Files, path: Path) -> bytes:
@@ -285,6 +348,16 @@ def opened(files: Files, path: Path) -> Iterator[File]:
         yield file
     finally:
         file.close()
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder on this machine's disk, removed at the end of the block with all that is in it.
+
+    `parent`: by default as TMPDIR says, or what is usual here.
+    """
+    with tempfile.TemporaryDirectory(prefix="afterlog-", dir=parent) as name:
+        yield Path(name)
 
 
 def process_id() -> int:

@@ -27,6 +27,8 @@ from afterlog.store import Store
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.inspect import names
 from afterlog.subscription.standing import at_rest
+from afterlog.tier.page_cache import PageCacheCounts
+from afterlog.tier.tiering import Tiering
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -65,6 +67,40 @@ SUBSCRIPTION_GAUGES: Final = (
     Gauge("afterlog_subscription_dead", "Records that went to the dead letters, ever", attrgetter("dead")),
 )
 """Asked of the stats of every partition of a subscription."""
+COPY_LAG_GAUGES: Final = (
+    Gauge("afterlog_remote_copy_lag_segments", "Sealed segments not uploaded yet", lambda each: each.lag[0]),
+    Gauge("afterlog_remote_copy_lag_bytes", "Bytes of their logs", lambda each: each.lag[1]),
+)
+"""Asked of what moves segments between a partition and object storage."""
+CACHE_GAUGES: Final = (
+    Gauge(
+        "afterlog_remote_cache_held_bytes", "Bytes of object storage cached on the local disk", attrgetter("held_bytes")
+    ),
+)
+"""Asked of the counts of the store's page cache."""
+
+
+class Count(NamedTuple):
+    """A metric that only grows, and the name of the count that it tells."""
+
+    name: str
+    text: str
+    field: str
+
+
+COPY_COUNTS: Final = (
+    Count("afterlog_remote_copy_segments", "Segments uploaded", "copied_segments"),
+    Count("afterlog_remote_copy_bytes", "Bytes of all their files", "copied_bytes"),
+    Count("afterlog_remote_delete_segments", "Segments removed from object storage", "deleted_segments"),
+    Count("afterlog_remote_copy_errors", "Passes over the partition that failed", "errors"),
+)
+FETCH_COUNTS: Final = (
+    Count("afterlog_remote_fetch_requests", "Ranges asked for", "requests"),
+    Count("afterlog_remote_fetch_bytes", "Bytes fetched", "fetched_bytes"),
+    Count("afterlog_remote_fetch_errors", "Requests that failed", "errors"),
+    Count("afterlog_remote_cache_hits", "Pages that were wanted and cached", "hits"),
+    Count("afterlog_remote_cache_read_bytes", "Bytes that readers were given", "read_bytes"),
+)
 
 
 class StoreCollector:
@@ -90,8 +126,11 @@ class StoreCollector:
             for topic in self._store.topics():
                 for partition in topic.partitions:
                     families.add_partition(partition)
+                    families.add_tiering(partition, self._store.tiering)
                     for name, stats in self._subscriptions(partition).items():
                         families.add_subscription(partition, name, stats)
+            if self._store.tiering is not None:
+                families.add_cache(self._store.tiering.cache.counts())
         return families
 
     def _subscriptions(self, partition: Partition) -> dict[str, Callable[[], PartitionStats]]:
@@ -141,8 +180,15 @@ class _Families:
                 (INDEX_GAUGES, _PARTITION),
                 (PARTITION_GAUGES, _PARTITION),
                 (SUBSCRIPTION_GAUGES, (*_PARTITION, "subscription")),
+                (COPY_LAG_GAUGES, _PARTITION),
+                (CACHE_GAUGES, ()),
             )
             for gauge in gauges
+        }
+        self._counters = {
+            count.name: CounterMetricFamily(count.name, count.text, labels=labels)
+            for counts, labels in ((COPY_COUNTS, _PARTITION), (FETCH_COUNTS, ()))
+            for count in counts
         }
         self._operations = CounterMetricFamily(
             _INDEX + "bucket_op_count", "Operations on runs, by how they ended", labels=(*_PARTITION, "type", "state")
@@ -160,6 +206,7 @@ class _Families:
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges.values()
         yield from (self._operations, self._latency, self._lateness, self._clamped)
+        yield from self._counters.values()
 
     def add_partition(self, partition: Partition) -> None:
         labels = (partition.topic, str(partition.number))
@@ -173,6 +220,17 @@ class _Families:
         self._lateness.add_metric(labels, _buckets(EDGES_MS, partition.lateness.up_to()), None)
         self._clamped.add_metric(labels, partition.log.clamped_records)
 
+    def add_tiering(self, partition: Partition, tiering: Tiering | None) -> None:
+        offloader = None if tiering is None else tiering.offloader(partition.topic, partition.number)
+        if offloader is not None:
+            labels = (partition.topic, str(partition.number))
+            self._ask(COPY_LAG_GAUGES, offloader, labels)
+            self._tell(COPY_COUNTS, offloader.counts, labels)
+
+    def add_cache(self, counts: PageCacheCounts) -> None:
+        self._ask(CACHE_GAUGES, counts, ())
+        self._tell(FETCH_COUNTS, counts, ())
+
     def add_subscription(self, partition: Partition, name: str, ask: Callable[[], PartitionStats]) -> None:
         with contextlib.suppress(AfterlogError, OSError):
             self._ask(SUBSCRIPTION_GAUGES, ask(), (partition.topic, str(partition.number), name))
@@ -183,6 +241,10 @@ class _Families:
                 value = gauge.ask(asked)
                 if value is not None:
                     self._gauges[gauge.name].add_metric(labels, value)
+
+    def _tell(self, counts: Sequence[Count], told: object, labels: Sequence[str]) -> None:
+        for count in counts:
+            self._counters[count.name].add_metric(labels, getattr(told, count.field))
 
     def _add_operation(self, operation: Operation, labels: Sequence[str]) -> None:
         counts = operation.counts()

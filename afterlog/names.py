@@ -2,6 +2,13 @@
 
 <data>/lock                                 held for life by the process that has the store open
 <data>/topics                               the topics and their settings
+<data>/adopted                              what was adopted of that which jobs prepared, and what is about to be
+<data>/adoption/                            what jobs prepared, to be appended: job, batch, when (ms), attempt
+    mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.prepared
+                                            by one task
+    mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.handover
+                                            names all files of a job that is left to who has the store open
+<data>/remote-cache                         pages read from object storage; it has the name for an instant only
 <data>/<topic>-<partition>/
     checkpoints                             recovery point, frontier, log start, sealed segments
     00000000000000050000.log                a segment, named by its base offset
@@ -20,17 +27,25 @@
     manifest                                the segments that are there
     00000000000000050000-0123456789abcdef0123456789abcdef.log
                                             a file of a segment as one attempt to upload it left it; likewise the others
+    buckets/00000000000000050000-00000000000000100000.deliverafterindex
+                                            names the bucket that is kept here and not in the folder
+    buckets/00000000000000050000-00000000000000100000-0123456789abcdef0123456789abcdef.deliverafterindex
+                                            the bucket
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from afterlog.errors import InvalidTopic
 
 LOCK = "lock"
 TOPICS = "topics"
+ADOPTED = "adopted"
+ADOPTION = "adoption"
+REMOTE_CACHE = "remote-cache"
 CHECKPOINTS = "checkpoints"
 BUCKETS = "buckets"
 SUBSCRIPTIONS = "subscriptions"
@@ -42,6 +57,8 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 DELIVER_AFTER_INDEX = ".deliverafterindex"
 CANCEL_INDEX = ".cancelindex"
+PREPARED = ".prepared"
+HANDOVER = ".handover"
 
 _DOTS = (".", "..")
 _OFFSET_MAX = 2**63 - 1
@@ -52,6 +69,11 @@ _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)\Z")
 _ATTEMPT = re.compile(r"[0-9a-f]{32}\Z")
 _REMOTE = re.compile(r"(?P<base>[0-9]{20})-(?P<attempt>[0-9a-f]{32})(?P<suffix>\.[a-z]+)\Z")
 _JOURNAL = re.compile(r"journal-(?P<number>[0-9]{20})\Z")
+_JOB = re.compile(r"[a-zA-Z0-9._-]{1,100}\Z")
+_PREPARED = re.compile(
+    r"(?P<job>[a-zA-Z0-9._-]{1,100})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
+    r"(?P<suffix>\.prepared|\.handover)\Z"
+)
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
 
 
@@ -123,6 +145,32 @@ def parse_journal_file(name: str) -> int | None:
     return int(match["number"]) if match and int(match["number"]) <= _OFFSET_MAX else None
 
 
+class PreparedName(NamedTuple):
+    """What the name of a file in the folder of adoptions says."""
+
+    job: str
+    batch: int
+    created_ms: int
+    suffix: str
+
+
+def is_job(name: str) -> bool:
+    """Whether it can name a job: 1 to 100 of a-z A-Z 0-9 . _ -"""
+    return _JOB.match(name) is not None
+
+
+def prepared_file(job: str, batch: int, created_ms: int, attempt: str, suffix: str = PREPARED) -> str:
+    return f"{job}-{batch:020d}-{created_ms:020d}-{attempt}{suffix}"
+
+
+def parse_prepared_file(name: str) -> PreparedName | None:
+    """None where the name is no file's in the folder of adoptions."""
+    match = _PREPARED.match(name)
+    if match is None or max(int(match["batch"]), int(match["created_ms"])) > _OFFSET_MAX:
+        return None
+    return PreparedName(match["job"], int(match["batch"]), int(match["created_ms"]), match["suffix"])
+
+
 def manifest_key(partition: str) -> str:
     """Of the manifest of a partition, in object storage."""
     return f"{partition}/{MANIFEST}"
@@ -144,3 +192,13 @@ def parse_remote_segment_file(name: str) -> tuple[int, str, str] | None:
     if match is None or int(match["base"]) > _OFFSET_MAX:
         return None
     return int(match["base"]), match["attempt"], match["suffix"]
+
+
+def remote_run_pointer(partition: str, key: str) -> str:
+    """Of what names the object that holds the run `key`, in object storage."""
+    return f"{partition}/{key}"
+
+
+def remote_run_key(partition: str, key: str, attempt: str) -> str:
+    """Of the run `key` as one attempt to store it left it, in object storage."""
+    return f"{partition}/{key.removesuffix(DELIVER_AFTER_INDEX)}-{attempt}{DELIVER_AFTER_INDEX}"

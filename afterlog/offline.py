@@ -16,16 +16,17 @@ from types import TracebackType
 
 from afterlog.clock import Clock
 from afterlog.config import Config
-from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.errors import CorruptFile, RemoteError, StorageError, UnknownTopic
 from afterlog.fetch.group import GroupPosition
 from afterlog.files import Files, map_file, opened
-from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.columns import view_of
 from afterlog.log.entry import Entry, read_entry
 from afterlog.log.inspect import REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.log.place import Place, TopicSettings
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.repair import apply, plan
-from afterlog.log.repair_plan import Plan
+from afterlog.log.repair_plan import Listed, Plan
 from afterlog.log.stretch import Advance, log_bases, unheard
 from afterlog.log.topics import read_topics, write_topics
 from afterlog.names import (
@@ -40,6 +41,10 @@ from afterlog.names import (
     segment_file,
 )
 from afterlog.subscription import inspect
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.restore import mark_of
+from afterlog.tier.tiering import Tiering
 
 ASIDE = ".corrupt"
 COPY = "restore it from a copy"
@@ -82,7 +87,7 @@ class StorePlan:
     partitions: tuple[Plan, ...]
     positions: tuple[PositionChange, ...]
     subscriptions: tuple[JournalsAside, ...]
-    beyond_repair: tuple[CorruptFile, ...]
+    beyond_repair: tuple[StorageError, ...]
 
     @property
     def steps(self) -> list[str]:
@@ -98,15 +103,19 @@ class StorePlan:
 class OfflineStore:
     """Holds the store's lock from the start to `close`. Raises StoreLocked, FileNotFoundError."""
 
-    def __init__(self, path: Path, files: Files, clock: Clock) -> None:
+    def __init__(self, path: Path, files: Files, clock: Clock, remote: RemoteStore | None = None) -> None:
+        """`remote`: what `plan` may ask for segments that are broken here; nothing is asked before that."""
         self.path = path
         self._files = files
         self._clock = clock
         if not is_store(files, path):
             raise FileNotFoundError(f"there is no store in {path}")
         self._lock = files.lock(path / LOCK)
+        self._tiering: Tiering | None = None
         self._topics_error: CorruptFile | None = None
         try:
+            if remote is not None:
+                self._tiering = Tiering(remote, files, path, Config(), clock, background=False)
             self._topics = read_topics(files, path)
             if not files.exists(path / TOPICS) and _found_topics(files, path):
                 raise CorruptFile("the document is gone, and there are records", path=path / TOPICS)
@@ -126,6 +135,8 @@ class OfflineStore:
         self.close()
 
     def close(self) -> None:
+        if self._tiering is not None:
+            self._tiering.close()
         self._lock.release()
 
     def log_bytes(self, topic: str | None = None) -> int:
@@ -137,6 +148,11 @@ class OfflineStore:
                     with opened(self._files, place.folder / segment_file(base, LOG)) as file:
                         total += file.size()
         return total
+
+    def only_remote(self, topic: str | None = None) -> tuple[int, int]:
+        """(segments, bytes of log) that are in object storage and not here, so that `verify` cannot tell of them."""
+        marks = [mark for place in self._places(topic) for mark in _sealed(self._files, place.folder) if not mark.local]
+        return len(marks), sum(mark.log_bytes for mark in marks)
 
     def verify(self, topic: str | None = None, advance: Advance = unheard) -> Iterator[Finding]:
         """Everything that is wrong in the store, or in one topic. Raises UnknownTopic."""
@@ -155,13 +171,13 @@ class OfflineStore:
         plans: list[Plan] = []
         positions: list[PositionChange] = []
         subscriptions: list[JournalsAside] = []
-        beyond_repair: list[CorruptFile] = []
+        beyond_repair: list[StorageError] = []
         for place in self._places(None):
             try:
                 if not self._files.exists(place.folder):
                     raise CorruptFile(f"the partition is gone: {COPY}", path=place.folder)
-                made = plan(place, put_clock_back=put_clock_back)
-            except CorruptFile as error:
+                made = plan(place, put_clock_back=put_clock_back, listed=self._listed(place))
+            except (CorruptFile, RemoteError) as error:
                 beyond_repair.append(error)
                 continue
             plans.append(made)
@@ -204,11 +220,24 @@ class OfflineStore:
                 clock=self._clock,
                 now_ms=self._clock.now_ms,
                 changed=threading.Condition(),
+                remote=self._remote_log(name, number, settings),
             )
             for name, settings in sorted(self._topics.items())
             if topic in (None, name)
             for number in range(settings.partitions)
         ]
+
+    def _remote_log(self, name: str, number: int, settings: TopicSettings) -> RemoteLog:
+        if self._tiering is None or not settings.remote_storage_enable:
+            return NO_REMOTE_LOG
+        return self._tiering.remote_log(partition_folder(name, number))
+
+    def _listed(self, place: Place) -> Listed | None:
+        """How to ask object storage for the segments of a partition."""
+        if self._tiering is None or not place.settings.remote_storage_enable:
+            return None
+        manifest = Manifest(self._tiering.remote, place.folder.name)
+        return lambda: [mark_of(row) for row in manifest.listed()]
 
     def _put_aside(self, path: Path) -> None:
         self._files.rename(path, path.with_name(path.name + ASIDE))
@@ -259,18 +288,31 @@ def is_store(files: Files, path: Path) -> bool:
 
 
 def _found_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
-    """Topics as their folders tell them: partitions that hold records, delayed or not by the first entry."""
+    """Topics as their folders tell them: partitions that hold records, delayed or not by these; tiered if one is."""
     found: dict[str, TopicSettings] = {}
     for name in files.names(path):
         parsed = parse_partition_folder(name)
+        sealed = () if parsed is None else _sealed(files, path / name)
         entry = None if parsed is None else _first_entry(files, path / name)
-        if parsed is None or entry is None:
+        if parsed is None or (entry is None and not sealed):
             continue
         topic, number = parsed
         before = found.get(topic, TopicSettings(partitions=1, delayed=False))
-        delayed = entry.metadata is not None and entry.metadata.deliver_after >= 0
-        found[topic] = TopicSettings(partitions=max(before.partitions, number + 1), delayed=before.delayed or delayed)
+        delayed = entry is not None and entry.metadata is not None and entry.metadata.deliver_after >= 0
+        found[topic] = TopicSettings(
+            partitions=max(before.partitions, number + 1),
+            delayed=before.delayed or delayed or any(mark.max_deliver_after > 0 for mark in sealed),
+            remote_storage_enable=before.remote_storage_enable or any(mark.remote is not None for mark in sealed),
+        )
     return found
+
+
+def _sealed(files: Files, folder: Path) -> tuple[SealedMark, ...]:
+    """The sealed segments by a partition's checkpoints; none where these are gone."""
+    try:
+        return CheckpointFile.open(files, folder / CHECKPOINTS).current.sealed
+    except (CorruptFile, NotADirectoryError):
+        return ()
 
 
 def _first_entry(files: Files, folder: Path) -> Entry | None:

@@ -22,7 +22,9 @@ from afterlog.errors import (
     GroupBusy,
     InvalidRecord,
     InvalidSubscription,
+    InvalidTopic,
     NameTaken,
+    RemoteRefused,
     StoreClosed,
     StoreForked,
     TopicExists,
@@ -36,6 +38,7 @@ from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.fetch.topic import Topic
 from afterlog.files import Files, OsFiles, process_id
+from afterlog.log.adoption import Adopted, Adoptions
 from afterlog.log.batches import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.log.bucket_merger import BucketMerger
 from afterlog.log.cancellation import CancelResult, Int8Array
@@ -45,16 +48,21 @@ from afterlog.log.interval_sync import IntervalSync, Synced
 from afterlog.log.log_state import LogState
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.place import Place, TopicSettings
+from afterlog.log.prepared import Prepared
 from afterlog.log.producer import Headers, Producer
 from afterlog.log.recovery import create_log, open_log
-from afterlog.log.topics import check_owned, checked, read_topics, write_topics
-from afterlog.names import LOCK, check_name, partition_folder
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
+from afterlog.log.topics import check_nothing_to_lose, check_owned, checked, read_topics, write_topics
+from afterlog.names import LOCK, TOPICS, check_name, partition_folder
 from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import Random, RetryPolicy
 from afterlog.subscription.redrive import DeadLetterMessage
 from afterlog.subscription.subscription import ReaderSettings, Subscription
+from afterlog.tier.offload import Offloaded
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.tiering import Tiering
 
 logger = logging.getLogger("afterlog.store")
 
@@ -62,8 +70,17 @@ logger = logging.getLogger("afterlog.store")
 class Store:
     """An open store. `afterlog.open` makes it; use it as a context manager, or `close` it. Thread-safe."""
 
-    def __init__(self, path: Path, config: Config, clock: Clock, files: Files, *, merging: bool = True) -> None:
-        """`merging`: in a thread in the background; else runs are merged by `PartitionLog.merge_buckets` only."""
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        clock: Clock,
+        files: Files,
+        remote: RemoteStore | None = None,
+        *,
+        background: bool = True,
+    ) -> None:
+        """`background`: merge runs and upload segments in threads; else only `merge_buckets` of a log, `offload`."""
         self.path = path
         self.config = config
         self.clock = clock
@@ -82,8 +99,13 @@ class Store:
         self._folder_lock = files.lock(path / LOCK)
         self._topics: dict[str, Topic] = {}
         self._sync: IntervalSync | None = None
-        self._merger = BucketMerger(lambda: list(self._logs())) if merging else None
+        self._merger = BucketMerger(lambda: list(self._logs())) if background else None
+        self.tiering: Tiering | None = None
+        """Object storage, where the store was opened with it."""
         try:
+            if remote is not None:
+                self.tiering = Tiering(remote, files, path, config, clock, background=background)
+                self._restore(self.tiering)
             topics = read_topics(files, path)
             check_owned(files, path, topics)
             files.sync_folder(path)  # a process that was killed may have left names behind that are not durable
@@ -91,6 +113,8 @@ class Store:
                 files.sync_folder(path.parent)
             for name, settings in topics.items():
                 self._topics[name] = self._open_topic(name, settings)
+            self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)
+            self._adoptions.recover()
             if config.durability.kind == "interval":
                 self._sync = IntervalSync(clock, config.durability.interval_ms, self._synced)
             if any(log.crowded for log in self._logs()):
@@ -118,12 +142,19 @@ class Store:
         max_delay_ms: int | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
+        remote_storage_enable: bool = False,
+        local_retention_ms: int | None = None,
+        local_retention_bytes: int | None = None,
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
         delayed=False makes an ordinary FIFO log. max_delay_ms bounds how far ahead deliver_after may lie; retention_ms
         counts from the effective deliver_after; retention_bytes bounds each partition. Neither removes what is pending.
-        Raises InvalidTopic, TopicExists.
+
+        remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
+        Once a segment is there, and all of it is due, its local files go by local_retention_ms and
+        local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
+        Raises InvalidTopic, TopicExists, and RemoteConflict where the bucket has another topic of that name.
         """
         check_name(name)
         settings = TopicSettings(
@@ -132,6 +163,9 @@ class Store:
             max_delay_ms=max_delay_ms,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
+            remote_storage_enable=bool(remote_storage_enable),
+            local_retention_ms=local_retention_ms,
+            local_retention_bytes=local_retention_bytes,
         )
         checked(settings)
         with self._lock:
@@ -140,6 +174,7 @@ class Store:
                 if self._topics[name].settings != settings:
                     raise TopicExists(f"{name} is there with {self._topics[name].settings}, not {settings}")
                 return self._topics[name]
+            self._tell_remote(name, settings)
             for number in range(partitions):
                 create_log(self._place(name, number, settings))
             known = {topic.name: topic.settings for topic in self._topics.values()}
@@ -289,6 +324,16 @@ class Store:
         numbers = range(target.partition_count) if partition is None else [partition]
         return target.pending(limit, _key(key), numbers)
 
+    def adopt(self, prepared: Prepared | None = None) -> list[Adopted]:
+        """Append what jobs prepared beside the store and handed over, each whole or not at all, and once.
+
+        For Spark jobs that write with adopt=false, since the store is open here (docs/spark.md); a commit that opens
+        it by itself hands in what it `prepared`. What came of each. Raises CorruptFile, PartitionPoisoned, and as
+        `send` does.
+        """
+        self._usable()
+        return self._adoptions.adopt(prepared)
+
     # Reading.
 
     def consumer(
@@ -400,6 +445,18 @@ class Store:
         self._usable()
         return sum(partition.log.enforce_retention() for topic in self.topics() for partition in topic.partitions)
 
+    def offload(self) -> dict[str, Offloaded]:
+        """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.
+
+        For the topics with remote_storage_enable. What fails ends it, with all before that done. Raises
+        RemoteUnavailable, RemoteConflict, CorruptFile, StorageFull, and RemoteRefused, which a store without object
+        storage does, too.
+        """
+        self._usable()
+        if self.tiering is None:
+            raise RemoteRefused("opened without object storage: afterlog.open(path, remote=…)", path=self.path)
+        return self.tiering.offload()
+
     def confirm_clock(self) -> None:
         """The wall clock is right after a jump that `clock_jump_limit_ms` holds back."""
         self._guard.confirm()
@@ -460,6 +517,8 @@ class Store:
         finally:
             if self._merger is not None:
                 self._merger.stop()
+            if self.tiering is not None:
+                self.tiering.close()
             self._folder_lock.release()
 
     def _release(self, claims: set[tuple[str, int, str]]) -> None:
@@ -470,6 +529,9 @@ class Store:
         for topic in list(self._topics.values()):
             for partition in topic.partitions:
                 yield partition.log
+
+    def _log_of(self, topic: str, partition: int) -> PartitionLog:
+        return self.topic(topic).partition(partition).log
 
     def _states(self) -> Iterator[LogState]:
         return (log.state for log in self._logs())
@@ -502,7 +564,37 @@ class Store:
             now_ms=self._guard.now_ms,
             changed=self._changed,
             crowded=self._crowded,
+            remote=self._remote_log(name, number, settings),
+            sealed=self._sealed,
         )
+
+    def _remote_log(self, name: str, number: int, settings: TopicSettings) -> RemoteLog:
+        if self.tiering is None or not settings.remote_storage_enable:
+            return NO_REMOTE_LOG
+        return self.tiering.remote_log(partition_folder(name, number))
+
+    def _sealed(self) -> None:
+        if self.tiering is not None:
+            self.tiering.wake()
+
+    def _tell_remote(self, name: str, settings: TopicSettings) -> None:
+        """Before a topic is made that needs object storage."""
+        if settings.remote_storage_enable:
+            if self.tiering is None:
+                raise InvalidTopic("remote_storage_enable needs object storage: afterlog.open(path, remote=…)")
+            self.tiering.tell_topic(name, settings)
+
+    def _restore(self, tiering: Tiering) -> None:
+        """Into a folder that has no topics yet, what the bucket has."""
+        if self._files.exists(self.path / TOPICS):
+            return
+        check_nothing_to_lose(self._files, self.path)
+        topics = tiering.topics()
+        for name, settings in topics.items():
+            for number in range(settings.partitions):
+                tiering.restore(self._place(name, number, settings))
+        if topics:
+            write_topics(self._files, self.path, topics)
 
     def _open_topic(self, name: str, settings: TopicSettings) -> Topic:
         partitions: list[Partition] = []
@@ -513,14 +605,28 @@ class Store:
             for partition in partitions:
                 partition.log.state.close()
             raise
+        if self.tiering is not None and settings.remote_storage_enable:
+            for partition in partitions:
+                self.tiering.add(partition.log)
         return Topic(name, settings, partitions)
 
 
 def open_store(
-    path: Path, config: Config | None, clock: Clock | None, files: Files | None, *, merging: bool = True
+    path: Path,
+    config: Config | None,
+    clock: Clock | None,
+    files: Files | None,
+    remote: RemoteStore | str | None = None,
+    *,
+    background: bool = True,
 ) -> Store:
     """What `afterlog.open` does, with the disk as an argument too."""
-    return Store(path, config or Config(), clock or SystemClock(), files or OsFiles(), merging=merging)
+    files = files or OsFiles()
+    if isinstance(remote, str):
+        from afterlog.tier.remote_url import open_remote
+
+        remote = open_remote(remote, files=files)
+    return Store(path, config or Config(), clock or SystemClock(), files, remote, background=background)
 
 
 def _make_folders(files: Files, path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, NotPending, OffsetOutOfRange
+from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, NotPending, OffsetOutOfRange, RemoteMissing
 from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.columns import Columns
@@ -61,9 +61,10 @@ class Partition:
         self.topic = topic
         self.number = number
         self.log = log
-        self._order = Timeline(log) if log.delayed else AppendOrder(log)
+        timeline = Timeline(log) if log.delayed else None
+        self._order = AppendOrder(log) if timeline is None else timeline
         self._decoder = Decoder(topic, number, log)
-        self.lateness = Lateness(self._order.standing().high_watermark) if log.delayed else None
+        self.lateness = None if timeline is None else Lateness(timeline.opened_at)
         """How late records were handed out; nothing is ever late in a FIFO topic."""
 
     # The log.
@@ -191,7 +192,7 @@ class Partition:
     @property
     def index_bytes(self) -> int:
         """Bytes of the stored runs."""
-        return sum(run.identity.size for run in self.log.index.runs)
+        return sum(run.size for run in self.log.index.runs)
 
     def loaded_entries(self) -> int:
         """Index entries in memory: the mutable bucket, and what readers hold, each for itself."""
@@ -289,7 +290,7 @@ class Partition:
         try:
             found = entries_at(self._order, delivery_offsets, offsets, self.look()) or self._found(visible, offsets)
             columns = self._decoder.at(found, offsets, visible)
-        except CorruptFile:
+        except (CorruptFile, RemoteMissing):
             self._found(self.log.state.written_or_closed(), offsets)  # retention may have removed the segment meanwhile
             raise
         return replace(columns, delivery_offset=delivery_offsets)
@@ -388,6 +389,6 @@ class Partition:
                 begin = behind if whole else behind - block.records + 1
                 block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
             return verified.locate(block, reading.visible, max_bytes)
-        except CorruptFile:
+        except (CorruptFile, RemoteMissing):
             self._checked(position, end)  # retention may have removed the segment meanwhile
             raise

@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
-from afterlog.errors import OffsetOutOfRange
+from afterlog.errors import OffsetOutOfRange, RemoteError
 from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import Entry, Key
 from afterlog.index.hidden_keys import HiddenKeys
@@ -52,6 +53,9 @@ SEARCH_WAYS = 64
 """Instants that a search for a delivery offset counts at a time: one look at every run for six steps of a bisection."""
 
 
+logger = logging.getLogger("afterlog.fetch")
+
+
 class Reading(NamedTuple):
     """One fetch's view of a partition: the clock reading, what is visible, and how many records are due."""
 
@@ -66,6 +70,9 @@ class Reading(NamedTuple):
 class Timeline:
     """Delivery order of one delayed partition. Thread-safe."""
 
+    opened_at: int
+    """The high watermark when it was opened; the log end where it could not be counted."""
+
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._counter = DueCounter(log.index)
@@ -74,7 +81,12 @@ class Timeline:
         self._cached_entries = 0
         self._iterators: OrderedDict[int, MergeIterator] = OrderedDict()
         self._turns: dict[int, Turn] = {}
-        self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
+        try:
+            self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
+            self.opened_at = self._high_watermark
+        except RemoteError as error:  # what is pending may be in object storage only, after a restore
+            logger.warning("%s: opened, but nothing can be delivered yet: %s", log.place.folder, error)
+            self._high_watermark, self.opened_at = self.log_start, log.log_end_offset
         self._lock = threading.Lock()
         self._next_entry: Entry | None = None
         self._next_counter = DueCounter(log.index)
@@ -222,8 +234,8 @@ class Timeline:
     def _merged(self, position: int, reading: Reading, want_entries: int) -> Block:
         """The block that holds `position`, merged anew; empty where `position` is not due.
 
-        Of those who want the same block one merges and the others wait. Nobody else does: it may have to be fetched from
-        far away.
+        Of those who want the same block one merges and the others wait. Nobody else does: it may have to be fetched
+        from far away.
         """
         with self._turn(position):
             with self._lock:

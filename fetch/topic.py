@@ -14,7 +14,7 @@ from afterlog.fetch.columns import Columns
 from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.log.batches import Batches, RecordColumns, encode
-from afterlog.log.columns import Int64Array
+from afterlog.log.columns import Int64Array, Ragged
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.place import TopicSettings
 
@@ -68,9 +68,7 @@ class Topic:
         """`partition_of` for the keys of records, int64[n]. Without a key it is unclear which: InvalidRecord."""
         if columns.keys is None or not (columns.key_valid is None or bool(columns.key_valid.all())):
             raise InvalidRecord("a record has no key: name the partition, or give every key")
-        offsets, data = columns.keys
-        keys = map(memoryview(data).__getitem__, map(slice, offsets[:-1].tolist(), offsets[1:].tolist()))
-        return np.fromiter(map(zlib.crc32, keys), np.int64, len(columns)) % len(self.partitions)
+        return partitions_of_keys(columns.keys, len(self.partitions))
 
     def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
         """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""
@@ -100,6 +98,13 @@ class Topic:
         for part in parts:
             log.check_batches(part)
         return _Checked(log, parts, order)
+
+
+def partitions_of_keys(keys: Ragged, count: int) -> Int64Array:
+    """`Topic.partition_of` each key, of `count` partitions, int64[n]."""
+    offsets, data = keys
+    each = map(memoryview(data).__getitem__, map(slice, offsets[:-1].tolist(), offsets[1:].tolist()))
+    return np.fromiter(map(zlib.crc32, each), np.int64, len(offsets) - 1) % count
 
 
 class _Checked(NamedTuple):

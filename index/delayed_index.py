@@ -175,7 +175,8 @@ class DueCounter:
         self._index = index
         self._key = Key(-1, -1)
         self._version = _STALE
-        self._turned()
+        self._run_records = 0
+        self._cursors = Cursors([])  # in no run before the first key is known: runs below it are not read at all
 
     def advance(self, key: Key) -> int:
         """`DelayedIndex.rank(key)`. A smaller key than before counts as the one before."""

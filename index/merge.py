@@ -42,6 +42,8 @@ MERGED_ENTRIES = 16_384
 """Entries in a block of `merged`: a few of its columns stay in the cache. Larger: more memory."""
 _INT64_MAX = 2**63 - 1
 _BEGINNING = Key(-1, -1)
+END = Key(_INT64_MAX, _INT64_MAX)
+"""Behind every entry."""
 _STALE = -1
 _WIDEN_MAX = 1024
 
@@ -102,11 +104,13 @@ class Block:
 
 
 def merged(
-    runs: Collection[Run], bucket: MutableBucket | None = None, *, after: Key | None = None
+    runs: Collection[Run], bucket: MutableBucket | None = None, *, after: Key | None = None, upto: Key = END
 ) -> Iterator[Entries]:
-    """The entries behind `after` of these runs and of a bucket in delivery order, block by block: to write one run."""
+    """The entries behind `after`, up to `upto`, of these runs and of a bucket in delivery order, block by block: to
+    write one run.
+    """
     merge = MergeIterator(DelayedIndex(runs=runs, bucket=bucket), after)
-    while block := merge.next_block(Key(_INT64_MAX, _INT64_MAX), MERGED_ENTRIES):
+    while block := merge.next_block(upto, MERGED_ENTRIES):
         yield Entries(block.deliver_after, block.offset, block.position, block.records)
 
 
@@ -211,7 +215,7 @@ class MergeIterator:
         if row < len(self._ahead):
             return self._ahead.key(row)
         earliest = self._cursors.earliest()
-        return Key(_INT64_MAX, _INT64_MAX) if earliest is None else Key(earliest, -1)
+        return END if earliest is None else Key(earliest, -1)
 
     def _round(self, earliest: int, want: int) -> Entries:
         """The next entries of the runs, at least one and about as many as the round aims at."""

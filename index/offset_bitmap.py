@@ -45,6 +45,10 @@ class BitmapBuilder:
         if self._count >= _PENDING_MAX:
             self._add_pending()
 
+    def add_all(self, offsets: BitMap) -> None:
+        """Add what another bitmap holds."""
+        self._bitmap |= offsets
+
     def finish(self) -> BitMap:
         """The bitmap of all that were added, run-optimised."""
         self._add_pending()

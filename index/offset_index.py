@@ -93,6 +93,15 @@ class OffsetIndex:
         stop = np.where(row + 1 < count, position[np.minimum(row + 1, count - 1)], end)
         return start, np.minimum(stop, end)
 
+    def next_indexed(self, positions: Int64Array, end: int) -> Int64Array:
+        """For each position where the first indexed batch behind it starts; `end`, of the log, where there is none.
+
+        A batch that starts at the position ends there or before: the page behind it has its first batch indexed.
+        """
+        indexed = self._columns.column(1)
+        found: Int64Array = np.append(indexed, end)[indexed.searchsorted(positions, "right")]
+        return np.minimum(found, end)
+
     def last_offset_at(self, position: int) -> int | None:
         """The last offset of the indexed batch that starts at `position`; None where no such batch is indexed."""
         row = int(self._columns.column(1).searchsorted(position, "left"))

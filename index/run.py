@@ -59,6 +59,7 @@ class Run:
         self.path = snapshot.path
         self.remote = outline is not None
         """Whether its bytes are far away: such a run is read, and never merged with others."""
+        self.size = snapshot.length
         self._snapshot = snapshot
         self._outline = outline
         self._bitmap: BitMap | None = None

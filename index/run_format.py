@@ -58,7 +58,7 @@ no new version: a reader that does not know it refuses the run, and rebuilds it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -192,6 +192,10 @@ def encode_footer(
     return footer + _SEAL.pack(crc32c(footer, crc32c(directory, crc32c(HEADER))), _MAGIC)
 
 
+ReadRanges = Callable[[Sequence[tuple[int, int]]], Sequence[Bytes]]
+"""Gives the bytes [start, end) of each range of a file. It is asked for nothing outside of the file."""
+
+
 class _Malformed(Exception):
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(reason)
@@ -201,28 +205,33 @@ class _Malformed(Exception):
 
 def parse(path: Path, data: Bytes) -> Metadata:
     """Header, directory and footer of a run file. CorruptFile unless they are as they were written."""
+    return read_metadata(path, len(data), lambda ranges: [data[start:end] for start, end in ranges])
+
+
+def read_metadata(path: Path, size: int, read: ReadRanges) -> Metadata:
+    """The same of a file of `size` bytes that is read in parts: first both ends of it, then the directory."""
     try:
-        return _parse(data)
+        return _read_metadata(size, read)
     except _Malformed as error:
         raise CorruptFile(error.reason, path=path, position=error.position) from None
 
 
-def _parse(data: Bytes) -> Metadata:
-    footer_position = len(data) - _FOOTER_SIZE
-    seal_position = len(data) - _SEAL.size
+def _read_metadata(size: int, read: ReadRanges) -> Metadata:
+    footer_position = size - _FOOTER_SIZE
     if footer_position < _HEADER.size:
-        raise _Malformed(f"{len(data)} bytes are too few for a run", 0)
-    magic, version = _HEADER.unpack_from(data.data)
-    crc, end_magic = _SEAL.unpack_from(data.data, seal_position)
+        raise _Malformed(f"{size} bytes are too few for a run", 0)
+    header, footer = read([(0, _HEADER.size), (footer_position, size)])
+    magic, version = _HEADER.unpack_from(header.data)
+    crc, end_magic = _SEAL.unpack_from(footer.data, _FOOTER.size)
     if magic != _MAGIC or end_magic != _MAGIC:
-        raise _Malformed("no run: the magic is missing", 0 if magic != _MAGIC else seal_position)
+        raise _Malformed("no run: the magic is missing", 0 if magic != _MAGIC else size - _SEAL.size)
     if version != VERSION:
         raise _Malformed(f"version {version} of runs is not known here", 8)
-    *covered, entries, records, chunks, position, size, bitmap_position, bitmap_size, bitmap_crc = _FOOTER.unpack_from(
-        data.data, footer_position
+    *covered, entries, records, chunks, position, told_size, bitmap_position, bitmap_size, bitmap_crc = (
+        _FOOTER.unpack_from(footer.data)
     )
-    if size != len(data):
-        raise _Malformed(f"{len(data)} bytes of a run of {size}", footer_position)
+    if told_size != size:
+        raise _Malformed(f"{size} bytes of a run of {told_size}", footer_position)
     if (
         chunks < 1
         or position < _HEADER.size
@@ -230,8 +239,8 @@ def _parse(data: Bytes) -> Metadata:
         or position + 8 * Directory.WIDTH * chunks > footer_position
     ):
         raise _Malformed("the directory does not fit into the file", footer_position)
-    stored = data[position : position + 8 * Directory.WIDTH * chunks]
-    if crc32c(data.data[footer_position:seal_position], crc32c(stored.data, crc32c(data.data[: _HEADER.size]))) != crc:
+    [stored] = read([(position, position + 8 * Directory.WIDTH * chunks)])
+    if crc32c(footer.data[: _FOOTER.size], crc32c(stored.data, crc32c(header.data))) != crc:
         raise _Malformed("header, directory and footer fail their checksum", footer_position)
     columns = list(stored.view("<i8").reshape(Directory.WIDTH, chunks))
     columns[4] = np.append(columns[4], entries)

@@ -3,7 +3,9 @@
     add(block) ──> rest: less than a chunk ──> chunk, packed ──> file, a MiB at a time
                                                bitmap, row of the directory: kept to the end, behind the chunks
 
-However the entries are cut into blocks, the file is the same. In memory are the last blocks, a MiB of output, and what
+However the entries are cut into blocks, the file is the same. Where somebody else has sorted and packed a stretch of
+delivery order, as a run of its own, its chunks are copied as they are (`add_run`): nothing in a chunk depends on where
+it stands, and its offsets are relative to the same one. In memory are the last blocks, a MiB of output, and what
 belongs behind the chunks: the bitmap, a bit for each record of the log at most, and the 10 numbers a chunk of the
 directory.
 """
@@ -22,6 +24,7 @@ from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Key, is_delivery_order
 from afterlog.index.offset_bitmap import BitmapBuilder
 from afterlog.index.packing import pack
+from afterlog.index.run import Run
 from afterlog.index.run_format import (
     ALIGNMENT,
     CODEC_PACKED,
@@ -77,18 +80,52 @@ class RunWriter:
             self._add_chunk(entries[start:end])
         self._rest = entries[bounds[-2] :] if len(entries) else entries  # what comes next may belong to its chunk
 
+    def add_run(self, run: Run) -> None:
+        """Add the entries of a run, which follow in delivery order, without unpacking them: a checksum and a copy.
+
+        The run has the first_offset that is ours. CorruptFile where its bytes are not as they were written.
+        """
+        self._end_chunk()
+        covered, ours, directory = run.coverage, self._coverage, run.directory
+        if covered.first_offset != ours.first_offset or covered.end_offset > ours.end_offset:
+            raise ValueError("the run is relative to another offset, or covers more")
+        if run.first_key <= self._last_key:
+            raise ValueError("the entries are not in delivery order")
+        keys = (
+            directory.first_deliver_after,
+            directory.first_offset,
+            directory.last_deliver_after,
+            directory.last_offset,
+        )
+        before = directory.entries_before + self._entries, directory.records_before + self._records
+        for chunk in range(run.chunks):
+            part = self._output.add([run.stored(chunk).data])
+            row = (*(column[chunk] for column in (*keys, *before)), part.position, part.size, directory.codec[chunk])
+            self._rows.append((*map(int, row), part.crc32c))
+        self._bitmap.add_all(run.offsets())
+        self._last_key = run.last_key
+        self._entries, self._records = int(before[0][-1]), int(before[1][-1])
+
     def finish(self) -> None:
         """Write the last chunk and all that stands behind the chunks."""
-        if len(self._rest):
-            self._add_chunk(self._rest)
+        self._end_chunk()
         if not self._rows:
             raise ValueError("a run holds at least one entry")
-        bitmap = self._output.add([self._bitmap.finish().serialize()])
+        offsets = self._bitmap.finish()
+        if len(offsets) != self._records:
+            raise ValueError("two entries share an offset")
+        bitmap = self._output.add([offsets.serialize()])
         directory = encode_directory(self._rows)
         position = self._output.add([directory]).position
         footer = encode_footer(self._coverage, self._entries, self._records, bitmap, directory, position)
         self._output.add([footer])
         self._output.flush()
+
+    def _end_chunk(self) -> None:
+        """Write the chunk that is not full, if there is one."""
+        if len(self._rest):
+            self._add_chunk(self._rest)
+            self._rest = Entries.empty()
 
     def _add_chunk(self, chunk: Entries) -> None:
         first_key, last_key = chunk.key(0), chunk.key(-1)

@@ -84,6 +84,12 @@ class EncodedBatches(Batches):
         start, end = int(self.positions[row]), int(self.positions[last])
         return self.data[start:end], self.positions[row : last + 1] - start
 
+    def behind(self, row: int) -> EncodedBatches:
+        """Without the batches in front of `row`."""
+        return EncodedBatches(
+            self.positions[row:], self.records[row:], self.deliver_after[row:], self.max_timestamp[row:], self.data
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatches(Batches):

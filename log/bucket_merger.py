@@ -7,56 +7,28 @@ What fails is logged and tried again when it is woken the next time: a merge is 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 
 from afterlog.errors import AfterlogError, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.log.background import Background
 from afterlog.log.partition_log import PartitionLog
 
 logger = logging.getLogger("afterlog.log")
 
 
-class BucketMerger:
-    """Idle until `wake`, over after `stop`. Thread-safe."""
+class BucketMerger(Background):
+    """Idle until `wake`: some partition has too many runs. The partitions are closed before it is told to `stop`, which
+    ends a merge in progress.
+    """
 
     def __init__(self, logs: Callable[[], Iterable[PartitionLog]]) -> None:
+        super().__init__("afterlog-merge", self._merge_all)
         self._logs = logs
-        self._woken = False
-        self._stopped = False
-        self._condition = threading.Condition()
-        self._thread: threading.Thread | None = None
 
-    def wake(self) -> None:
-        """Some partition has too many runs. Returns at once: a partition calls it under its append lock."""
-        with self._condition:
-            if self._stopped:
-                return
-            self._woken = True
-            self._condition.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="afterlog-merge", daemon=True)
-                self._thread.start()
-
-    def stop(self) -> None:
-        """Return when nothing is merged any more. The partitions are closed first, which ends a merge in progress."""
-        with self._condition:
-            self._stopped = True
-            self._condition.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while self._waited():
-            for log in self._logs():
-                if log.crowded:
-                    _merge(log)
-
-    def _waited(self) -> bool:
-        """Wait to be woken; False when there is nothing more to do."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._woken or self._stopped)
-            self._woken = False
-            return not self._stopped
+    def _merge_all(self) -> None:
+        for log in self._logs():
+            if log.crowded:
+                _merge(log)
 
 
 def _merge(log: PartitionLog) -> None:

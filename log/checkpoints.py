@@ -25,6 +25,7 @@ Meaning:
 - `remote`, of a sealed segment that was uploaded: the attempt that object storage lists it under, size and CRC-32C of
   its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
   the folder any more the cancel index is.
+- `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
-_ABSENT = (("cancel_index", (0, 0)), ("remote", None))
+_ABSENT = (("cancel_index", (0, 0)), ("remote", None), ("removals", ()))
 """Values that are not written."""
 
 
@@ -139,6 +140,7 @@ class Checkpoints:
     log_start: LogStart = field(default_factory=LogStart)
     removed_records: int = 0
     sealed: tuple[SealedMark, ...] = ()
+    removals: tuple[str, ...] = ()
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -158,6 +160,7 @@ class Checkpoints:
                 log_start=LogStart(**body["log_start"]),
                 removed_records=int(body["removed_records"]),
                 sealed=tuple(SealedMark.of_json(row) for row in body["sealed"]),
+                removals=tuple(map(str, body.get("removals", ()))),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
@@ -196,10 +199,20 @@ class CheckpointFile:
     def update(self, **changes: Any) -> None:
         """Replace fields durably. Where it raises, `current` stays what it was."""
         with self._lock:
-            changed = replace(self._current, **changes)
-            if changed != self._current:
-                self._write(changed)
-                self._current = changed
+            self._replace(**changes)
+
+    def move_frontier(self, used_ms: int, lease_ms: int, **changes: Any) -> None:
+        """The same, with a frontier that goes on from wherever others have moved it meanwhile, and never back."""
+        with self._lock:
+            known = self._current.frontier
+            frontier = FrontierLease(used_ms=max(used_ms, known.used_ms), lease_ms=max(lease_ms, known.lease_ms))
+            self._replace(frontier=frontier, **changes)
+
+    def _replace(self, **changes: Any) -> None:
+        changed = replace(self._current, **changes)
+        if changed != self._current:
+            self._write(changed)
+            self._current = changed
 
     def _write(self, content: Checkpoints) -> None:
         body = {"partition": self._path.parent.name} | asdict(content, dict_factory=_without_absent)

@@ -6,6 +6,8 @@
     .deliverafterindex   what the run covers, then each chunk and its entries, in delivery order
     documents            the one object
 
+A file that was fetched from object storage, and has the name that it has there, is the same.
+
 Times are ms since the epoch; -1 stands for what an entry does not say.
 """
 
@@ -29,7 +31,14 @@ from afterlog.log.entry import Entry, read_entry
 from afterlog.log.header import CODEC_BITS
 from afterlog.log.inspect import OFFSET_ENTRY, TIME_ENTRY
 from afterlog.log.stretch import CUT, next_entry
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
+from afterlog.names import (
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    parse_remote_segment_file,
+    parse_segment_file,
+)
 
 Row = dict[str, Any]
 
@@ -39,7 +48,7 @@ _DECOMPRESSED_BYTES_MAX = 256 << 20
 def dump(files: Files, path: Path, *, records: bool = False) -> Iterator[Row]:
     """What is in a file of the store, told by its name. Raises CorruptFile, FileNotFoundError."""
     original = path.name.partition(CUT)[0]
-    parsed = parse_segment_file(original)
+    parsed = parse_segment_file(original) or parse_remote_segment_file(original)
     base_offset = parsed[0] if parsed else 0
     if original.endswith(LOG):
         return _dump_log(map_file(files, path), records)

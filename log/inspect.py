@@ -7,13 +7,16 @@
     .index, .timeindex, .cancelindex    as durable (CRC in the checkpoints), and every entry true of the log
     .deliverafterindex, buckets    `Run.check`, and the very entries of the log
 
+Of segments that are in object storage only the checkpoints tell, and the cancel index is here: that much is verified,
+and that what is in the folder leaves just their offsets out. The rest is `afterlog scrub --deep`'s.
+
 What recovery removes or cuts by itself after a crash (temporary files, an index longer than the checkpoints say, runs
 behind the recovery point) is no finding, but for a torn tail: nobody can tell it from rot in what was just written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,7 @@ from afterlog.names import (
 )
 
 OPEN = "opening the store mends it"
+OPEN_REMOTE = "opening the store with its object storage mends it"
 REPAIR = "see `afterlog repair`"
 CLOCK = "set the clock right, wait, or see `afterlog repair --clock`"
 
@@ -150,16 +154,25 @@ def index_faults(
             yield path, f"fails its checksum over {size} bytes"
         elif fault := fault_of(data.view(entry), stretch):
             yield path, fault
-    expected, path = stretch.cancelled.before(end_offset), stretch.path.with_suffix(CANCEL_INDEX)
+    path, fault = stretch.path.with_suffix(CANCEL_INDEX), cancel_index_fault(files, stretch.path, mark)
+    if fault:
+        yield path, fault
+        return
+    stored = load_cancelled(files, stretch.path, mark.cancel_index)
+    if stored is None or stored.to_bytes() != stretch.cancelled.before(end_offset).to_bytes():
+        yield path, "is not what the control batches of the log say"
+
+
+def cancel_index_fault(files: Files, log_path: Path, mark: SealedMark | ActiveMark) -> str:
+    """Why the cancel index of a segment is not as it was made durable; empty where it is."""
     try:
-        stored = load_cancelled(files, stretch.path, mark.cancel_index)
+        stored = load_cancelled(files, log_path, mark.cancel_index)
     except ValueError as error:
-        yield path, str(error)
-    else:
-        if stored is None:
-            yield path, GONE if not files.exists(path) else f"fails its checksum over {mark.cancel_index[0]} bytes"
-        elif stored.to_bytes() != expected.to_bytes():
-            yield path, "is not what the control batches of the log say"
+        return str(error)
+    if stored is not None:
+        return ""
+    there = files.exists(log_path.with_suffix(CANCEL_INDEX))
+    return f"fails its checksum over {mark.cancel_index[0]} bytes" if there else GONE
 
 
 def sealed_runs(files: Files, folder: Path, known: Checkpoints) -> SealedRuns:
@@ -172,8 +185,13 @@ def active_runs(files: Files, folder: Path, known: Checkpoints) -> list[Run]:
     return runs_of_active(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
 
 
-def run_fault(run: Run, expected: Entries, after: Key = BEFORE_ALL) -> CorruptFile | None:
-    """What is wrong with a run that should hold, behind `after`, just these entries of the log, in offset order."""
+def run_fault(
+    run: Run, expected: Entries, after: Key = BEFORE_ALL, away: Sequence[SealedMark] = ()
+) -> CorruptFile | None:
+    """What is wrong with a run that should hold, behind `after`, just these entries of the log, in offset order.
+
+    away: segments in object storage, whose entries it holds too, and nobody here can tell.
+    """
     try:
         run.check()
         stored = run.entries()
@@ -181,6 +199,13 @@ def run_fault(run: Run, expected: Entries, after: Key = BEFORE_ALL) -> CorruptFi
         return error
     stored = stored[stored.rank(after) :]
     stored = stored.take(np.argsort(stored.offset))
+    for mark in away:
+        first, last = map(int, stored.offset.searchsorted([mark.base_offset, mark.end_offset]))
+        held, records = int(stored.records[first:last].sum()), mark.end_offset - mark.base_offset
+        if held > records or (held < records and after == BEFORE_ALL):
+            message = f"{held} records of the segment at {mark.base_offset}, which has {records}"
+            return CorruptFile(message, path=run.path)
+        stored = Entries.concatenate([stored[:first], stored[last:]])
     if after != BEFORE_ALL:
         due, offset = expected.deliver_after, expected.offset
         later = (due > after.deliver_after) | ((due == after.deliver_after) & (offset > after.offset))
@@ -211,14 +236,18 @@ def _verify_sealed(
         runs = sealed_runs(files, folder, known)
         yield from (Finding.of(error, REPAIR) for error in runs.faults_in(folder))
     for run, segments in runs.groups:
-        parts, whole = list[Entries](), True
-        for mark in segments:
+        parts, whole, away = list[Entries](), True, [mark for mark in segments if not mark.local]
+        for mark in away:
+            path = folder / segment_file(mark.base_offset, LOG)
+            if fault := cancel_index_fault(files, path, mark):
+                yield Finding(path=path.with_suffix(CANCEL_INDEX), message=fault, remedy=OPEN_REMOTE)
+        for mark in (mark for mark in segments if mark.local):
             path = folder / segment_file(mark.base_offset, LOG)
             stretch = read_log(files, path, mark.base_offset, end=mark.log_bytes, advance=advance)
             yield from _verify_segment(files, stretch, mark, delayed)
             parts.append(stretch.entries)
             whole = whole and not stretch.fault and stretch.end_offset == mark.end_offset
-        error = run_fault(run, Entries.concatenate(parts), known.log_start.key) if run and whole else None
+        error = run_fault(run, Entries.concatenate(parts), known.log_start.key, away) if run and whole else None
         if error is not None:
             yield Finding.of(error, REPAIR)
 

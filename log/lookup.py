@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.errors import CorruptFile, RemoteMissing
 from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Entries, sort_by_due
 from afterlog.log import kernels
@@ -30,7 +30,7 @@ def find_written(state: LogState, offsets: Int64Array) -> Entries:
         written = state.written_or_closed()
         try:
             return find_entries(written, offsets)
-        except CorruptFile:
+        except (CorruptFile, RemoteMissing):
             if written.segments == state.written_or_closed().segments:
                 raise
 

@@ -35,7 +35,7 @@ from afterlog.files import Bytes
 from afterlog.index.entries import Entries, Key
 from afterlog.log.batches import Batches, stamp_batches
 from afterlog.log.cancellation import Cancellations, CancelResult, Int8Array
-from afterlog.log.checkpoints import FrontierLease, LogStart, RemoteMark
+from afterlog.log.checkpoints import LogStart, RemoteMark
 from afterlog.log.columns import EXTRA_BYTES_MAX, Int64Array
 from afterlog.log.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
@@ -106,7 +106,7 @@ class PartitionLog:
         if reading_ms > self.checkpoints.current.frontier.lease_ms:
             lease_ms = reading_ms + self._config.frontier_lease_ms
             with self.state.poisoning():
-                self.checkpoints.update(frontier=FrontierLease(used_ms=reading_ms, lease_ms=lease_ms))
+                self.checkpoints.move_frontier(reading_ms, lease_ms)
 
     def append(self, batches: Batches) -> int:
         """Append whole batches; the offset of the first record. Returns when they are safe under the durability.
@@ -126,8 +126,8 @@ class PartitionLog:
     def appending(self) -> Iterator[Callable[[Batches], None]]:
         """For appends that follow each other with nothing in between: all others wait until the block ends.
 
-        The call that it gives appends batches that `check_batches` has passed, and raises as `append` does. They are safe
-        after `state.sync`.
+        The call that it gives appends batches that `check_batches` has passed, and raises as `append` does. They are
+        safe after `state.sync`.
         """
         with self._append_lock, self.state.poisoning():
             self.state.usable()
@@ -206,6 +206,12 @@ class PartitionLog:
         with self._append_lock, self.state.poisoning():
             self.state.usable()
             self._upkeep.uploaded(remote)
+
+    def removed(self, attempts: Collection[str]) -> None:
+        """Note that segments which retention removed are not in object storage any more, under these attempts."""
+        with self._append_lock, self.state.poisoning():
+            self.state.usable()
+            self._upkeep.removed(attempts)
 
     def enforce_local_retention(self, listed: Collection[str]) -> int:
         """Remove the local files that the topic's local retention lets go, of segments that are due as a whole.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, InvalidBatch, RemoteRefused, RemoteUnavailable
+from afterlog.errors import CorruptFile, InvalidBatch, RemoteError
 from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_storage import BucketSnapshotStorage
@@ -50,33 +50,44 @@ from afterlog.names import (
 logger = logging.getLogger("afterlog.recovery")
 
 
-def create_log(place: Place) -> None:
-    """Make the folder of a new, empty partition, durably. What an unfinished creation left there is removed."""
-    files, folder = place.files, place.folder
+def create_log(place: Place, content: Checkpoints | None = None) -> None:
+    """Make the folder of a new, empty partition, durably. What an unfinished creation left there is removed.
+
+    content: what it begins with that is in object storage, and the offset behind it.
+    """
+    files, folder, content = place.files, place.folder, content or Checkpoints.of_new_log()
     for path in (folder, folder / BUCKETS, folder / SUBSCRIPTIONS):
         with contextlib.suppress(FileExistsError):
             files.make_folder(path)
     for name in files.names(folder):
         if name not in (BUCKETS, SUBSCRIPTIONS):
             files.unlink(folder / name)
-    ActiveSegment.create(files, folder, 0, place.config.index_interval_bytes).close()
-    CheckpointFile.create(files, folder / CHECKPOINTS, Checkpoints.of_new_log())
+    ActiveSegment.create(files, folder, content.active.base_offset, place.config.index_interval_bytes).close()
+    CheckpointFile.create(files, folder / CHECKPOINTS, content)
     files.sync_folder(folder.parent)
 
 
 def holds_records(files: Files, folder: Path) -> bool:
     """Whether anything was ever appended to the partition in `folder`, if it is one."""
+    return any(base_offset or size for base_offset, size in _logs(files, folder))
+
+
+def holds_bytes(files: Files, folder: Path) -> bool:
+    """Whether there are records in the folder itself: not only in object storage, of which it knows."""
+    return any(size for _, size in _logs(files, folder))
+
+
+def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
+    """Base offset and size of each log in a folder, if it is one."""
     try:
         names = files.names(folder)
     except NotADirectoryError:
-        return False
+        return
     for name in names:
         segment = parse_segment_file(name)
         if segment is not None and segment[1] == LOG:
             with opened(files, folder / name) as file:
-                if segment[0] or file.size():
-                    return True
-    return False
+                yield segment[0], file.size()
 
 
 def open_log(place: Place) -> PartitionLog:
@@ -303,7 +314,7 @@ def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
     """
     try:
         return index.rank(log_start.key) == log_start.delivery_offset
-    except (RemoteUnavailable, RemoteRefused):
+    except RemoteError:
         return True
     except CorruptFile:
         return False

@@ -10,6 +10,9 @@
     checkpoints gone or rotten     made anew from the logs. Given up: the exact frontier, retention's log start, and
                                    where the log ended if its end is rotten too
     indexes gone or rotten         made anew from the log; nothing is given up
+    a segment in object storage    keeps its row. With `listed` (what is listed there): one whose log is broken here is
+                                   read from there from now on, and nothing is cut; checkpoints are made anew with what
+                                   is only there, for which they cannot do without
     frontier ahead of the clock    with `put_clock_back`: the wall clock. Given up: promise D2 (never skipped) for
                                    positions beyond it, since records may now sort in front of what was delivered
 
@@ -31,19 +34,23 @@ from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.inspect import checkpoint_fault
 from afterlog.log.place import Place
 from afterlog.log.recovery import open_log
-from afterlog.log.repair_plan import Plan, Planner
+from afterlog.log.repair_plan import Listed, Plan, Planner
 from afterlog.log.segment import ActiveSegment
 from afterlog.names import CHECKPOINTS, LOG, segment_file
 
 
-def plan(place: Place, *, put_clock_back: bool = False) -> Plan:
-    """What would make the partition whole. Raises CorruptFile where nothing would."""
+def plan(place: Place, *, put_clock_back: bool = False, listed: Listed | None = None) -> Plan:
+    """What would make the partition whole. Raises CorruptFile where nothing would.
+
+    `listed`: of object storage, where it can be asked. Raises what it raises, and RemoteRefused without it.
+    """
+    planner = Planner(place, listed)
     try:
         known = CheckpointFile.open(place.files, place.folder / CHECKPOINTS).current
         fault = checkpoint_fault(place.files, place.folder, known)
     except CorruptFile as error:
-        return Planner(place).from_logs(error.message, put_clock_back)
-    return Planner(place).from_logs(fault, put_clock_back) if fault else Planner(place).plan(known, put_clock_back)
+        return planner.from_logs(error.message, put_clock_back)
+    return planner.from_logs(fault, put_clock_back) if fault else planner.plan(known, put_clock_back)
 
 
 def apply(plan: Plan) -> None:

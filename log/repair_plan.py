@@ -7,17 +7,20 @@ rank counts it, so a record that is left never gets a smaller rank by the loss o
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 
 from crc32c import crc32c
 
 from afterlog.errors import CorruptFile
+from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import (
+    BEFORE_ALL,
     ActiveMark,
     Checkpoints,
     FrontierLease,
@@ -29,6 +32,7 @@ from afterlog.log.inspect import (
     active_fault,
     active_runs,
     bucket_spans,
+    cancel_index_fault,
     entries_of,
     index_faults,
     log_end,
@@ -47,6 +51,10 @@ from afterlog.names import (
     bucket_key,
     segment_file,
 )
+
+Listed = Callable[[], Sequence[SealedMark]]
+"""Asks object storage for the segments of the partition that it lists, as segments that are only there."""
+WITH_REMOTE = "give --remote"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +108,15 @@ class Plan:
 
 
 class Planner:
-    """Looks at one partition and collects what is to be done."""
+    """Looks at one partition and collects what is to be done.
 
-    def __init__(self, place: Place) -> None:
+    Rows of segments that are only in object storage stay as they are. `listed`: then a segment whose files here are
+    broken is read from its copy there instead of being cut.
+    """
+
+    def __init__(self, place: Place, listed: Listed | None = None) -> None:
         self._place = place
+        self._listed = listed
         self._files = place.files
         self._folder = place.folder
         self._delayed = place.settings.delayed
@@ -122,7 +135,10 @@ class Planner:
         if fault and active.stop >= known.recovery.position and active.fault != GONE:
             return self.from_logs(fault, put_clock_back)
         for mark in known.sealed:
-            self._keep_sealed(self._read(mark.base_offset, mark.log_bytes), mark)
+            if mark.local:
+                self._keep_sealed(self._read(mark.base_offset, mark.log_bytes), mark)
+            else:
+                self._keep_remote(mark)
         if fault:
             end_offset = max(known.recovery.offset, log_end(self._files, self._folder, known))
             mark_of_active, recovery = self._end_active(active, end_offset, known.recovery.stamp_ms)
@@ -133,7 +149,8 @@ class Planner:
         if removed != known.removed_records and not self._cuts:
             self._steps.append(f"{self._folder}: {removed} records are gone, not {known.removed_records}: counted anew")
         start = known.log_start
-        if self._delayed:
+        unchanged = removed == known.removed_records and not self._cuts
+        if self._delayed and not (unchanged and self._away):
             start = replace(start, delivery_offset=removed + self._records_up_to(start.key))
         content = replace(
             known,
@@ -156,11 +173,15 @@ class Planner:
             "timestamp or the wall clock, whichever is later), and retention's log start: what retention had put out "
             "of reach may be delivered again"
         )
-        for base, next_base in pairwise(bases):
-            stretch = self._read(base)
-            if stretch.end_offset > next_base:
-                raise CorruptFile("no checkpoints, and logs that overlap: restore the folder from a copy", path=path)
-            self._keep_sealed(stretch, None)
+        only_remote = self._only_remote(bases)
+        for base in sorted({*bases[:-1], *only_remote}):
+            if base in only_remote:
+                self._keep_remote(only_remote[base])
+            else:
+                self._keep_sealed(self._read(base), None)
+        next_bases = [*(mark.base_offset for mark in self._sealed[1:]), bases[-1]]
+        if any(mark.end_offset > base for mark, base in zip(self._sealed, next_bases, strict=False)):
+            raise CorruptFile("no checkpoints, and logs that overlap: restore the folder from a copy", path=path)
         active = self._read(bases[-1])
         end_offset = max(active.end_offset, self._runs_end(active.base_offset))
         if end_offset > active.end_offset:
@@ -221,8 +242,15 @@ class Planner:
 
     def _keep_sealed(self, stretch: Stretch, mark: SealedMark | None) -> None:
         """Keep what is intact of a sealed segment; `mark`: what the checkpoints say of it."""
-        end_offset = stretch.end_offset if mark is None else max(mark.end_offset, stretch.end_offset)
+        copy = self._copies.get(stretch.base_offset)
+        known = mark or copy
+        end_offset = stretch.end_offset if known is None else max(known.end_offset, stretch.end_offset)
         if stretch.fault or stretch.stop < stretch.size or end_offset > stretch.end_offset:
+            if copy is not None and known is not None and copy.end_offset == known.end_offset:
+                self._read_remotely(stretch, copy)
+                return
+            if mark is not None and mark.remote is not None and self._listed is None:
+                self._steps.append(f"{stretch.path}: it was uploaded: {WITH_REMOTE}, and it is read from there instead")
             self._cut(stretch, end_offset)
             mark = None
         if not len(stretch.entries):
@@ -232,8 +260,49 @@ class Planner:
         fresh, contents = self._sealed_mark(stretch)
         if mark is None or faults or fresh.max_deliver_after != mark.max_deliver_after:
             self._contents += contents
-            mark = fresh
+            if mark is None or replace(mark, remote=None) != fresh:  # its indexes there are others
+                mark = fresh
         self._sealed.append(mark)
+
+    def _keep_remote(self, mark: SealedMark) -> None:
+        """Keep the row of a segment that is in object storage only; of its files the cancel index is here."""
+        path = self._folder / segment_file(mark.base_offset, LOG)
+        fault = cancel_index_fault(self._files, path, mark)
+        if fault and self._listed is None:
+            raise CorruptFile(
+                f"{fault}; there is one in object storage: {WITH_REMOTE}", path=path.with_suffix(CANCEL_INDEX)
+            )
+        if fault:
+            self._steps.append(f"{path.with_suffix(CANCEL_INDEX)}: {fault}: fetched from object storage")
+        self._sealed.append(mark)
+
+    def _read_remotely(self, stretch: Stretch, copy: SealedMark) -> None:
+        """Let the files of a segment go, which recovery removes, in favour of what is listed."""
+        fault = stretch.fault or "it is not as it was sealed"
+        self._steps.append(
+            f"{stretch.path}: {fault}: its files go, and it is read from object storage; nothing is lost"
+        )
+        del self._intact[stretch.base_offset]
+        self._sealed.append(copy)
+
+    @cached_property
+    def _copies(self) -> dict[int, SealedMark]:
+        """What object storage lists, by base offset; asked for when first needed."""
+        return {} if self._listed is None else {mark.base_offset: mark for mark in self._listed()}
+
+    def _only_remote(self, bases: Sequence[int]) -> dict[int, SealedMark]:
+        """What is listed and has no log in the folder, where the checkpoints do not tell."""
+        path = self._folder / CHECKPOINTS
+        if self._place.settings.remote_storage_enable and self._listed is None:
+            raise CorruptFile(f"only they know which segments are in object storage alone: {WITH_REMOTE}", path=path)
+        only_remote = {base: mark for base, mark in self._copies.items() if base not in bases}
+        if any(mark.end_offset > bases[-1] for mark in only_remote.values()):
+            raise CorruptFile("object storage lists what is newer: restore the folder from a copy", path=path)
+        return only_remote
+
+    @property
+    def _away(self) -> list[SealedMark]:
+        return [mark for mark in self._sealed if not mark.local]
 
     def _keep_active(self, active: Stretch, known: Checkpoints) -> ActiveMark:
         """The active segment is as durable as the checkpoints say; its indexes may not be."""
@@ -279,7 +348,9 @@ class Planner:
             earlier = entries.deliver_after < key.deliver_after
             same = (entries.deliver_after == key.deliver_after) & (entries.offset <= key.offset)
             count += int(entries.records[earlier | same].sum())
-        return count
+        if key == BEFORE_ALL:
+            return count
+        return count + DelayedIndex(0, runs=[self._place.remote.copy(mark).run() for mark in self._away]).rank(key)
 
     def _runs_end(self, base_offset: int) -> int:
         """The offset behind the last run of the active segment; 0 without one."""
@@ -344,8 +415,9 @@ class Planner:
             self._drop_run(error)
         for run, segments in runs.groups:
             if run is not None:
-                expected = Entries.concatenate([self._intact[mark.base_offset] for mark in segments])
-                self._drop_run(run_fault(run, expected, content.log_start.key))
+                expected = Entries.concatenate([self._intact[mark.base_offset] for mark in segments if mark.local])
+                away = [mark for mark in segments if not mark.local]
+                self._drop_run(run_fault(run, expected, content.log_start.key, away))
 
     def _drop_run(self, error: CorruptFile | None) -> None:
         if error is not None:

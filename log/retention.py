@@ -57,25 +57,27 @@ def removable(
 
 def checkpoints_without(
     removed: Sequence[SealedSegment], known: Checkpoints, index: DelayedIndex
-) -> dict[str, LogStart | int | tuple[SealedMark, ...]]:
+) -> dict[str, LogStart | int | tuple[SealedMark, ...] | tuple[str, ...]]:
     """What the checkpoints must say once the segments are gone, while the index, empty for FIFO, counts them still.
 
     The log start is made of the segments' marks. No record has a key between that of their last record and this one:
     it would be due with it and follow it in offset order, and so be in the same segment.
     """
     log_start, gone = known.log_start, {segment.mark for segment in removed}
-    if index.count:
+    if index.records:
         key = max(log_start.key, *(Key(mark.max_deliver_after, mark.end_offset - 1) for mark in gone))
         log_start = LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)
+    uploaded = tuple(mark.remote.attempt for mark in known.sealed if mark in gone and mark.remote is not None)
     return {
         "log_start": log_start,
         "removed_records": known.removed_records + sum(mark.end_offset - mark.base_offset for mark in gone),
         "sealed": tuple(mark for mark in known.sealed if mark not in gone),
+        "removals": (*known.removals, *uploaded),
     }
 
 
 def remove(files: Files, removed: Iterable[SealedSegment], *, kept: Collection[str] = ()) -> None:
-    """Remove the files of segments, but for those of some suffixes; the log first: without it the others mean nothing."""
+    """Remove the files of segments but for some suffixes, the log first: without it the others mean nothing."""
     for segment in removed:
         for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):
             if suffix not in kept:

@@ -43,14 +43,14 @@ class SealedRuns(NamedTuple):
 
     groups: tuple[Group, ...]
     missing: tuple[SealedMark, ...]
-    """Segments that need a run and have none."""
+    """Segments that need a run and have none; those that are in object storage only have theirs there."""
     faults: tuple[CorruptFile, ...]
     """What is wrong with runs that would be in use otherwise."""
 
     def faults_in(self, folder: Path) -> list[CorruptFile]:
-        """The same, and those runs that are not there at all."""
+        """The same, and those runs that are not there at all and should be."""
         rotten = {fault.path for fault in self.faults}
-        gone = (folder / run_key(mark.base_offset) for mark in self.missing)
+        gone = (folder / run_key(mark.base_offset) for mark in self.missing if mark.local)
         return [*self.faults, *(CorruptFile("the file is gone", path=path) for path in gone if path not in rotten)]
 
 

@@ -83,13 +83,13 @@ class SealedSegment:
         """The two sparse indexes; made anew from the log where their files are missing or fail their checks."""
         if not self.is_local():
             return self.remote_copy().sparse()
-        if self._sparse is None:
-            self._sparse = load_sparse(
+        sparse = self._sparse
+        if sparse is None:
+            sparse = load_sparse(
                 self._files, self.path, self.base_offset, self._interval_bytes, self.mark.index, self.mark.time_index
             )
-            if self._sparse is None:
-                self._sparse = self._rebuild_sparse()
-        return self._sparse
+            sparse = self._sparse = sparse or self._rebuild_sparse()
+        return sparse
 
     def is_local(self) -> bool:
         """Whether its files are in the folder."""

@@ -11,8 +11,9 @@ has to be done again, so any number of attempts may run, also at the same time:
     verified    with `verify_only`: the log was read, and every index says what it says. Nothing is written
     corrupt     the log, or with `verify_only` an index, is not as it was written: `path`, `position`, `reason`
 
-Each file is published by rename, under a temporary name that no other attempt has; the run comes last, so a run that
-fits its log means that the other two are there. A sealed segment of a store is held against the store's checkpoints,
+Each file is published by rename, from a temporary name that no other attempt has, the run last; their names become
+durable together, with one sync of the folder. So after a power cut any of them may be there, each of them whole, and
+what is not is made by the next attempt. A sealed segment of a store is held against the store's checkpoints,
 where the CRCs of its indexes are; a plain Kafka segment against its size.
 """
 
@@ -20,8 +21,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -31,7 +32,7 @@ from crc32c import crc32c
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.errors import CorruptFile
-from afterlog.files import Files, publishing, read_file
+from afterlog.files import File, Files, publishing, read_file, temporary_path
 from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
@@ -59,6 +60,8 @@ class SegmentToIndex:
     log_bytes: int
     mark: SealedMark | None = None
     """What a store's checkpoints say; None: a plain Kafka segment."""
+    delayed: bool = True
+    """Of the topic: a FIFO topic has no runs."""
     has_run: bool = True
     """It has, or should have, a run of its own: not in a FIFO topic, nor where a bucket of several holds it."""
 
@@ -114,6 +117,40 @@ def index_segment(
     )
 
 
+def is_indexed(files: Files, segment: SegmentToIndex, config: Config) -> bool:
+    """Whether all indexes are there and valid by what can be told without the log, which need not be there."""
+    return (not segment.has_run or _valid_run(files, segment) is not None) and _sparse_valid(files, segment, config)
+
+
+@contextlib.contextmanager
+def whole_run(files: Files, segment: SegmentToIndex, config: Config, *, attempt: str) -> Iterator[Path]:
+    """A file with the run of just this segment, every byte of it checked: for who takes it elsewhere.
+
+    Its own, where that is there and intact. Else, as where a bucket of several segments holds it, one is made from the
+    log, under a temporary name and for the time of the block. CorruptFile: the log is not as it was written.
+    """
+    run = _valid_run(files, segment)
+    if run is not None and _passes(run):
+        yield run.path
+        return
+    path = temporary_path(segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt)
+    stretch = _read(files, segment, config)
+    file = files.create(path)
+    try:
+        with contextlib.closing(file):
+            _write_run(file, segment, stretch, config)
+        del stretch  # what is done in the block may take long
+        yield path
+    finally:
+        with contextlib.suppress(OSError):  # it may have been swept, and is if it is left
+            files.unlink(path)
+
+
+def mend_sparse(files: Files, segment: SegmentToIndex, config: Config, *, attempt: str) -> None:
+    """Make .index and .timeindex anew where they are not valid. CorruptFile: the log is not as it was written."""
+    _built(files, replace(segment, has_run=False), config, attempt)
+
+
 def abandoned(names: Iterable[str]) -> list[str]:
     """Temporary files that killed attempts left, among the names in a folder."""
     return [name for name in names if _ABANDONED.match(name)]
@@ -153,6 +190,7 @@ def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) 
         _publish_sparse(files, segment, suffix, content, attempt)
     if segment.has_run and not run:
         _publish_run(files, segment, stretch, config, attempt)
+    files.sync_folder(segment.path.parent)
     return _Outcome("built", _Summary.of_entries(stretch.entries))
 
 
@@ -220,7 +258,7 @@ def _publish_sparse(files: Files, segment: SegmentToIndex, suffix: str, content:
     if mark is not None and _mark_of(content) != (mark.index if suffix == OFFSET_INDEX else mark.time_index):
         raise CorruptFile("the log does not give the index of the checkpoints: other index_interval_bytes?", path=path)
     if _content(files, path) != content:
-        with publishing(files, path, attempt) as file:
+        with publishing(files, path, attempt, sync_name=False) as file:
             file.append([content])
 
 
@@ -240,15 +278,27 @@ def _valid_run(files: Files, segment: SegmentToIndex) -> Run | None:
 
 
 def _publish_run(files: Files, segment: SegmentToIndex, stretch: Stretch, config: Config, attempt: str) -> None:
-    with publishing(files, segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt) as file:
-        writer = RunWriter(
-            file,
-            _coverage(segment, stretch.end_offset),
-            max_entries=config.max_indexes_per_bucket_snapshot_segment,
-            max_step_ms=config.max_time_step_per_bucket_snapshot_segment_s * 1000,
-        )
-        writer.add(stretch.entries.sorted())
-        writer.finish()
+    with publishing(files, segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt, sync_name=False) as file:
+        _write_run(file, segment, stretch, config)
+
+
+def _write_run(file: File, segment: SegmentToIndex, stretch: Stretch, config: Config) -> None:
+    writer = RunWriter(
+        file,
+        _coverage(segment, stretch.end_offset),
+        max_entries=config.max_indexes_per_bucket_snapshot_segment,
+        max_step_ms=config.max_time_step_per_bucket_snapshot_segment_s * 1000,
+    )
+    writer.add(stretch.entries.sorted())
+    writer.finish()
+
+
+def _passes(run: Run) -> bool:
+    try:
+        run.check()
+    except CorruptFile:
+        return False
+    return True
 
 
 def _verify_run(files: Files, segment: SegmentToIndex, stretch: Stretch) -> None:

@@ -83,7 +83,9 @@ def _open(place: Place, before_ms: int, at_ms: int | None, settle_ms: int | None
     )
     if not active.load_sparse(known.active):
         raise CorruptFile("an index of the active segment is not as it was saved: open the store", path=active.path)
-    sealed = tuple(SealedSegment(place.files, place.folder, mark, interval_bytes, place.remote) for mark in known.sealed)
+    sealed = tuple(
+        SealedSegment(place.files, place.folder, mark, interval_bytes, place.remote) for mark in known.sealed
+    )
     frontier_ms = max(known.frontier.used_ms, known.recovery.stamp_ms)
     if at_ms is None:
         at_ms = frontier_ms if settle_ms is None else max(frontier_ms, before_ms - settle_ms)
@@ -142,6 +144,8 @@ def _cancelled(place: Place, known: Checkpoints, segments: tuple[Segment, ...]) 
     parts = []
     for segment, saved in zip(segments, marks, strict=True):
         part = load_cancelled(place.files, segment.path, saved)
+        if part is None and isinstance(segment, SealedSegment) and not segment.is_local():
+            part = Cancelled.from_bytes(segment.remote_copy().cancel_index())
         if part is None:
             raise CorruptFile("its cancel index is missing or unreadable: open the store", path=segment.path)
         parts.append(part)

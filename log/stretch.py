@@ -12,6 +12,7 @@ from afterlog.errors import CorruptFile, InvalidBatch
 from afterlog.files import Files, map_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
+from afterlog.index.sparse import SparseIndexes
 from afterlog.log import kernels
 from afterlog.log.columns import Int64Array
 from afterlog.log.control import read_controls, read_tail
@@ -104,6 +105,35 @@ def read_log(
         stamp_ms=int(columns["broker_timestamp"].max(initial=0)),
         fault=fault,
     )
+
+
+def check_log(
+    files: Files,
+    path: Path,
+    base_offset: int,
+    *,
+    size: int,
+    end_offset: int,
+    plain: bool = False,
+    sparse: SparseIndexes | None = None,
+) -> None:
+    """Every check of every entry of a log that is sealed, in little memory. CorruptFile, FileNotFoundError.
+
+    `plain`: one that a Kafka broker wrote. `sparse`: is told of the entries.
+    """
+    data = map_file(files, path)
+    if len(data) != size:
+        raise CorruptFile(f"sealed at {size} bytes, now {len(data)}", path=path)
+    position, offset = 0, base_offset
+    while position < size:
+        scan = kernels.scan_entries(data, position, size, -1 if plain else offset, True, _STEP_ENTRIES, plain)
+        if scan.fault:
+            raise CorruptFile(kernels.FAULTS[scan.fault], path=path, position=scan.stop)
+        if sparse is not None:
+            sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
+        position, offset = scan.stop, int(scan.offset[-1] + scan.records[-1])
+    if offset != end_offset:
+        raise CorruptFile(f"sealed at offset {end_offset}, now {offset}", path=path, position=size)
 
 
 def next_entry(view: memoryview, position: int) -> int:

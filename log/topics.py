@@ -20,7 +20,7 @@ from afterlog import document
 from afterlog.errors import CorruptFile, InvalidTopic
 from afterlog.files import Files
 from afterlog.log.place import TopicSettings
-from afterlog.log.recovery import holds_records
+from afterlog.log.recovery import holds_bytes, holds_records
 from afterlog.names import TOPICS, check_name, parse_partition_folder, partition_folder
 
 FORMAT = "afterlog-topics"
@@ -51,9 +51,14 @@ def read_topics(files: Files, store: Path) -> dict[str, TopicSettings]:
     try:
         body = document.read(files, path, FORMAT, VERSION)
     except FileNotFoundError:
-        body = {}
+        return {}
+    return topics_of_json(body, path)
+
+
+def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
+    """What a document says that was read from `path`. Raises CorruptFile."""
     try:
-        return {check_name(name): settings_of_json(settings) for name, settings in body.items()}
+        return {check_name(name): checked(TopicSettings(**settings)) for name, settings in body.items()}
     except (TypeError, InvalidTopic) as error:
         raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
 
@@ -66,12 +71,11 @@ def write_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) ->
 
 def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
     """As the document has them."""
-    return {name: value for name, value in asdict(settings).items() if value not in (None, False) or name not in _TIERED}
-
-
-def settings_of_json(settings: dict[str, Any]) -> TopicSettings:
-    """TypeError, InvalidTopic where they cannot be."""
-    return checked(TopicSettings(**settings))
+    return {
+        name: value
+        for name, value in asdict(settings).items()
+        if name not in _TIERED or (value is not None and value is not False)  # a local retention of 0 is one
+    }
 
 
 def check_owned(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
@@ -80,6 +84,15 @@ def check_owned(files: Files, store: Path, topics: dict[str, TopicSettings]) -> 
     for name in files.names(store):
         if parse_partition_folder(name) and name not in known and holds_records(files, store / name):
             raise CorruptFile(f"no topic for {name}, which holds records; restore it from a copy", path=store / TOPICS)
+
+
+def check_nothing_to_lose(files: Files, store: Path) -> None:
+    """Raises CorruptFile where a folder has records: before a store is made anew from object storage."""
+    for name in files.names(store):
+        if parse_partition_folder(name) and holds_bytes(files, store / name):
+            raise CorruptFile(
+                f"the document is gone, and {name} holds records; restore it from a copy", path=store / TOPICS
+            )
 
 
 def _folders(name: str, settings: TopicSettings) -> Iterable[str]:

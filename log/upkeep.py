@@ -21,7 +21,7 @@ from afterlog.index.entries import Key
 from afterlog.index.run import Run
 from afterlog.log import retention
 from afterlog.log.cancellation import Cancellations
-from afterlog.log.checkpoints import CheckpointFile, FrontierLease, Recovery, RemoteMark, SealedMark
+from afterlog.log.checkpoints import CheckpointFile, Recovery, RemoteMark, SealedMark
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
 from afterlog.log.place import Place
@@ -214,6 +214,11 @@ class Upkeep:
             if segment.base_offset in remote and segment.is_local()
         })  # fmt: skip
 
+    def removed(self, attempts: Collection[str]) -> None:
+        """Note that these are not in object storage any more."""
+        left = tuple(attempt for attempt in self._checkpoints.current.removals if attempt not in attempts)
+        self._checkpoints.update(removals=left)
+
     def enforce_local_retention(self, listed: Collection[str]) -> int:
         """Remove the local files that the topic's local retention lets go: of segments that are due as a whole, and
         whose attempt is among `listed`. The number of segments.
@@ -226,22 +231,19 @@ class Upkeep:
         ]
         rule = retention.Rule(settings.local_retention_ms, settings.local_retention_bytes)
         gone = self._removable(held, rule)
-        if gone:
-            frontier = self._checkpoints.current.frontier
-            used_ms = self._clock.used_ms  # what is only in object storage is due for good, whatever crashes
-            frontier = FrontierLease(used_ms=used_ms, lease_ms=max(used_ms, frontier.lease_ms))
-            self._mark({segment: _not_here(segment.mark) for segment in gone}, frontier=frontier)
+        if gone:  # what is only in object storage is due for good, whatever crashes
+            self._mark({segment: _not_here(segment.mark) for segment in gone}, used_ms=self._clock.used_ms)
         self._let_runs_go()
         retention.remove(self._files, gone, kept=[CANCEL_INDEX])
         if gone:
             self._files.sync_folder(self._place.folder)
         return len(gone)
 
-    def _mark(self, marks: Mapping[SealedSegment, SealedMark], **changes: FrontierLease) -> None:
-        """Change the marks of sealed segments, durably first."""
+    def _mark(self, marks: Mapping[SealedSegment, SealedMark], *, used_ms: int = 0) -> None:
+        """Change the marks of sealed segments, durably first, and with them the frontier."""
         known = {segment.mark: mark for segment, mark in marks.items()}
         sealed = tuple(known.get(mark, mark) for mark in self._checkpoints.current.sealed)
-        self._checkpoints.update(sealed=sealed, **changes)
+        self._checkpoints.move_frontier(used_ms, used_ms, sealed=sealed)
         for segment, mark in marks.items():
             segment.moved(mark)
 

@@ -26,6 +26,11 @@ TYPES: dict[str, pa.DataType] = {
 """By the names of Spark's DDL."""
 
 
+def schema_of(ddl: str) -> pa.Schema:
+    """The Arrow schema for columns of simple types in Spark's DDL: `topic STRING, partition INT`."""
+    return pa.schema([(name, TYPES[kind]) for name, kind in map(str.split, ddl.split(", "))])
+
+
 def record_batch(columns: Columns, names: Sequence[str]) -> pa.RecordBatch:
     """The columns of these names (`afterlog.spark.options.COLUMNS`)."""
     return pa.RecordBatch.from_arrays([_array(columns, name) for name in names], names=list(names))

@@ -2,31 +2,32 @@
 
     location ── find_segments ──> groups of about equal bytes ── one task each ──> index_segment ──> a row a segment
 
-The workers see the location under the same path as the driver. A rerun skips what is there and valid, so a job that was
-killed is simply run again. What `index_segment` promises of attempts that race holds for Spark's, too.
+The workers see a folder under the same path as the driver. Of a bucket a task fetches one segment at a time to its own
+disk, and puts back what is new (`afterlog.tier.remote_indexing`). A rerun skips what is there and valid, so a job that
+was killed is simply run again. What `index_segment` promises of attempts that race holds for Spark's, too.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from afterlog.clock import SystemClock
 from afterlog.config import Config
-from afterlog.files import OsFiles, ReadOnlyFiles, unused_name
+from afterlog.errors import RemoteConflict
+from afterlog.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
 from afterlog.log.segment_indexing import IndexedSegment, SegmentToIndex, index_segment
-from afterlog.spark.location import find_segments, sweep
+from afterlog.spark.location import SegmentInBucket, find_remote_segments, find_segments, is_url, sweep
+from afterlog.spark.tasks import balanced, run_tasks, task_count
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_indexing import Workshop, index_listed, index_plain
+from afterlog.tier.remote_url import open_remote
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-TASK_BYTES = 256 << 20
-"""Log to a task, about, where the job is not told how many tasks. Larger: less to start, coarser balance."""
-TASKS_MIN = 8
 SCHEMA = (
     "topic STRING, partition INT, base_offset BIGINT, action STRING, entries BIGINT, records BIGINT, min_due BIGINT, "
     "max_due BIGINT, bytes BIGINT, seconds DOUBLE, path STRING, position BIGINT, reason STRING"
@@ -42,39 +43,37 @@ def build_indexes(
     *,
     config: Config | None = None,
     tasks: int | None = None,
+    remote_options: Mapping[str, Any] | None = None,
+    scratch: Path | str | None = None,
 ) -> DataFrame:
     """Build the indexes that are missing or not valid, or verify all of them; when it returns, it is done.
 
-    `location`: a store, a directory of plain Kafka partitions, or one folder of segments (`afterlog.spark.location`).
-    `config`: the store's. `tasks`: how many at most; by default one for TASK_BYTES of log, but no less than TASKS_MIN.
-    One row a segment (`IndexedSegment`), by topic, partition and base offset.
-    Raises FileNotFoundError, UnknownTopic, CorruptFile where the documents of a store are; Spark's own errors where a
-    task failed for good, which leaves what the others did.
+    `location`: a store, a directory of plain Kafka partitions, one folder of segments, or the URL of a bucket
+    (`afterlog.spark.location`), which is opened with `remote_options`. `config`: the store's. `tasks`: how many at
+    most; by default one for TASK_BYTES of log, but no less than TASKS_MIN. `scratch`: a folder on the workers with room
+    for a segment and its indexes for each core, where the location is a bucket; by default as TMPDIR says.
+    One row a segment (`IndexedSegment`), by topic, partition and base offset; where it is in a bucket, paths are keys.
+    Raises FileNotFoundError, UnknownTopic, CorruptFile where the documents of a store are, CorruptRemote where a
+    manifest is; Spark's own errors where a task failed for good, which leaves what the others did.
     """
+    config = config or Config()
+    if is_url(location):
+        url, options, parent = str(location), dict(remote_options or {}), Path(scratch) if scratch else None
+        in_bucket = find_remote_segments(open_remote(url, **options), topics)
+
+        def index_remote(group: Sequence[SegmentInBucket]) -> Iterator[IndexedSegment]:
+            return index_bucket_group(group, url, options, config, verify_only, parent)
+
+        return run_tasks(spark, balanced(in_bucket, task_count(in_bucket, tasks)), index_remote, SCHEMA)
+
     segments = find_segments(ReadOnlyFiles(), Path(location).absolute(), topics)
     if not verify_only:
         sweep(OsFiles(), segments)
-    if tasks is None:
-        tasks = max(sum(segment.log_bytes for segment in segments) // TASK_BYTES, TASKS_MIN)
-    groups = balanced(segments, tasks)
-    work = _work(groups, config or Config(), verify_only)
-    done = spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(work, SCHEMA).toArrow()
-    order = [(name, "ascending") for name in ("topic", "partition", "base_offset")]
-    return spark.createDataFrame(done.sort_by(order), SCHEMA)
 
+    def index(group: Sequence[SegmentToIndex]) -> Iterator[IndexedSegment]:
+        return index_group(group, config, verify_only)
 
-def balanced(segments: Sequence[SegmentToIndex], count: int) -> list[list[SegmentToIndex]]:
-    """The segments in at most `count` groups of about equal bytes, the largest group first.
-
-    The largest segment left goes into the group that is smallest so far: none is a third larger than it need be.
-    """
-    heap = [(0, number) for number in range(min(count, len(segments)))]
-    groups: list[list[SegmentToIndex]] = [[] for _ in heap]
-    for segment in sorted(segments, key=lambda each: -each.log_bytes):
-        size, number = heap[0]
-        groups[number].append(segment)
-        heapq.heapreplace(heap, (size + segment.log_bytes, number))
-    return sorted(groups, key=lambda group: -sum(each.log_bytes for each in group))
+    return run_tasks(spark, balanced(segments, task_count(segments, tasks)), index, SCHEMA)
 
 
 def index_group(group: Sequence[SegmentToIndex], config: Config, verify_only: bool) -> Iterator[IndexedSegment]:
@@ -85,20 +84,38 @@ def index_group(group: Sequence[SegmentToIndex], config: Config, verify_only: bo
         yield index_segment(files, segment, config, clock, attempt=attempt, verify_only=verify_only)
 
 
-def _work(
-    groups: list[list[SegmentToIndex]], config: Config, verify_only: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: numbers of groups come in, rows of segments go out."""
-
-    def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from afterlog.spark.arrow import TYPES
-
-        schema = pa.schema([(name, TYPES[kind]) for name, kind in map(str.split, SCHEMA.split(", "))])
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                rows = [asdict(done) for done in index_group(groups[number], config, verify_only)]
-                yield pa.RecordBatch.from_pylist(rows, schema)
-
-    return work
+def index_bucket_group(
+    group: Sequence[SegmentInBucket],
+    url: str,
+    options: Mapping[str, Any],
+    config: Config,
+    verify_only: bool,
+    scratch: Path | None,
+) -> Iterator[IndexedSegment]:
+    """What one task does, of a bucket."""
+    remote, clock = open_remote(url, **options), SystemClock()
+    with temporary_folder(scratch) as folder:
+        for segment in group:
+            shop = Workshop(
+                files=OsFiles(),
+                folder=folder,
+                config=config,
+                clock=clock,
+                attempt=unused_name(),
+                verify_only=verify_only,
+            )
+            if segment.row is None:
+                yield index_plain(remote, segment.folder, segment.base_offset, segment.log_bytes, segment.indexes, shop)
+                continue
+            try:
+                yield index_listed(Manifest(remote, segment.folder), segment.row, shop)
+            except RemoteConflict as error:
+                yield IndexedSegment(
+                    topic=segment.topic,
+                    partition=segment.partition,
+                    base_offset=segment.base_offset,
+                    action="skipped",
+                    bytes=segment.log_bytes,
+                    seconds=0.0,
+                    reason=error.message,
+                )

@@ -1,14 +1,22 @@
 """What lies at a location: the one place that knows where a Spark job finds segments.
 
+On the disk, under the same path for driver and workers:
+
 a store                      its topics document says which topics there are; of each partition the sealed segments
-                             that its checkpoints name. The active segment is the store's own
+                             that its checkpoints name and the folder has. The active segment is the store's own
 a directory of Kafka logs    <topic>-<partition>/<base offset>.log, as a broker's log.dirs are
 a folder of segments         <base offset>.log: the partition is the folder's name where that is one's, else 0
+
+In object storage, by a URL (`afterlog.tier.remote_url`), partition by partition:
+
+what afterlog uploaded       <topic>-<partition>/manifest: the segments that it lists
+plain Kafka segments         <topic>-<partition>/<base offset>.log, copied there from a broker
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from afterlog.errors import UnknownTopic
@@ -24,12 +32,18 @@ from afterlog.names import (
     BUCKETS,
     CHECKPOINTS,
     LOG,
+    MANIFEST,
     TOPICS,
     parse_partition_folder,
+    parse_segment_file,
     partition_folder,
     run_key,
     segment_file,
 )
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_indexing import INDEXES
+from afterlog.tier.remote_segment import RemoteSegment
+from afterlog.tier.remote_store import RemoteStore
 
 
 def find_segments(files: Files, location: Path, topics: Collection[str] | None = None) -> list[SegmentToIndex]:
@@ -45,11 +59,78 @@ def find_segments(files: Files, location: Path, topics: Collection[str] | None =
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentInBucket:
+    """A segment in object storage."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    log_bytes: int
+    row: RemoteSegment | None = None
+    """The manifest's; None: a plain Kafka segment."""
+    indexes: frozenset[str] = frozenset()
+    """Of a plain Kafka segment: the suffixes of those indexes that are beside it."""
+
+    @property
+    def folder(self) -> str:
+        """The partition's, in the bucket."""
+        return partition_folder(self.topic, self.partition)
+
+
+def is_url(location: Path | str) -> bool:
+    """Whether it names object storage, and not a folder."""
+    return isinstance(location, str) and "://" in location
+
+
+def find_remote_segments(remote: RemoteStore, topics: Collection[str] | None = None) -> list[SegmentInBucket]:
+    """The segments of all topics, or of some, by partition and base offset. Other keys are passed over.
+
+    UnknownTopic, CorruptRemote where a manifest is, RemoteUnavailable, RemoteRefused.
+    """
+    partitions: dict[tuple[str, int], dict[str, int]] = {}
+    for key, size in remote.list_objects():
+        folder, _, name = key.rpartition("/")
+        parsed = parse_partition_folder(folder)
+        if parsed is not None and (topics is None or parsed[0] in topics):
+            partitions.setdefault(parsed, {})[name] = size
+    found: list[SegmentInBucket] = []
+    for (topic, partition), sizes in sorted(partitions.items()):
+        if MANIFEST in sizes:
+            found += _listed(remote, topic, partition)
+        else:
+            found += _plain(topic, partition, sizes)
+    missing = set(topics or ()) - {segment.topic for segment in found}
+    if missing:
+        raise UnknownTopic(f"no segments of topic {min(missing)!r} in the bucket")
+    return found
+
+
 def sweep(files: Files, segments: Collection[SegmentToIndex]) -> None:
     """Remove the temporary files that killed jobs left beside the segments. Another job that runs has to try again."""
     for folder in sorted({segment.path.parent for segment in segments}):
         for name in abandoned(files.names(folder)):
             files.unlink(folder / name)
+
+
+def _listed(remote: RemoteStore, topic: str, partition: int) -> Iterator[SegmentInBucket]:
+    for row in Manifest(remote, partition_folder(topic, partition)).listed():
+        yield SegmentInBucket(
+            topic=topic,
+            partition=partition,
+            base_offset=row.base_offset,
+            log_bytes=row.files[LOG].size,
+            row=row,
+        )
+
+
+def _plain(topic: str, partition: int, sizes: Mapping[str, int]) -> Iterator[SegmentInBucket]:
+    for name, size in sorted(sizes.items()):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed[1] == LOG:
+            base = parsed[0]
+            indexes = frozenset(suffix for suffix in INDEXES if segment_file(base, suffix) in sizes)
+            yield SegmentInBucket(topic=topic, partition=partition, base_offset=base, log_bytes=size, indexes=indexes)
 
 
 def _of_store(files: Files, store: Path, topics: Collection[str] | None) -> Iterator[SegmentToIndex]:
@@ -70,6 +151,8 @@ def _of_partition(
     found = runs_of_sealed(lambda key: Run.open(files, folder / key), spans, known)
     runs = {run.path for run, _ in found.groups if run is not None}  # not in use: what a bucket holds, or nobody needs
     for mark in known.sealed:
+        if not mark.local:
+            continue
         yield SegmentToIndex(
             topic=topic,
             partition=partition,
@@ -77,6 +160,7 @@ def _of_partition(
             path=folder / segment_file(mark.base_offset, LOG),
             log_bytes=mark.log_bytes,
             mark=mark,
+            delayed=settings.delayed,
             has_run=settings.delayed and (mark in found.missing or folder / run_key(mark.base_offset) in runs),
         )
 

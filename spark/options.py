@@ -1,6 +1,11 @@
 """The options of the data source `afterlog`, read and checked in one place.
 
-    location              the store's folder, under the same path on driver and workers; also as .load(location)
+Of a read, batch or stream:
+
+    location              the store's folder, under the same path on driver and workers, or the URL of a bucket
+                          (s3://bucket/prefix, file:///mnt/backup); also as .load(location)
+    remote                the URL of the store's object storage, for what is no longer in the folder
+    remoteOptions         what obstore needs to know of it, as a JSON object: {"region": "eu-west-1"}
     topic                 one topic
     dueOnly               true: what is due, in delivery order that is final. false: what is pending, too (batch only)
     startingPosition      earliest (default), latest, or a delivery offset, for every partition
@@ -14,21 +19,37 @@
                           frontier alone
     maxRecordsPerTrigger  records to a micro-batch, about (streaming only)
 
+Of a write, batch or stream:
+
+    location, topic       as of a read, but no bucket; also as .save(location). The topic is there already
+    remote, remoteOptions as of a read: what the store is opened with, where it has object storage
+    writeId               what the store remembers a write by, so that it can be run again and is there once: 1 to 100
+                          of a-z A-Z 0-9 . _ - (batch only; a stream has its query's id)
+    adopt                 true (default): the commit appends to the store, which nobody else may have open. false: it
+                          hands over to the process that has it open, which calls store.adopt()
+    lockTimeoutMs         how long a commit waits for who has the store open, 30000 by default
+    compression           none (default), gzip, snappy, lz4, zstd
+    spreadMs              records whose times lie no further apart share a batch, due with its last; 0 by default
+
 Names are case-insensitive, as Spark's are. What is not known here raises InvalidOption.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any, get_args
 
 from afterlog.clock import INT64_MAX
+from afterlog.config import Codec, Config
 from afterlog.errors import InvalidDeliverAfter, InvalidOption
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.log.deliver_after import instant_ms
 from afterlog.log.snapshot import SETTLE_MS
+from afterlog.names import is_job
 
 COLUMNS = {
     "topic": "STRING",
@@ -45,10 +66,17 @@ COLUMNS = {
 """Times are ms since the epoch: due is effective, deliver_after as asked for, timestamp the producer's."""
 DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
 PARTITION_BYTES = 64 << 20
+LOCK_TIMEOUT_MS = 30_000
 _NAMES = (
-    "location", "path", "topic", "dueOnly", "startingPosition", "endingPosition", "startingTime", "endingTime",
-    "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
+    "location", "path", "remote", "remoteOptions", "topic", "dueOnly", "startingPosition", "endingPosition",
+    "startingTime", "endingTime", "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
 )  # fmt: skip
+_WRITE_NAMES = (
+    "location", "path", "remote", "remoteOptions", "topic", "writeId", "adopt", "lockTimeoutMs", "compression",
+    "spreadMs",
+)  # fmt: skip
+_SPARKS_OWN = ("checkpointLocation", "queryName")
+"""Options that Spark hands on to the sink of a stream."""
 _BATCH_ONLY = ("endingPosition", "endingTime")
 
 
@@ -56,8 +84,11 @@ _BATCH_ONLY = ("endingPosition", "endingTime")
 class ReadOptions:
     """What to read."""
 
-    location: Path
+    location: Path | None
+    """None: there is a bucket alone."""
     topic: str
+    remote: str | None = None
+    remote_options: Mapping[str, Any] = field(default_factory=dict)
     due_only: bool = True
     start: Position = EARLIEST
     end: Position = LATEST
@@ -70,10 +101,13 @@ class ReadOptions:
     def parse(options: Mapping[str, str]) -> ReadOptions:
         """Raises InvalidOption."""
         given = _by_name(options)
-        if "location" in given and "path" in given:
-            raise InvalidOption("give the location as an option or to load(), not both")
+        in_bucket = "://" in _located(given)
+        if in_bucket and "remote" in given:
+            raise InvalidOption("the location is a bucket: leave the option remote out")
         parsed = ReadOptions(
-            location=Path(_required(given, "path" if "path" in given else "location")).absolute(),
+            location=None if in_bucket else _location(given),
+            remote=_located(given) if in_bucket else given.get("remote"),
+            remote_options=_object(given, "remoteOptions"),
             topic=_required(given, "topic"),
             due_only=_flag(given, "dueOnly", True),
             start=_position(given, "starting", EARLIEST),
@@ -104,15 +138,88 @@ class ReadOptions:
         return ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
 
 
-def _by_name(options: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Where to write, and how."""
+
+    location: Path
+    topic: str
+    remote: str | None = None
+    remote_options: Mapping[str, Any] = field(default_factory=dict)
+    write_id: str | None = None
+    adopt: bool = True
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    compression: Codec = "none"
+    spread_ms: int = 0
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> WriteOptions:
+        """Raises InvalidOption."""
+        return WriteOptions._of(_by_name(options, _WRITE_NAMES))
+
+    @staticmethod
+    def parse_stream(options: Mapping[str, str]) -> WriteOptions:
+        """The same for a stream. Raises InvalidOption."""
+        given = _by_name(options, (*_WRITE_NAMES, *_SPARKS_OWN))
+        if "writeId" in given:
+            raise InvalidOption("writeId is not for a stream, which the store knows by its query's id")
+        return WriteOptions._of(given)
+
+    @staticmethod
+    def _of(given: Mapping[str, str]) -> WriteOptions:
+        write_id = given.get("writeId")
+        if write_id is not None and not is_job(write_id):
+            raise InvalidOption(f"writeId is 1 to 100 of a-z A-Z 0-9 . _ -, not {write_id!r}")
+        return WriteOptions(
+            location=_location(given),
+            topic=_required(given, "topic"),
+            remote=given.get("remote"),
+            remote_options=_object(given, "remoteOptions"),
+            write_id=write_id,
+            adopt=_flag(given, "adopt", True),
+            lock_timeout_ms=_number(given, "lockTimeoutMs", LOCK_TIMEOUT_MS, least=0),
+            compression=_codec(given),
+            spread_ms=_number(given, "spreadMs", 0, least=0),
+        )
+
+    @property
+    def config(self) -> Config:
+        """How a task encodes."""
+        return Config(compression=self.compression, deliver_after_spread_ms=self.spread_ms)
+
+
+def _by_name(options: Mapping[str, str], known: Collection[str] = _NAMES) -> dict[str, str]:
     """The options under their names as written here."""
-    names = {name.lower(): name for name in _NAMES}
+    names = {name.lower(): name for name in known}
     given = {}
     for name, value in options.items():
         if name.lower() not in names:
-            raise InvalidOption(f"no option {name!r}; there are {', '.join(_NAMES)}")
+            raise InvalidOption(f"no option {name!r}; there are {', '.join(known)}")
         given[names[name.lower()]] = value
     return given
+
+
+def _located(given: Mapping[str, str]) -> str:
+    if "location" in given and "path" in given:
+        raise InvalidOption("give the location as an option or to load() or save(), not both")
+    return _required(given, "path" if "path" in given else "location")
+
+
+def _location(given: Mapping[str, str]) -> Path:
+    location = _located(given)
+    if "://" in location:
+        raise InvalidOption(f"a store is written in its folder, not in {location}")
+    return Path(location).absolute()
+
+
+def _object(given: Mapping[str, str], name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(given.get(name, "{}"))
+    except ValueError as error:
+        raise InvalidOption(f"{name} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidOption(f"{name} is a JSON object, not {value!r}")
+    return value
 
 
 def _required(given: Mapping[str, str], name: str) -> str:
@@ -138,6 +245,14 @@ def _number(given: Mapping[str, str], name: str, default: int, *, least: int) ->
     if not least <= number <= INT64_MAX:
         raise InvalidOption(f"{name} is an integer of at least {least}, not {given[name]!r}")
     return number
+
+
+def _codec(given: Mapping[str, str]) -> Codec:
+    codecs: dict[str, Codec] = {name: name for name in get_args(Codec)}
+    codec = codecs.get(given.get("compression", "none").lower())
+    if codec is None:
+        raise InvalidOption(f"compression is one of {', '.join(codecs)}, not {given['compression']!r}")
+    return codec
 
 
 def _settle(given: Mapping[str, str]) -> int | None:

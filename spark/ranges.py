@@ -11,27 +11,21 @@ What is pending has none: its ranges are cut by keys, and of what was appended s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
+from afterlog.errors import InvalidOption, OffsetOutOfRange
 from afterlog.fetch.columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Timeline
-from afterlog.files import Files
 from afterlog.index.entries import Key
-from afterlog.log.place import Place, TopicSettings
-from afterlog.log.snapshot import ALL_MS, open_snapshot
-from afterlog.log.topics import read_topics
-from afterlog.names import partition_folder
+from afterlog.log.place import TopicSettings
+from afterlog.log.snapshot import ALL_MS
 from afterlog.spark.options import ReadOptions
+from afterlog.spark.readable import Readable
 
 ROWS = 65_536
 """Records in a batch for Spark, at most. Fewer cost a call each, more do not fit the processor's cache."""
@@ -54,43 +48,14 @@ class DeliveryRange:
     """With `keys`: records from this append offset on are newer than the plan."""
 
 
-def open_partition(
-    files: Files,
-    location: Path,
-    topic: str,
-    number: int,
-    settings: TopicSettings,
-    clock: Clock,
-    *,
-    at_ms: int | None,
-    settle_ms: int | None = None,
-) -> Partition:
-    """A snapshot of one partition (`open_snapshot`). CorruptFile."""
-    place = Place(
-        files=files,
-        folder=location / partition_folder(topic, number),
-        config=Config(),
-        settings=settings,
-        clock=clock,
-        now_ms=clock.now_ms,
-        changed=threading.Condition(),
-    )
-    return Partition(topic, number, open_snapshot(place, at_ms=at_ms, settle_ms=settle_ms))
-
-
 class Planner:
     """Decides what is read, on the driver."""
 
-    def __init__(self, files: Files, clock: Clock, options: ReadOptions) -> None:
-        """FileNotFoundError, UnknownTopic, CorruptFile."""
-        self._files = files
-        self._clock = clock
+    def __init__(self, source: Readable, options: ReadOptions) -> None:
+        """Raises as `Readable.settings` does."""
+        self._source = source
         self._options = options
-        files.names(options.location)
-        topics = read_topics(files, options.location)
-        if options.topic not in topics:
-            raise UnknownTopic(f"no topic {options.topic!r} in {options.location}")
-        self._settings = topics[options.topic]
+        self._settings = source.settings()
 
     def batch(self) -> list[DeliveryRange]:
         """All that the options ask for."""
@@ -125,16 +90,8 @@ class Planner:
     def _partitions(self) -> Iterator[Partition]:
         options = self._options
         for number in range(self._settings.partitions):
-            yield open_partition(
-                self._files,
-                options.location,
-                options.topic,
-                number,
-                self._settings,
-                self._clock,
-                at_ms=None if options.due_only else ALL_MS,
-                settle_ms=options.settle_ms,
-            )
+            at_ms = None if options.due_only else ALL_MS
+            yield self._source.partition(number, self._settings, at_ms=at_ms, settle_ms=options.settle_ms)
 
     def _cut(self, partition: Partition, start: int, end: int) -> list[DeliveryRange]:
         """[start, end) in pieces of about `partition_bytes` of log."""
@@ -184,13 +141,9 @@ def check_partitions(start: Mapping[str, int], names: Iterable[str]) -> None:
         )
 
 
-def read_range(
-    files: Files, clock: Clock, options: ReadOptions, piece: DeliveryRange, rows: int = ROWS
-) -> Iterator[Columns]:
+def read_range(source: Readable, topic: str, piece: DeliveryRange, rows: int = ROWS) -> Iterator[Columns]:
     """The records of a range, in delivery order. OffsetOutOfRange where some are gone, CorruptFile."""
-    partition = open_partition(
-        files, options.location, options.topic, piece.partition, piece.settings, clock, at_ms=ALL_MS
-    )
+    partition = source.partition(piece.partition, piece.settings, at_ms=ALL_MS)
     position, end = piece.start, piece.end
     if piece.keys is not None:
         position, end = (partition.log.index.rank(key) for key in piece.keys)
@@ -198,7 +151,7 @@ def read_range(
         columns, behind = partition.columns(position, min(rows, end - position), ROWS_BYTES)
         if behind == position:
             raise OffsetOutOfRange(
-                f"position {position} of {options.topic}-{piece.partition} is not there: an older copy of the store?",
+                f"position {position} of {topic}-{piece.partition} is not there: an older copy of the store?",
                 position=position, log_start=partition.log_start, log_end=partition.log_end_offset,
             )  # fmt: skip
         position = behind

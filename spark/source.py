@@ -1,7 +1,10 @@
-"""The data source `afterlog`: what is due, in delivery order, as a DataFrame or a stream.
+"""The data source `afterlog`: what is due, in delivery order, as a DataFrame or a stream; and rows into the log.
 
     spark.read.format("afterlog").option("topic", "mail").load("/data/store")
     spark.readStream.format("afterlog").option("topic", "mail").load("/data/store")
+    frame.write.format("afterlog").option("topic", "mail").mode("append").save("/data/store")
+
+Writing is in `afterlog.spark.writer`.
 
 Rows come in delivery order within each Spark partition, and the Spark partitions of a topic's partition follow each
 other in delivery order. Options: `afterlog.spark.options`. What is in view of a store that is open elsewhere:
@@ -15,6 +18,7 @@ sink that is idempotent sees every record once.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -26,14 +30,16 @@ from afterlog.clock import SystemClock
 from afterlog.errors import InvalidOption
 from afterlog.files import ReadOnlyFiles
 from afterlog.spark.arrow import record_batch
-from afterlog.spark.options import ReadOptions
+from afterlog.spark.options import ReadOptions, WriteOptions
 from afterlog.spark.ranges import DeliveryRange, Planner, limited, read_range
+from afterlog.spark.readable import readable
+from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked
 
 NAME = "afterlog"
 
 
 class AfterlogDataSource(DataSource):
-    """What Spark asks first: schema and readers."""
+    """What Spark asks first: schema, readers and writers."""
 
     @classmethod
     def name(cls) -> str:
@@ -52,6 +58,12 @@ class AfterlogDataSource(DataSource):
         _check_schema(schema, options)
         return AfterlogStreamReader(options)
 
+    def writer(self, schema: StructType, overwrite: bool) -> AfterlogWriter:
+        return AfterlogWriter(*checked(WriteOptions.parse(self.options), schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> AfterlogStreamWriter:  # noqa: N802
+        return AfterlogStreamWriter(*checked(WriteOptions.parse_stream(self.options), schema, overwrite))
+
 
 class RangePartition(InputPartition):
     """A Spark partition: one range."""
@@ -68,7 +80,8 @@ class AfterlogReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        return [RangePartition(piece) for piece in _planner(self._options).batch()]
+        with _planner(self._options) as planner:
+            return [RangePartition(piece) for piece in planner.batch()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._options, partition)
@@ -82,37 +95,43 @@ class AfterlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return _planner(self._options).initial()
+        with _planner(self._options) as planner:
+            return planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.max_records) if self._options.max_records else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = _planner(self._options).latest()
+        self._until = self.reportLatestOffset()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        latest = _planner(self._options).latest() if self._until is None else self._until
+        latest = self.reportLatestOffset() if self._until is None else self._until
         return limited(start, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        return _planner(self._options).latest()
+        with _planner(self._options) as planner:
+            return planner.latest()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [RangePartition(piece) for piece in _planner(self._options).between(start, end)]
+        with _planner(self._options) as planner:
+            return [RangePartition(piece) for piece in planner.between(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._options, partition)
 
 
-def _planner(options: ReadOptions) -> Planner:
-    return Planner(ReadOnlyFiles(), SystemClock(), options)
+@contextlib.contextmanager
+def _planner(options: ReadOptions) -> Iterator[Planner]:
+    with readable(ReadOnlyFiles(), SystemClock(), options) as source:
+        yield Planner(source, options)
 
 
 def _rows(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Of a range; nothing for the partition without a value that Spark makes where there are none."""
     if isinstance(partition, RangePartition):
-        for columns in read_range(ReadOnlyFiles(), SystemClock(), options, partition.piece):
-            yield record_batch(columns, options.columns)
+        with readable(ReadOnlyFiles(), SystemClock(), options) as source:
+            for columns in read_range(source, options.topic, partition.piece):
+                yield record_batch(columns, options.columns)
 
 
 def _check_schema(schema: StructType, options: ReadOptions) -> None:

@@ -82,6 +82,8 @@ class CrashState:
         self.point = point
         self.choice = choice
         self.digest = digest
+        self.explored = False
+        """What is done to the crashed disk is explored, too: it takes what is done to every other."""
 
     def describe(self) -> str:
         """Such as ``17: /log/0 keeps 2 unsynced, cut at 5 + zeros; others lost``: crash before operation 17."""

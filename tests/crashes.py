@@ -15,6 +15,7 @@ A workload marks on the disk what it is about to do and what it was promised; a 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import struct
 from collections.abc import Callable, Sequence
@@ -127,10 +128,13 @@ class Session:
 
     def open(self) -> None:
         self.disk.mark(Clock(self.clock.now_ms()))
-        self.store = open_store(PATH, self.config, self.clock, self.files, merging=False)
+        self.store = self.opened()
         self.partition = self.store.create_topic(TOPIC, **self.topic).partition(0)
         self.disk.mark(Made(TOPIC))
         self.consumer = self.store.consumer(TOPIC, group="g", auto_commit=False)
+
+    def opened(self) -> Store:
+        return open_store(PATH, self.config, self.clock, self.files, background=False)
 
     def send(self, *records: tuple[bytes, int | None]) -> None:
         """One append of (value, ms from now)."""
@@ -467,43 +471,96 @@ class Told:
         return {each for one in self.controls.values() if one.offset < end for each in (one.offset, *one.targets)}
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a recovered store holds, says and does, whatever it had promised."""
+
+    there: bool
+    """The topic, which is made where it is not."""
+    found: list[tuple[bytes, int] | None]
+    committed: int | None
+    start: int
+    """Delivery offset of the first record of a drain a long time later, behind one more append; of all: `rows`."""
+    rows: list[tuple[int, int, bytes, int]]
+    reachable: set[int]
+
+
 class Verifier:
     """Recovers on a crashed disk and holds what it finds against the marks.
 
-    `once`: what recovered to the same, on the disk and in memory, is judged once.
+    A disk is recovered once for each time of the wall clock, and what recovered to the same, on the disk and in
+    memory, is observed once: the marks are held against it each time.
     """
 
-    def __init__(self, scenario: Scenario, covered: bool, *, once: bool = True) -> None:
+    def __init__(self, scenario: Scenario, covered: bool) -> None:
         self._scenario = scenario
         self._covered = covered
-        self._once = once
-        self._judged: set[int] = set()
+        self._of_disk: dict[tuple[bytes, int], Observed] = {}
+        self._of_recovered: dict[int, Observed] = {}
 
     def __call__(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
         told = Told.of(marks)
-        clock = ManualClock(told.now_ms - STEP_BACK_MS)
-        with patch.object(recovery, "_rebuilt", _lost):
-            store = open_store(PATH, self._scenario.config, clock, disk, merging=False)
-        try:
-            if TOPIC not in {topic.name for topic in store.topics()}:
-                assert not told.made, "the topic is gone"
-                store.create_topic(TOPIC, **self._scenario.topic)
-            recovered = hash((fingerprint(store, disk), tuple(marks))) if self._once else 0
-            if not self._once or recovered not in self._judged:
-                self._judge(store, clock, disk, told)
-                self._judged.add(recovered)
-        finally:
-            if store._sync is not None:
-                store._sync.stop()
+        crashed = (state.digest, told.now_ms)
+        if state.explored or crashed not in self._of_disk:
+            self._of_disk[crashed] = self._recover(disk, told.now_ms - STEP_BACK_MS, state.explored)
+        self._check(self._of_disk[crashed], told)
 
-    def _judge(self, store: Store, clock: ManualClock, disk: SimulatedFiles, told: Told) -> None:
+    # What is there, and what comes of it.
+
+    def _recover(self, disk: SimulatedFiles, now_ms: int, explored: bool) -> Observed:
+        clock = ManualClock(now_ms)
+        with patch.object(recovery, "_rebuilt", _lost):
+            store = self._open(disk, clock)
+        try:
+            there = TOPIC in {topic.name for topic in store.topics()}
+            if not there:
+                store.create_topic(TOPIC, **self._scenario.topic)
+            recovered = hash((there, now_ms, fingerprint(store, disk)))
+            if explored or recovered not in self._of_recovered:
+                self._of_recovered[recovered] = self._observe(store, clock, disk, there)
+            return self._of_recovered[recovered]
+        finally:
+            stop(store)
+
+    def _open(self, disk: SimulatedFiles, clock: ManualClock) -> Store:
+        return open_store(PATH, self._scenario.config, clock, disk, background=False)
+
+    def _observe(self, store: Store, clock: ManualClock, disk: SimulatedFiles, there: bool) -> Observed:
+        """All that is done here is marked, for a crash in this life."""
         partition = store.topic(TOPIC).partition(0)
         found = contents(partition)
-        self._check_prefix(found, told)
+        end = len(found)
         disk.mark(Recovered(tuple(record[1] if record else 0 for record in found)))
         self._check_fixed_point(disk, clock, found)
-        self._check_committed(store, told, len(found))
-        self._check_goes_on(store, disk, clock, found, told)
+        with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
+            committed = consumer.committed()[0]
+        disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
+        assert end == store.send(TOPIC, b"after").offset
+        store.sync()
+        disk.mark(Acked(end, (0,)))
+        clock.advance(FAR_MS)
+        disk.mark(Clock(clock.now_ms()))
+        store.check()
+        with store.consumer(TOPIC, group="other", start=EARLIEST, auto_commit=False) as consumer:
+            start = consumer.positions()[0]
+            rows = [row(message) for messages in iter(consumer.poll, []) for message in messages]
+        disk.mark(Shown(tuple(rows)))
+        return Observed(there, found, committed, start, rows, reachable(partition))
+
+    def _check_fixed_point(self, disk: SimulatedFiles, clock: ManualClock, found: object) -> None:
+        """A second recovery finds what the first one left, and nothing to do."""
+        store = self._open(SimulatedFiles(disk.image()), clock)
+        assert not store.cut_bytes
+        assert found == contents(store.topic(TOPIC).partition(0))
+        stop(store)
+
+    # What was promised.
+
+    def _check(self, observed: Observed, told: Told) -> None:
+        assert observed.there or not told.made, "the topic is gone"
+        self._check_prefix(observed.found, told)
+        self._check_committed(observed, told)
+        self._check_goes_on(observed, told)
 
     def _check_prefix(self, found: Sequence[tuple[bytes, int] | None], told: Told) -> None:
         """D3, D8: what was acknowledged is there, and the log is a prefix of what was appended."""
@@ -523,45 +580,21 @@ class Verifier:
                 assert record[1] >= asked
                 assert told.dues.get(offset, 0) in (record[1], 0), f"offset {offset} has another due time"
 
-    def _check_fixed_point(self, disk: SimulatedFiles, clock: ManualClock, found: object) -> None:
-        """A second recovery finds what the first one left, and nothing to do."""
-        again = SimulatedFiles(disk.image())
-        store = open_store(PATH, self._scenario.config, clock, again, merging=False)
-        assert not store.cut_bytes
-        assert found == contents(store.topic(TOPIC).partition(0))
-        if store._sync is not None:
-            store._sync.stop()
-
-    def _check_committed(self, store: Store, told: Told, end: int) -> None:
+    def _check_committed(self, observed: Observed, told: Told) -> None:
         """D9: a commit that returned is not undone; a position names a place in the log."""
-        with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
-            committed = consumer.committed()[0]
+        committed = observed.committed
         assert committed in told.commits, f"committed {committed}, not one of {told.commits}"
-        assert committed is None or committed <= end
+        assert committed is None or committed <= len(observed.found)
 
-    def _check_goes_on(
-        self, store: Store, disk: SimulatedFiles, clock: ManualClock, found: Sequence[object], told: Told
-    ) -> None:
+    def _check_goes_on(self, observed: Observed, told: Told) -> None:
         """D6 and the frontier: nothing sorts in front of what was delivered, though the clock stepped back. And D2:
         all is delivered in the end."""
-        partition, end = store.topic(TOPIC).partition(0), len(found)
-        disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
-        assert end == store.send(TOPIC, b"after").offset
-        store.sync()
-        disk.mark(Acked(end, (0,)))
-        clock.advance(FAR_MS)
-        disk.mark(Clock(clock.now_ms()))
-        store.check()
-        with store.consumer(TOPIC, group="other", start=EARLIEST, auto_commit=False) as consumer:
-            start = consumer.positions()[0]
-            rows = [row(message) for messages in iter(consumer.poll, []) for message in messages]
-        disk.mark(Shown(tuple(rows)))
+        start, rows, end = observed.start, observed.rows, len(observed.found)
         ranks, hidden = [rank for rank, *_ in rows], told.hidden(end)
         assert sorted(set(ranks)) == ranks
         assert not hidden & {offset for _, offset, *_ in rows}, "delivered although it is cancelled"
-        reached = [offset for offset in hidden if offset in reachable(partition)]
-        assert start + len(rows) + len(reached) == end + 1, "not all is delivered"
-        if partition.log.delayed:
+        assert start + len(rows) + len(hidden & observed.reachable) == end + 1, "not all is delivered"
+        if self._scenario.topic.get("delayed", True):
             keys = [(due, offset) for _, offset, _, due in rows]
             assert sorted(keys) == keys
         if self._covered:
@@ -572,6 +605,12 @@ class Verifier:
                 )
 
 
+def stop(store: Store) -> None:
+    """Leave it as a crash does, but for its thread."""
+    if store._sync is not None:
+        store._sync.stop()
+
+
 def _lost(storage: object, key: str, *_: object) -> None:
     raise AssertionError(f"{key} was sealed, and would have to be made anew from the log")
 
@@ -579,17 +618,18 @@ def _lost(storage: object, key: str, *_: object) -> None:
 def fingerprint(store: Store, disk: SimulatedFiles) -> int:
     """Of all that recovery made: the disk, and what the engine has in memory."""
     image = disk.image()
-    known: list[object] = [*sorted(image.contents.items())]
+    known: list[object] = [tuple(image.folders), *sorted(image.contents.items())]
     for topic in store.topics():
         log = topic.partition(0).log
-        entries = [*(run.entries() for run in log.index.runs), log.index.bucket.entries()]
-        known.append([column.tobytes() for column in _columns(Entries.concatenate(entries))])
-        known.append(
-            (log.state.written.offset, log.state.written.position, log.checkpoints.current, log.index.runs.__len__())
-        )
-        known.append(log._active.sparse.to_bytes())
+        written, index = log.state.written, log.index
+        entries = [*(run.entries() for run in index.runs), index.bucket.entries()]
+        known += [column.tobytes() for column in _columns(Entries.concatenate(entries))]
+        known += [topic.name, repr(topic.settings), repr(log.checkpoints.current), repr(log.log_start)]
+        known += [written.offset, written.position, len(index.runs), index.removed_records, log.log_end_offset]
+        known += [(segment.base_offset, segment.size) for segment in log.state.visible().segments]
+        known += [log._clock.used_ms, log._clock.last_stamp_ms, log._active.sparse.to_bytes()]
         known.append(log.cancellations.hidden(log.log_end_offset).offsets().tobytes())
-    return hash(repr(known))
+    return hash(tuple(known))
 
 
 def _columns(entries: Entries) -> list[np.ndarray[Any, Any]]:
@@ -615,13 +655,21 @@ def contents(partition: Partition) -> list[tuple[bytes, int] | None]:
     for segment in visible.segments:
         end = visible.end.position if segment is visible.end.active else segment.size
         data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
-        scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, segment.base_offset, True)
-        assert scan.fault == 0, FAULTS[scan.fault]
         found += [None] * (segment.base_offset - len(found))
-        for position in scan.position.tolist():
-            entry = decode_entry(data, position)
-            due = entry.metadata.deliver_after if entry.metadata else 0
-            for record in decode_batch(data[entry.batch_position : entry.position + entry.size], limit_bytes=1 << 20):
-                assert record.value is not None
-                found.append((record.value, due))
+        found += records_in(data, segment.base_offset)
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def records_in(data: bytes, base_offset: int) -> list[tuple[bytes, int]]:
+    """(value, due) of the records of a segment, by its bytes."""
+    found: list[tuple[bytes, int]] = []
+    scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, base_offset, True)
+    assert scan.fault == 0, FAULTS[scan.fault]
+    for position in scan.position.tolist():
+        entry = decode_entry(data, position)
+        due = entry.metadata.deliver_after if entry.metadata else 0
+        for record in decode_batch(data[entry.batch_position : entry.position + entry.size], limit_bytes=1 << 20):
+            assert record.value is not None
+            found.append((record.value, due))
     return found

@@ -113,6 +113,7 @@ class _Explorer:
             return
         self._seen.add((state.digest, told))
         self.explored.distinct += 1
+        state.explored = self._is_explored(prefix)
         disk = state.files()
         first = len(disk.operations)
         try:
@@ -121,6 +122,11 @@ class _Explorer:
             if self._only in (None, description):
                 self.explored.failures.append(Failure(description, f"{type(error).__name__}: {error}"))
             return
-        again = self._again_every and (self._only or not self.explored.distinct % self._again_every)
-        if again and not prefix and len(disk.operations) > first:
+        if state.explored and len(disk.operations) > first:
             self.explore(disk, first, CrashPoints.power_cuts, marks, f"{description}, then ")
+
+    def _is_explored(self, prefix: str) -> bool:
+        """Whether the power is cut in the life after this crash, too."""
+        if prefix or not self._again_every:
+            return False
+        return self._only is not None or not self.explored.distinct % self._again_every

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from afterlog.errors import StorageFull
-from afterlog.files import Bytes, Data, File, Files, Lock
+from afterlog.files import Bytes, Data, File, Files, Lock, ScratchFile
 from tests.simulated_disk import join_data, os_error
 
 Fail = Callable[[str, Path, int], OSError | int | None]
@@ -17,6 +17,7 @@ having done nothing. An int: of append, write this many bytes (negative: all but
 sync_folder, return as if done."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITING = ("append", "create", "make_folder", "rename", "link", "lock", "scratch", "scratch pwrite")
 _TRUTHFUL = ("sync", "sync_folder")
 
 
@@ -65,6 +66,10 @@ class FailingFiles:
     def open(self, path: Path) -> FailingFile:
         self.ask("open", path)
         return FailingFile(self._files.open(path), self)
+
+    def scratch(self, path: Path) -> FailingScratchFile:
+        self.ask("scratch", path)
+        return FailingScratchFile(self._files.scratch(path), path, self)
 
     def names(self, folder: Path) -> list[str]:
         self.ask("names", folder)
@@ -136,9 +141,29 @@ class FailingFile:
         self._file.close()
 
 
+class FailingScratchFile:
+    """A scratch file of FailingFiles; its calls are "scratch pread" and "scratch pwrite"."""
+
+    def __init__(self, file: ScratchFile, path: Path, files: FailingFiles) -> None:
+        self._file = file
+        self._path = path
+        self._files = files
+
+    def pread(self, parts: Sequence[tuple[memoryview, int]]) -> int:
+        self._files.ask("scratch pread", self._path)
+        return self._file.pread(parts)
+
+    def pwrite(self, data: Data, position: int) -> None:
+        self._files.ask("scratch pwrite", self._path)
+        self._file.pwrite(data, position)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def _as_real_files_would(operation: str, error: OSError, path: Path) -> OSError:
     """Of what OsFiles raises when the disk is full, StorageFull; else the error itself."""
-    if operation in ("append", "create", "make_folder", "rename", "link", "lock") and error.errno in _FULL:
+    if operation in _WRITING and error.errno in _FULL:
         full = StorageFull("no room left to write", path=path)
         full.__cause__ = error
         return full

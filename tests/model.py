@@ -111,6 +111,14 @@ class Model:
         self.visible_end = end
         self.stamp_ms = max((record.due for record in self.records if record.due > record.asked), default=0)
 
+    def forget_behind(self, end: int) -> None:
+        """The log begins a new life elsewhere with its first `end` records. Nobody there knows what was delivered."""
+        del self.records[end:]
+        self.cancelled = {target: control for target, control in self.cancelled.items() if control < end}
+        self.visible_end, self.seen, self.committed = end, {}, None
+        self.delivered = self.delivered_ms = 0
+        self.stamp_ms = max((record.due for record in self.records if record.due > record.asked), default=0)
+
     def reopened(self) -> None:
         """A new life: readings may start below those of the one before, where a crash lost them."""
         self.life_reading_ms = 0

@@ -194,6 +194,14 @@ class SimulatedFiles:
         with self._lock:
             return SimulatedFile(self, path, self._file(path))
 
+    def scratch(self, path: Path) -> SimulatedScratchFile:
+        """Not written down: no crash leaves anything of it."""
+        with self._lock:
+            if self.exists(path):
+                self.unlink(path)
+            self._free_place(path)
+            return SimulatedScratchFile(path)
+
     def names(self, folder: Path) -> list[str]:
         with self._lock:
             return sorted(self._folders[self._folder(folder)])
@@ -272,13 +280,14 @@ class SimulatedFiles:
 
     def _number(self, path: Path, asked: Path | None = None) -> int:
         """The number of what is at `path`; an error names what was `asked` for."""
-        number, asked = _ROOT, asked or path
+        number = _ROOT
         for name in path.parts[1:]:
-            if number not in self._folders:
-                raise os_error(errno.ENOTDIR, asked)
-            if name not in self._folders[number]:
-                raise no_entry(name, asked)
-            number = self._folders[number][name]
+            try:
+                number = self._folders[number][name]
+            except KeyError:
+                if number not in self._folders:
+                    raise os_error(errno.ENOTDIR, asked or path) from None
+                raise no_entry(name, asked or path) from None
         return number
 
     def _folder(self, path: Path, asked: Path | None = None) -> int:
@@ -345,6 +354,35 @@ class SimulatedFile:
         if self._closed:
             raise os_error(errno.EBADF, self.path)
         return self._files
+
+
+class SimulatedScratchFile:
+    """`ScratchFile` in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data: bytearray | None = bytearray()
+
+    def pread(self, parts: Sequence[tuple[memoryview, int]]) -> int:
+        held = memoryview(self._open())
+        for filled, (buffer, position) in enumerate(parts):
+            if position + len(buffer) > len(held):
+                return filled
+            buffer[:] = held[position : position + len(buffer)]
+        return len(parts)
+
+    def pwrite(self, data: Data, position: int) -> None:
+        held = self._open()
+        held.extend(bytes(max(position - len(held), 0)))
+        held[position : position + len(data)] = bytes(data)
+
+    def close(self) -> None:
+        self._data = None
+
+    def _open(self) -> bytearray:
+        if self._data is None:
+            raise os_error(errno.EBADF, self._path)
+        return self._data
 
 
 class SimulatedLock:

@@ -42,7 +42,7 @@ def small(**settings: Any) -> Config:
 
 
 def open_small(disk: Files, clock: ManualClock, **settings: Any) -> Store:
-    return open_store(PATH, small(**settings), clock, disk, merging=False)
+    return open_store(PATH, small(**settings), clock, disk, background=False)
 
 
 def killed(disk: SimulatedFiles) -> SimulatedFiles:

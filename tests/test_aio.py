@@ -93,7 +93,7 @@ def run(test: Callable[[Setting], Awaitable[None]], **settings: Any) -> None:
 async def setting(**settings: Any) -> AsyncIterator[Setting]:
     disk, clock = SimulatedFiles(), PatientClock(NOW_MS)
     async with aio.Opening(
-        aio.opened(lambda: open_store(PATH, small(**settings), clock, disk, merging=False))
+        aio.opened(lambda: open_store(PATH, small(**settings), clock, disk, background=False))
     ) as store:
         await store.create_topic("mail")
         yield Setting(store, clock)

@@ -287,6 +287,25 @@ class FilesTests:
             raise KeyError
         assert (b"12", ["a"]) == (read_file(files, folder / "a"), files.names(folder))
 
+    def test_a_scratch_file_has_room_and_no_name(self, files: Files, folder: Path) -> None:
+        files.create(folder / "a").append([b"left by a kill"])
+        scratch, into = files.scratch(folder / "a"), np.full(6, 255, np.uint8)
+        first, last = memoryview(into)[:4], memoryview(into)[4:]
+        assert ([], 0) == (files.names(folder), scratch.pread([(first, 0)]))
+        scratch.pwrite(b"345", 3)
+        scratch.pwrite(np.frombuffer(b"67", np.uint8), 6)
+        scratch.pwrite(memoryview(b"xAB")[1:], 3)
+        assert (2, b"\0\0AB56") == (scratch.pread([(first, 1), (last, 5)]), into.tobytes())
+        assert (1, b"67") == (scratch.pread([(last, 6), (first, 6), (last, 0)]), into[4:].tobytes())
+        assert 0 == scratch.pread([])
+        with pytest.raises(FileNotFoundError):
+            files.scratch(folder / "none" / "a")
+        scratch.close()
+        scratch.close()
+        for use in (lambda: scratch.pread([(first, 0)]), lambda: scratch.pwrite(b"1", 0)):
+            with pytest.raises(OSError, match="descriptor"):
+                use()
+
     def test_read_file_and_map_file_name_what_is_not_there(self, files: Files, folder: Path) -> None:
         for read in (read_file, map_file):
             with pytest.raises(FileNotFoundError):
@@ -407,6 +426,17 @@ class TestOnlyReal:
         file.append(parts)
         assert b"".join(parts) == file.pread(999, 0)
 
+    def test_short_reads_and_writes_of_a_scratch_file_are_gone_on_with(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pwrite, preadv = os.pwrite, os.preadv
+        monkeypatch.setattr("os.pwrite", lambda descriptor, data, position: pwrite(descriptor, data[:3], position))
+        monkeypatch.setattr("os.preadv", lambda descriptor, into, position: preadv(descriptor, [into[0][:2]], position))
+        scratch, into = OsFiles().scratch(tmp_path / "a"), np.empty(9, np.uint8)
+        scratch.pwrite(b"01234567", 5)
+        assert (1, b"01234567") == (scratch.pread([(memoryview(into)[:8], 5)]), into[:8].tobytes())
+        assert 0 == scratch.pread([(memoryview(into), 5)])
+
     def test_a_full_disk_is_named_and_a_part_may_be_written(self, tmp_path: Path) -> None:
         file = OsFiles().create(tmp_path / "a")
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -431,7 +461,8 @@ class TestOnlyReal:
 
         files = OsFiles()
         files.create(tmp_path / "a").close()
-        for name in ("open", "mkdir", "rename", "link"):
+        scratch = files.scratch(tmp_path / "s")
+        for name in ("open", "mkdir", "rename", "link", "pwrite"):
             monkeypatch.setattr(f"os.{name}", full)
         for call in (
             lambda: files.create(tmp_path / "b"),
@@ -439,6 +470,8 @@ class TestOnlyReal:
             lambda: files.make_folder(tmp_path / "f"),
             lambda: files.rename(tmp_path / "a", tmp_path / "b"),
             lambda: files.link(tmp_path / "a", tmp_path / "b"),
+            lambda: files.scratch(tmp_path / "s"),
+            lambda: scratch.pwrite(b"1", 0),
         ):
             with pytest.raises(StorageFull, match="no room"):
                 call()

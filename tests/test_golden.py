@@ -75,7 +75,7 @@ def make(path: Path) -> None:
 def make_queue(path: Path, clock: ManualClock) -> None:
     """Cancelled and rescheduled records, a bucket merged over segments, and a subscription as a kill leaves it."""
     config = replace(CONFIG, max_indexes_per_bucket_snapshot_segment=500, max_num_buckets=1)
-    with open_store(path, config, clock, None, merging=False) as store:
+    with open_store(path, config, clock, None, background=False) as store:
         log = store.create_topic("queue").partition(0).log
         for row in range(150):
             if row == 40:

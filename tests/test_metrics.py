@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,12 +19,16 @@ from prometheus_client.registry import Collector
 
 import afterlog
 from afterlog import metrics
-from afterlog.errors import StorageFull
+from afterlog.errors import RemoteUnavailable, StorageFull
 from afterlog.fetch.partition import Partition
+from afterlog.store import open_store
 from afterlog.subscription.policy import RetryPolicy
-from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, Calls, HeldFiles, SteppedClock, open_small
+from afterlog.tier.directory_store import DirectoryStore
+from tests.simulated_disk import Image, SimulatedFiles
+from tests.support import NOW_MS, PATH, Calls, HeldFiles, SteppedClock, small
 from tests.test_cli import run
+from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
+from tests.tier.support import REMOTE
 
 DOCUMENT = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text("utf-8")
 ROW = re.compile(r"^\| `(afterlog_\w+)` \| (\w+) \| ([\w, ]+) \| ", re.MULTILINE)
@@ -36,9 +41,14 @@ Described = set[tuple[str, str, tuple[str, ...]]]
 class Setting:
     def __init__(self) -> None:
         self.calls, self.clock = Calls(), SteppedClock(NOW_MS)
-        self.store = open_small(HeldFiles(SimulatedFiles(), self.calls), self.clock, max_num_buckets=1)
+        disk = SimulatedFiles(Image([str(REMOTE)]))
+        self.remote = FaultyRemoteStore(DirectoryStore(disk, REMOTE), lambda operation, call: self.fault)
+        self.fault: Fault | None = None
+        files, config = HeldFiles(disk, self.calls), small(max_num_buckets=1)
+        self.store = open_store(PATH, config, self.clock, files, self.remote, background=False)
         self.mail: Partition = self.store.create_topic("mail").partition(0)
         self.store.create_topic("ticks", delayed=False)
+        self.store.create_topic("far", remote_storage_enable=True, local_retention_ms=0, retention_ms=10_000)
         self.registry = CollectorRegistry()
         metrics.register(self.store, self.registry)
 
@@ -54,6 +64,9 @@ class Setting:
 
     def operations(self, kind: str) -> list[float | None]:
         return [self.index("bucket_op_count_total", type=kind, state=state) for state in ("succeed", "failed", "all")]
+
+    def remote_counts(self, *names: str, **labels: str) -> list[float | None]:
+        return [self.registry.get_sample_value(f"afterlog_remote_{name}", labels) for name in names]
 
     def subscribed(self) -> list[float | None]:
         states = ("pending", "due", "leased", "retrying", "dead")
@@ -83,7 +96,8 @@ class TestNames:
         setting.send(1_000)
         with setting.store.subscribe("mail", "s"):
             documented = {
-                (name, kind, tuple(sorted(labels.split(", ")))) for name, kind, labels in ROW.findall(DOCUMENT)
+                (name, kind, () if labels == "none" else tuple(sorted(labels.split(", "))))
+                for name, kind, labels in ROW.findall(DOCUMENT)
             }
             assert len(documented) == DOCUMENT.count("| `afterlog_") > 15
             assert documented == described(setting.registry)
@@ -189,6 +203,53 @@ class TestValues:
         with setting.store.subscribe("mail", "s") as subscription:
             subscription.receive(1)
             assert [1, 1, 1, 0, 1] == setting.subscribed()
+
+
+class TestObjectStorage:
+    FAR: ClassVar = {"topic": "far", "partition": "0"}
+    COPY = ("copy_lag_segments", "copy_lag_bytes", "copy_segments_total", "copy_errors_total", "delete_segments_total")
+
+    def test_up_and_away(self, setting: Setting) -> None:
+        setting.store.send_many("far", [b"v" * 1_000] * 10)
+        sealed = setting.store.topic("far").partition(0).log.sealed
+        assert len(sealed) > 1
+        size = sum(segment.size for segment in sealed)
+        assert [len(sealed), size, 0, 0, 0] == setting.remote_counts(*self.COPY, **self.FAR)
+        setting.store.offload()
+        assert [0, 0, len(sealed), 0, 0] == setting.remote_counts(*self.COPY, **self.FAR)
+        [copied] = setting.remote_counts("copy_bytes_total", **self.FAR)
+        objects = setting.remote.list_objects("far-0")
+        assert copied == sum(each.size for each in objects if not each.key.endswith("manifest"))
+        setting.clock.advance(20_000)
+        setting.store.offload()
+        assert [0, 0, len(sealed), 0, len(sealed)] == setting.remote_counts(*self.COPY, **self.FAR)
+
+    def test_reading_through(self, setting: Setting) -> None:
+        names = ("fetch_requests_total", "fetch_bytes_total", "cache_read_bytes_total", "cache_hits_total")
+        setting.store.send_many("far", [b"v" * 1_000] * 10)
+        setting.clock.advance(1)
+        assert setting.store.offload()["far-0"].freed
+        assert [0, 0, 0, 0, 0] == setting.remote_counts(*names, "cache_held_bytes")
+        with setting.store.consumer("far", group="g") as consumer:
+            assert 10 == len(consumer.poll())
+        requests, fetched, read, _, held = setting.remote_counts(*names, "cache_held_bytes")
+        assert all((requests, fetched, read, held))
+        with setting.store.consumer("far", group="h") as consumer:
+            assert 10 == len(consumer.poll())
+        assert [requests, fetched] == setting.remote_counts(*names[:2])
+        assert [0] != setting.remote_counts("cache_hits_total")
+
+    def test_errors(self, setting: Setting) -> None:
+        setting.store.send_many("far", [b"v" * 1_000] * 10)
+        setting.clock.advance(1)
+        assert setting.store.offload()["far-0"].freed
+        setting.fault = Fault.BEFORE
+        with pytest.raises(RemoteUnavailable):
+            setting.store.offload()
+        with setting.store.consumer("far", group="g") as consumer, pytest.raises(RemoteUnavailable):
+            consumer.poll()
+        assert [1] == setting.remote_counts("copy_errors_total", **self.FAR)
+        assert [0] != setting.remote_counts("fetch_errors_total")
 
 
 class TestRegistering:

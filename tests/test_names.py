@@ -176,3 +176,35 @@ class TestRemote:
 
     def test_the_manifest(self) -> None:
         assert "mail-0/manifest" == names.manifest_key("mail-0")
+
+
+class TestPrepared:
+    ATTEMPT = "0123456789abcdef" * 2
+
+    @given(
+        st.text(st.sampled_from("aZ0._-"), min_size=1, max_size=100),
+        OFFSETS,
+        OFFSETS,
+        st.sampled_from([names.PREPARED, names.HANDOVER]),
+    )
+    def test_what_is_built_is_parsed(self, job: str, batch: int, created_ms: int, suffix: str) -> None:
+        assert names.is_job(job)
+        name = names.prepared_file(job, batch, created_ms, self.ATTEMPT, suffix)
+        assert (job, batch, created_ms, suffix) == names.parse_prepared_file(name)
+        assert len(name) < 250
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "", f"{0:020d}-{0:020d}-{ATTEMPT}.prepared", f"job-{2**63:020d}-{0:020d}-{ATTEMPT}.prepared",
+            f"job-{0:020d}-{2**63:020d}-{ATTEMPT}.prepared", f"job-{0:020d}-{0:020d}-{ATTEMPT}.prepared.tmp",
+            f"job-{0:020d}-{0:020d}-{ATTEMPT[1:]}.prepared", f"a/b-{0:020d}-{0:020d}-{ATTEMPT}.prepared",
+            f"job-{0:020d}-{0:020d}-{ATTEMPT}.log",
+        ],
+    )  # fmt: skip
+    def test_what_is_not_ours(self, name: str) -> None:
+        assert names.parse_prepared_file(name) is None
+
+    @pytest.mark.parametrize("name", ["", "a" * 101, "a/b", "a b", "\u0663", "a\n"], ids=ascii)
+    def test_what_is_no_job(self, name: str) -> None:
+        assert not names.is_job(name)

@@ -11,15 +11,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PYTHON = [block for block in BLOCKS if "pyspark" not in block]
+"""The others are for the lane that has a Spark (tests/spark/test_readme.py)."""
+TIERED = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "docs" / "tiered-storage.md").read_text(), re.MULTILINE | re.DOTALL
+)
 SHELL = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def test_readme_has_its_examples() -> None:
-    assert (4, 2) == (len(PYTHON), len(SHELL))
+    assert (4, 2, 1) == (len(PYTHON), len(SHELL), len(TIERED))
 
 
-@pytest.mark.parametrize("block", PYTHON)
+@pytest.mark.parametrize("block", [*PYTHON, *TIERED])
 def test_python_block_runs_as_pasted(block: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)},

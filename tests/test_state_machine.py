@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import TestCase
 
 import numpy as np
 from hypothesis import settings
@@ -128,7 +129,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = open_store(PATH, self.config, self.clock, self.disk, merging=False)
+        self.store = open_store(PATH, self.config, self.clock, self.disk, background=False)
         self.store.create_topic("mail", **self.settings)
         self.partition = self.store.topic("mail").partition(0)
         self.model.reopened()
@@ -450,5 +451,11 @@ class LogMachine(RuleBasedStateMachine):
             self.store.close()
 
 
-LogMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40)
-TestLog = LogMachine.TestCase
+def histories(part: int) -> type[TestCase]:
+    """A quarter of them, so that no process is left with all of them at the end."""
+    machine = type(f"LogMachine{part}", (LogMachine,), {})
+    machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+    return machine.TestCase
+
+
+TestLog0, TestLog1, TestLog2, TestLog3 = map(histories, range(4))

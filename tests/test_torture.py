@@ -24,7 +24,7 @@ TestLongHistories = LongMachine.TestCase
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_power_cut_after_every_kill(scenario: Scenario) -> None:
     """Every state that a kill may leave is recovered on, and the power cut at every point of that."""
-    verifier = Verifier(scenario, scenario.survives_power_cut, once=False)
+    verifier = Verifier(scenario, scenario.survives_power_cut)
     explored = explore(
         scenario, verifier, kill=True, again_every=1, model=CrashModel(every_byte_max=4, sector_cuts_max=1)
     )

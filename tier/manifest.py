@@ -7,6 +7,11 @@ One document (see `afterlog.document`) under ``mail-0/manifest``; its body, with
        "started_ms":1700000000000,"max_deliver_after":1700000060000,"max_timestamp":1700000000000,
        "files":{".log":[52100,3735928559],".index":[96,1],".timeindex":[144,2],".deliverafterindex":[20480,3]}}]}
 
+and where a store has told about the log that they are of, beside "segments":
+
+      "log":{"end_offset":2000,"removed_records":500,"log_start":{"delivery_offset":510,"deliver_after":1700000000000,
+       "offset":499},"frontier_ms":1700000000900,"stamp_ms":1700000000800}
+
 A row holds no names: the key of an object is made of the base offset, the attempt and the suffix (`afterlog.names`), so
 that whoever can write to the bucket cannot make us look elsewhere. `files`: size and CRC-32C.
 
@@ -16,8 +21,8 @@ Invariants, proved by `check` before anything is written and after anything was 
 - Rows that are COPY_FINISHED do not overlap: no offset is listed twice.
 - No row is DELETE_FINISHED.
 
-The manifest changes only by `update`: read, change, conditional put, all again after a conflict. It is written as a
-whole, so that a change costs its size, about 400 bytes a row.
+The manifest changes only by `update` and `tell`: read, change, conditional put, all again after a conflict. It is
+written as a whole, so that a change costs its size, about 400 bytes a row.
 """
 
 from __future__ import annotations
@@ -25,10 +30,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from afterlog import document
 from afterlog.errors import CorruptFile, CorruptRemote, InvalidTopic, RemoteConflict, RemoteMissing
 from afterlog.names import manifest_key, parse_partition_folder, remote_segment_key
+from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.remote_store import RemoteStore
 
@@ -39,6 +46,13 @@ SIZE_MAX = 64 << 20
 _ROUNDS = 100
 
 Segments = tuple[RemoteSegment, ...]
+
+
+class Content(NamedTuple):
+    """What a manifest says."""
+
+    segments: Segments = ()
+    log: LogFacts | None = None
 
 
 class Manifest:
@@ -53,6 +67,10 @@ class Manifest:
 
     def read(self) -> Segments:
         """All rows; none where there is no manifest. CorruptRemote."""
+        return self.content().segments
+
+    def content(self) -> Content:
+        """All that it says; nothing where there is no manifest. CorruptRemote."""
         return self._read()[0]
 
     def listed(self) -> Segments:
@@ -66,12 +84,20 @@ class Manifest:
         was done: given rows that it has changed already it returns them as they are. RemoteConflict where a hundred
         others were first; RemoteUnavailable: it was done, or not.
         """
+        return self._change(lambda content: content._replace(segments=change(content.segments))).segments
+
+    def tell(self, log: LogFacts) -> None:
+        """Say this of the log; raises as `update` does."""
+        self._change(lambda content: content._replace(log=log))
+
+    def _change(self, change: Callable[[Content], Content]) -> Content:
         for _ in range(_ROUNDS):
-            segments, version = self._read()
-            changed = tuple(sorted(change(segments), key=_order))
-            if changed == segments:
-                return segments
-            data = encode(self.partition, changed)
+            content, version = self._read()
+            changed = change(content)
+            changed = changed._replace(segments=tuple(sorted(changed.segments, key=_order)))
+            if changed == content:
+                return content
+            data = encode(self.partition, *changed)
             if len(data) > SIZE_MAX:
                 raise CorruptRemote("the manifest would be too large to be read again", path=self.key)
             try:
@@ -91,11 +117,11 @@ class Manifest:
     def object_key(self, segment: RemoteSegment, suffix: str) -> str:
         return remote_segment_key(self.partition, segment.base_offset, segment.attempt, suffix)
 
-    def _read(self) -> tuple[Segments, str | None]:
+    def _read(self) -> tuple[Content, str | None]:
         try:
             data, version = self.remote.get(self.key, SIZE_MAX)
         except RemoteMissing:
-            return (), None
+            return Content(), None
         return decode(self.partition, data), version
 
 
@@ -104,16 +130,15 @@ def find(segments: Segments, attempt: str) -> RemoteSegment | None:
     return next((segment for segment in segments if segment.attempt == attempt), None)
 
 
-def encode(partition: str, segments: Segments) -> bytes:
+def encode(partition: str, segments: Segments, log: LogFacts | None = None) -> bytes:
     """The bytes of a manifest. ValueError where the invariants do not hold."""
     check(segments)
-    return document.encode(
-        FORMAT, VERSION, {"partition": partition, "segments": [segment.to_json() for segment in segments]}
-    )
+    body = {"partition": partition, "segments": [segment.to_json() for segment in segments]}
+    return document.encode(FORMAT, VERSION, body if log is None else {**body, "log": log.to_json()})
 
 
-def decode(partition: str, data: bytes) -> Segments:
-    """The rows of a manifest, checked. CorruptRemote whatever else the bytes are."""
+def decode(partition: str, data: bytes) -> Content:
+    """What a manifest says, checked. CorruptRemote whatever else the bytes are."""
     path = Path(manifest_key(partition))
     try:
         body = document.decode(FORMAT, VERSION, data, path)
@@ -121,11 +146,12 @@ def decode(partition: str, data: bytes) -> Segments:
             raise CorruptRemote(f"this is the manifest of {str(body.get('partition'))[:300]!r}", path=path)
         segments = tuple(RemoteSegment.of_json(row) for row in body["segments"])
         check(segments)
+        log = LogFacts.of_json(body["log"]) if "log" in body else None
     except CorruptFile as error:
         raise CorruptRemote(error.message, path=path, position=error.position) from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptRemote(f"the manifest holds what cannot be: {str(error)[:300]}", path=path) from error
-    return segments
+    return Content(segments, log)
 
 
 def check(segments: Sequence[RemoteSegment]) -> None:

@@ -29,6 +29,10 @@ from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX,
 REQUIRED = (LOG, OFFSET_INDEX, TIME_INDEX)
 OPTIONAL = (DELIVER_AFTER_INDEX, CANCEL_INDEX)
 _INT64_MAX = 2**63 - 1
+_OFFSET_MAX = 2**62
+"""Whoever goes on from here has room to count."""
+_RECORDS_MAX = 2**31 - 1
+"""In a segment: offsets in its indexes are relative."""
 _FILE_SIZE_MAX = 2**31 - 1
 
 
@@ -54,6 +58,12 @@ class FileMark(NamedTuple):
     crc32c: int
 
 
+def file_mark(files: Files, path: Path) -> FileMark:
+    """Of a sealed file as it is now. FileNotFoundError."""
+    data = map_file(files, path)
+    return FileMark(len(data), crc32c.crc32c(data))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
     """The files of a sealed segment on this machine. `marks`: what is known of some of them since they were sealed."""
@@ -71,8 +81,7 @@ class SegmentFiles:
         """Size and CRC-32C of each file. CorruptFile where they are not those that are known."""
         found = {}
         for suffix, path in self.paths.items():
-            data = map_file(self.files, path)
-            found[suffix] = FileMark(len(data), crc32c.crc32c(data))
+            found[suffix] = file_mark(self.files, path)
             if self.marks.get(suffix, found[suffix]) != found[suffix]:
                 raise CorruptFile("it is not as it was sealed, and is not uploaded", path=path)
         return found
@@ -98,14 +107,15 @@ class RemoteSegment:
     """By suffix."""
 
     def __post_init__(self) -> None:
-        _check(0 <= _whole(self.base_offset) < _whole(self.end_offset) <= _INT64_MAX, "offsets")
+        _check(0 <= whole(self.base_offset) < whole(self.end_offset) <= _OFFSET_MAX, "offsets")
+        _check(self.end_offset - self.base_offset <= _RECORDS_MAX, "number of records")
         _check(isinstance(self.attempt, str) and is_attempt(self.attempt), "attempt")
         _check(isinstance(self.state, SegmentState), "state")
         for name in ("started_ms", "max_deliver_after", "max_timestamp"):
-            _check(-1 <= _whole(getattr(self, name)) <= _INT64_MAX, name)
+            _check(-1 <= whole(getattr(self, name)) <= _INT64_MAX, name)
         _check(set(REQUIRED) <= set(self.files) <= {*REQUIRED, *OPTIONAL}, "files")
         for suffix, (size, crc) in self.files.items():
-            _check(0 <= _whole(size) <= _FILE_SIZE_MAX and 0 <= _whole(crc) < 2**32, f"size or CRC of {suffix}")
+            _check(0 <= whole(size) <= _FILE_SIZE_MAX and 0 <= whole(crc) < 2**32, f"size or CRC of {suffix}")
 
     @staticmethod
     def of_json(row: dict[str, Any]) -> RemoteSegment:
@@ -134,7 +144,7 @@ class RemoteSegment:
         )
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
     """An int, as JSON has them: no bool, no float."""
     if type(value) is not int:
         raise TypeError(f"{str(value)[:40]!r} is no whole number")

@@ -14,13 +14,17 @@ are told of segments only that are still listed when all is done. So an upload o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from afterlog.errors import CorruptRemote, RemoteMissing
+from afterlog.log.checkpoints import SealedMark
+from afterlog.names import LOG, TOPICS, parse_partition_folder, partition_folder, remote_segment_key
 from afterlog.tier.manifest import Manifest, Segments
 from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentState
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.remote_topics import read_remote_topics
 from afterlog.tier.verify import verify
 
 
@@ -30,6 +34,10 @@ class FindingKind(StrEnum):
     CORRUPT = "CORRUPT"
     EXTRA = "EXTRA"
     UNFINISHED = "UNFINISHED"
+
+
+FAULTS = frozenset((FindingKind.MISSING, FindingKind.PARTIAL, FindingKind.CORRUPT))
+"""What is listed cannot be read. The others are litter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +56,8 @@ def scrub(manifest: Manifest, *, deep: bool = False) -> list[Finding]:
         segments = manifest.read()
     except CorruptRemote as error:
         return [Finding(kind=FindingKind.CORRUPT, key=manifest.key, reason=error.message)]
-    findings = [*_extra(manifest, segments, sizes), *_unfinished(manifest, segments)]
+    findings = [*_extra(manifest, segments, sizes)]
+    findings += [unfinished(manifest, row) for row in segments if row.state != SegmentState.COPY_FINISHED]
     faults = [
         (segment, finding)
         for segment in segments
@@ -61,6 +70,53 @@ def scrub(manifest: Manifest, *, deep: bool = False) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.key)
 
 
+def survey(remote: RemoteStore) -> tuple[set[str], list[Finding]]:
+    """The partitions that the storage has anything of; and what is wrong outside of them, sorted by key.
+
+    By the keys of all objects; of a topic that has no segment yet the document of topics tells, by its first partition.
+    """
+    findings, partitions = [], set[str]()
+    try:
+        partitions |= {partition_folder(name, 0) for name in read_remote_topics(remote)}
+    except CorruptRemote as error:
+        findings.append(Finding(kind=FindingKind.CORRUPT, key=TOPICS, reason=error.message))
+    for found in remote.list_objects():
+        folder, slash, _ = found.key.partition("/")
+        if slash and parse_partition_folder(folder) is not None:
+            partitions.add(folder)
+        elif found.key != TOPICS:
+            findings.append(Finding(kind=FindingKind.EXTRA, key=found.key, reason=f"{found.size} bytes, not ours"))
+    return partitions, sorted(findings, key=lambda finding: finding.key)
+
+
+def unlisted(manifest: Manifest, marks: Callable[[], Sequence[SealedMark]]) -> list[Finding]:
+    """Segments that a store takes for uploaded, and the manifest does not list. `marks`: those in its checkpoints, now.
+
+    They are asked for once more behind the manifest: what retention takes leaves them first. CorruptFile,
+    CorruptRemote.
+    """
+    uploaded = {mark.remote.attempt: mark for mark in marks() if mark.remote is not None}
+    for row in manifest.listed():
+        uploaded.pop(row.attempt, None)
+    still = {mark.remote.attempt for mark in marks() if mark.remote is not None} if uploaded else set()
+    return [
+        Finding(
+            kind=FindingKind.MISSING,
+            key=remote_segment_key(manifest.partition, mark.base_offset, attempt, LOG),
+            reason="not listed, and the store takes it for uploaded"
+            + ("" if mark.local else ": its records cannot be read"),
+        )
+        for attempt, mark in uploaded.items()
+        if attempt in still
+    ]
+
+
+def unfinished(manifest: Manifest, row: RemoteSegment) -> Finding:
+    """Tells of an attempt that is not listed."""
+    key = manifest.object_key(row, "")
+    return Finding(kind=FindingKind.UNFINISHED, key=key, reason=f"{row.state} since {row.started_ms}")
+
+
 def _extra(manifest: Manifest, segments: Segments, sizes: dict[str, int]) -> Iterator[Finding]:
     known = {manifest.key} | {manifest.object_key(row, suffix) for row in segments for suffix in row.files}
     extra = sizes.keys() - known
@@ -68,13 +124,6 @@ def _extra(manifest: Manifest, segments: Segments, sizes: dict[str, int]) -> Ite
         extra &= {found.key for found in manifest.remote.list_objects(manifest.partition)}
     for key in extra:
         yield Finding(kind=FindingKind.EXTRA, key=key, reason=f"{sizes[key]} bytes that no row names")
-
-
-def _unfinished(manifest: Manifest, segments: Segments) -> Iterator[Finding]:
-    for row in segments:
-        if row.state != SegmentState.COPY_FINISHED:
-            key = manifest.object_key(row, "")
-            yield Finding(kind=FindingKind.UNFINISHED, key=key, reason=f"{row.state} since {row.started_ms}")
 
 
 def _faults(manifest: Manifest, segment: RemoteSegment, sizes: dict[str, int], deep: bool) -> Iterator[Finding]:

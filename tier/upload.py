@@ -1,4 +1,4 @@
-"""Upload of one sealed segment, so that whatever breaks it is listed whole or not at all, and by one uploader only.
+"""Upload of sealed segments, so that whatever breaks each is listed whole or not at all, and by one uploader only.
 
     1  measure the files on disk: size, CRC-32C; they are as they were sealed
     2  manifest: a row COPY_STARTED                           the attempt is known, and so is what it may leave behind
@@ -17,6 +17,13 @@ The manifest decides every race, because it changes by conditional put only. An 
 its row moved to DELETE_STARTED and cannot finish. What it puts after its objects were deleted belongs to no row, which
 `scrub` names; a row always comes before its objects, so objects without one are nobody's.
 
+Several segments may share the changes of the manifest (`upload_together`). A change costs a read and a conditional put
+of the whole manifest, and is made again when somebody else was first: those who upload to one partition at a time
+should be few, or change it seldom.
+
+A segment that is listed with other indexes than it has is uploaded anew (`upload_instead`): step 5 then moves the old
+row to DELETE_STARTED in the same change, and the old attempt is ended after step 6.
+
 That a listed segment is this one is told by its log: bounds, size and CRC-32C. Where they differ the bucket belongs to
 another log, and the upload is refused: else the local copy would go for a listing of other people's records.
 """
@@ -24,13 +31,17 @@ another log, and the upload is refused: else the local copy would go for a listi
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
-from afterlog.errors import CorruptRemote, RemoteConflict, RemoteError, RemoteMissing
+from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
 from afterlog.files import map_file
 from afterlog.tier.manifest import Manifest, Segments, find
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remove import end_attempt
 from afterlog.tier.verify import verify_segment
+
+Outcome = RemoteSegment | OSError
+"""The row that lists a segment, or why none does."""
 
 
 def upload(manifest: Manifest, segment: SegmentFiles, *, attempt: str, now_ms: int) -> RemoteSegment:
@@ -38,66 +49,159 @@ def upload(manifest: Manifest, segment: SegmentFiles, *, attempt: str, now_ms: i
 
     `attempt`: `files.unused_name()`. CorruptFile: the local files are not as they were sealed. CorruptRemote: the
     storage holds other bytes than it was given; they are removed. RemoteConflict: the bucket lists another log's
-    records at these offsets, or somebody gave this attempt up. RemoteUnavailable, RemoteRefused, StorageFull: call
-    again later.
+    records at these offsets, or somebody gave this attempt up. FileNotFoundError: a local file is gone.
+    RemoteUnavailable, RemoteRefused, StorageFull: call again later.
     """
-    ours = RemoteSegment(
-        base_offset=segment.base_offset,
-        end_offset=segment.end_offset,
-        attempt=attempt,
-        state=SegmentState.COPY_STARTED,
-        started_ms=now_ms,
-        max_deliver_after=segment.max_deliver_after,
-        max_timestamp=segment.max_timestamp,
-        files=segment.measured(),
-    )
-    listed = _listed(manifest, manifest.update(lambda rows: _started(manifest, rows, ours)), ours)
-    if listed is not None:
-        return listed
-    for suffix, path in segment.paths.items():
-        manifest.remote.put(manifest.object_key(ours, suffix), map_file(segment.files, path))
-    try:
-        verify_segment(manifest, ours)
-    except (CorruptRemote, RemoteMissing):
-        with contextlib.suppress(RemoteError):  # what is left is found by a scrub
-            end_attempt(manifest, ours)
-        raise
-    return _finish(manifest, ours)
+    return _row(upload_together(manifest, {attempt: segment}, now_ms=now_ms)[attempt])
 
 
-def _finish(manifest: Manifest, ours: RemoteSegment) -> RemoteSegment:
-    manifest.update(lambda rows: _finished(manifest, rows, ours))
-    listed = _listed(manifest, manifest.read(), ours)
-    if listed is None or listed.attempt != ours.attempt:
-        end_attempt(manifest, ours)
-    if listed is None:
-        raise RemoteConflict("somebody gave this attempt up: try again", path=manifest.key)
+def upload_together(manifest: Manifest, segments: Mapping[str, SegmentFiles], *, now_ms: int) -> dict[str, Outcome]:
+    """Upload segments, each by the attempt that it stands under, with two changes of the manifest for all of them.
+
+    What `upload` returns or raises, by attempt: one that cannot be uploaded holds up no other; none is listed before
+    all are there. Raises what reading and changing the manifest raises.
+    """
+    uploads = _Uploads(manifest, segments, now_ms)
+    uploads.begin()
+    uploads.copy()
+    uploads.finish()
+    return {attempt: uploads.outcomes[attempt] for attempt in segments}
+
+
+def upload_instead(
+    manifest: Manifest, segment: SegmentFiles, old: RemoteSegment, *, attempt: str, now_ms: int
+) -> RemoteSegment:
+    """Upload the segment anew and end the attempt `old`, which lists it; the row that lists it then.
+
+    Who reads by the old row gets RemoteMissing, and reads the manifest again. Raises what `upload` raises;
+    RemoteConflict also where `old` does not list it any more.
+    """
+    uploads = _Uploads(manifest, {attempt: segment}, now_ms, old)
+    uploads.begin()
+    uploads.copy()
+    uploads.finish()
+    listed = _row(uploads.outcomes[attempt])
+    end_attempt(manifest, old)
     return listed
 
 
-def _started(manifest: Manifest, rows: Segments, ours: RemoteSegment) -> Segments:
-    if _listed(manifest, rows, ours) is not None or find(rows, ours.attempt) is not None:
-        return rows
-    return (*rows, ours)
+def _row(outcome: Outcome) -> RemoteSegment:
+    if isinstance(outcome, OSError):
+        raise outcome
+    return outcome
 
 
-def _finished(manifest: Manifest, rows: Segments, ours: RemoteSegment) -> Segments:
-    row = find(rows, ours.attempt)
-    if row is None or row.state != SegmentState.COPY_STARTED:
-        return rows
-    lost = _listed(manifest, rows, ours) is not None
-    moved = row.moved_to(SegmentState.DELETE_STARTED if lost else SegmentState.COPY_FINISHED)
-    return (*(other for other in rows if other is not row), moved)
+class _Uploads:
+    """Some segments on their way. Each has an outcome in the end."""
+
+    def __init__(
+        self, manifest: Manifest, segments: Mapping[str, SegmentFiles], now_ms: int, old: RemoteSegment | None = None
+    ) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self._manifest = manifest
+        self._segments = segments
+        self._old = None if old is None else old.attempt
+        self._rows = [row for attempt in segments if (row := self._measured(attempt, now_ms)) is not None]
+
+    def begin(self) -> None:
+        """Step 2."""
+        if not self._left():
+            return
+        rows = self._manifest.update(self._started)
+        for ours in self._left():
+            if find(rows, ours.attempt) is None:
+                self._settle(rows, ours, f"attempt {self._old} is not listed any more")
+
+    def copy(self) -> None:
+        """Steps 3 and 4. Where the storage breaks nothing more is tried, and rows are left over."""
+        broken: OSError | None = None
+        for ours in self._left():
+            if broken is not None:
+                self.outcomes[ours.attempt] = broken
+                continue
+            segment = self._segments[ours.attempt]
+            try:
+                for suffix, path in segment.paths.items():
+                    self._manifest.remote.put(self._manifest.object_key(ours, suffix), map_file(segment.files, path))
+                verify_segment(self._manifest, ours)
+            except (CorruptRemote, FileNotFoundError) as error:
+                self.outcomes[ours.attempt] = error
+                with contextlib.suppress(RemoteError):  # what is left is found by a scrub
+                    end_attempt(self._manifest, ours)
+            except OSError as error:
+                self.outcomes[ours.attempt] = broken = error
+
+    def finish(self) -> None:
+        """Steps 5 and 6."""
+        copied = self._left()
+        if not copied:
+            return
+        self._manifest.update(lambda rows: self._finished(rows, copied))
+        rows = self._manifest.read()
+        for ours in copied:
+            self._settle(rows, ours, "somebody gave this attempt up: try again")
+            listed = self.outcomes[ours.attempt]
+            if isinstance(listed, OSError) or listed.attempt != ours.attempt:
+                end_attempt(self._manifest, ours)
+
+    def _left(self) -> list[RemoteSegment]:
+        return [ours for ours in self._rows if ours.attempt not in self.outcomes]
+
+    def _measured(self, attempt: str, now_ms: int) -> RemoteSegment | None:
+        """Step 1."""
+        segment = self._segments[attempt]
+        try:
+            files = segment.measured()
+        except (CorruptFile, FileNotFoundError) as error:
+            self.outcomes[attempt] = error
+            return None
+        return RemoteSegment(
+            base_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            attempt=attempt,
+            state=SegmentState.COPY_STARTED,
+            started_ms=now_ms,
+            max_deliver_after=segment.max_deliver_after,
+            max_timestamp=segment.max_timestamp,
+            files=files,
+        )
+
+    def _settle(self, rows: Segments, ours: RemoteSegment, unlisted: str) -> None:
+        """The outcome of one that is listed by now, or never will be."""
+        listed = _listed(rows, ours)
+        if listed is not None and not listed.has_the_log_of(ours):
+            self.outcomes[ours.attempt] = RemoteConflict(
+                f"offsets {listed.base_offset} to {listed.end_offset} hold other bytes: is this another log's bucket?",
+                path=self._manifest.key,
+            )
+        elif listed is None or listed.attempt == self._old:
+            self.outcomes[ours.attempt] = RemoteConflict(unlisted, path=self._manifest.key)
+        else:
+            self.outcomes[ours.attempt] = listed
+
+    def _started(self, rows: Segments) -> Segments:
+        new = [ours for ours in self._left() if self._is_next(rows, ours) and find(rows, ours.attempt) is None]
+        return (*rows, *new)
+
+    def _finished(self, rows: Segments, copied: list[RemoteSegment]) -> Segments:
+        moves = {}
+        for ours in copied:
+            row = find(rows, ours.attempt)
+            if row is not None and row.state == SegmentState.COPY_STARTED:
+                first = self._is_next(rows, ours)
+                moves[row.attempt] = SegmentState.COPY_FINISHED if first else SegmentState.DELETE_STARTED
+                if first and self._old is not None:
+                    moves[self._old] = SegmentState.DELETE_STARTED
+        return tuple(row.moved_to(moves[row.attempt]) if row.attempt in moves else row for row in rows)
+
+    def _is_next(self, rows: Segments, ours: RemoteSegment) -> bool:
+        """Whether ours may come: nothing is listed at its offsets, or just what it is to replace."""
+        listed = _listed(rows, ours)
+        if listed is None or self._old is None:
+            return listed is None and self._old is None
+        return listed.attempt == self._old and listed.has_the_log_of(ours)
 
 
-def _listed(manifest: Manifest, rows: Segments, ours: RemoteSegment) -> RemoteSegment | None:
-    """The row that lists our segment. RemoteConflict where one lists other bytes at its offsets."""
-    for row in rows:
-        if row.state == SegmentState.COPY_FINISHED and row.overlaps(ours):
-            if not row.has_the_log_of(ours):
-                raise RemoteConflict(
-                    f"offsets {row.base_offset} to {row.end_offset} hold other bytes: is this another log's bucket?",
-                    path=manifest.key,
-                )
-            return row
-    return None
+def _listed(rows: Segments, ours: RemoteSegment) -> RemoteSegment | None:
+    """The row that lists offsets of ours."""
+    return next((row for row in rows if row.state == SegmentState.COPY_FINISHED and row.overlaps(ours)), None)

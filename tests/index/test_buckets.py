@@ -203,7 +203,11 @@ def test_a_run_whose_entries_are_in_the_bucket_again_goes_when_that_is_sealed() 
 
 def runs_of(counts: list[int], span: int = 10) -> list[Any]:
     return [
-        SimpleNamespace(count=count, remote=False, coverage=SimpleNamespace(first_offset=row * span, end_offset=(row + 1) * span))
+        SimpleNamespace(
+            count=count,
+            remote=False,
+            coverage=SimpleNamespace(first_offset=row * span, end_offset=(row + 1) * span),
+        )
         for row, count in enumerate(counts)
     ]
 

@@ -97,3 +97,16 @@ def test_spans_hold_their_batches(batch_bytes: list[int], relative: list[int]) -
         assert {first, last} <= starts
         assert first <= positions[row] < positions[row] + batch_bytes[row] <= last
         assert first == index.floor(offset)
+
+
+@given(sizes)
+def test_a_batch_ends_at_the_next_indexed_one_or_before(batch_bytes: list[int]) -> None:
+    positions, last_offsets = places(batch_bytes)
+    index = OffsetIndex(BASE, INTERVAL)
+    indexed = positions[index.add(positions, last_offsets)].tolist()
+    end = sum(batch_bytes)
+    found = index.next_indexed(positions, end)
+    assert [
+        min((each for each in indexed if each > begin), default=end) for begin in positions.tolist()
+    ] == found.tolist()
+    assert bool((positions + np.array(batch_bytes, np.int64) <= found).all())

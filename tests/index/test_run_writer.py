@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.errors import CorruptFile
+from afterlog.files import publishing
 from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
-from afterlog.index.run_writer import write_run
+from afterlog.index.run_writer import RunWriter, write_run
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -24,6 +26,7 @@ from tests.index.support import (
     rows_in_offset_order,
     rows_of,
 )
+from tests.support import flipped
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,59 @@ def test_the_file_is_the_same_however_the_entries_are_cut(
     write_run(UnsyncedFiles(), path, blocks, coverage_of(rows), max_entries=max_entries, max_step_ms=max_step_ms)
     assert whole.path.read_bytes() == path.read_bytes()
     Run.open(UnsyncedFiles(), path).check()
+
+
+@given(
+    rows=rows_in_offset_order(min_size=1, max_size=60),
+    cuts=st.sets(st.integers(1, 59), max_size=5),
+    max_entries=st.integers(1, 40),
+)
+def test_runs_that_follow_each_other_become_one(
+    folder: Path, rows: list[Row], cuts: set[int], max_entries: int
+) -> None:
+    entries, coverage, files = entries_of(sorted(rows)), coverage_of(rows), UnsyncedFiles()
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
+    with publishing(files, folder / "whole") as file:
+        writer = RunWriter(file, coverage, max_entries=max_entries, max_step_ms=5)
+        for number, (start, end) in enumerate(pairwise(bounds)):
+            if number % 3 == 2:  # blocks in between are as good
+                writer.add(entries[start:end])
+                continue
+            path, block = folder / "part", [entries[start:end]]
+            write_run(files, path, block, coverage, max_entries=max_entries, max_step_ms=5)
+            writer.add_run(Run.open(files, path))
+        writer.finish()
+    whole = Run.open(files, folder / "whole")
+    whole.check()
+    assert (sorted(rows), coverage) == (rows_of(whole.entries()), whole.coverage)
+
+
+def test_a_run_that_cannot_follow_is_refused(tmp_path: Path) -> None:
+    files, coverage = UnsyncedFiles(), Coverage(0, 10, 0, 0, 0, 0)
+
+    def joined(rows: list[Row], ours: Coverage, flip: int | None = None) -> None:
+        write_run(files, tmp_path / "part", [entries_of(rows)], coverage, max_entries=5, max_step_ms=5)
+        if flip is not None:
+            (tmp_path / "part").write_bytes(flipped((tmp_path / "part").read_bytes(), flip))
+        with publishing(files, tmp_path / "whole") as file:
+            writer = RunWriter(file, ours, max_entries=5, max_step_ms=5)
+            writer.add(entries_of([(3, 4, 0, 1)]))
+            writer.add_run(Run.open(files, tmp_path / "part"))
+            writer.finish()
+
+    for rows, ours, reason in (
+        ([(3, 4, 0, 1)], coverage, "delivery order"),
+        ([(2, 5, 0, 1)], coverage, "delivery order"),
+        ([(4, 4, 0, 1)], coverage, "share an offset"),
+        ([(4, 5, 0, 1)], replace(coverage, first_offset=1), "another offset"),
+        ([(4, 5, 0, 1)], replace(coverage, end_offset=9), "covers more"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            joined(rows, ours)
+    for place, reason in ((70, "chunk 0 fails"), (130, "bitmap fails")):
+        with pytest.raises(CorruptFile, match=reason):
+            joined([(4, 5, 0, 1)], coverage, place)
+    assert ["part"] == [path.name for path in tmp_path.iterdir()]
 
 
 def test_chunks_end_at_their_size_or_at_the_time_step_once_a_tenth_full(tmp_path: Path) -> None:

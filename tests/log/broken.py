@@ -1,4 +1,4 @@
-"""A small store with every kind of file in it, on a simulated disk, and ways to break it."""
+"""Small stores with every kind of file in them, on a simulated disk, and ways to break them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from afterlog.config import Config
 from afterlog.fetch.message import Message
 from afterlog.files import Files, read_file
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
+from afterlog.log.checkpoints import CheckpointFile, SealedMark
+from afterlog.names import CHECKPOINTS
 from afterlog.offline import OfflineStore
 from afterlog.store import Store, open_store
+from afterlog.tier.directory_store import DirectoryStore
+from afterlog.tier.remote_store import RemoteStore
 from tests.simulated_disk import Image, SimulatedFiles
 
-STORE = Path("/store")
+STORE, REMOTE = Path("/store"), Path("/remote")
 DELAYED, FIFO = STORE / "mail-0", STORE / "ticks-0"
 NOW_MS, LATER_MS = 1_700_000_000_000, 1_800_000_000_000
 RECORDS = 400
+CANCELLED = 5
+"""Of each 50 records of the store with object storage."""
 CONFIG = Config(
     segment_bytes=8_192,
     batch_bytes_max=4_096,
@@ -39,7 +45,7 @@ def value_of(offset: int) -> bytes:
 def _image(closed: bool, merged: bool) -> Image:
     files = SimulatedFiles()
     config = replace(CONFIG, max_num_buckets=3) if merged else CONFIG
-    store = open_store(STORE, config, ManualClock(NOW_MS), files, merging=False)
+    store = open_store(STORE, config, ManualClock(NOW_MS), files, background=False)
     store.create_topic("mail")
     store.create_topic("ticks", delayed=False)
     rng = np.random.default_rng(7)
@@ -65,17 +71,55 @@ def small_store(*, closed: bool = True, merged: bool = False) -> SimulatedFiles:
     return SimulatedFiles(_image(closed, merged))
 
 
+@cache
+def _tiered_image(merged: bool) -> Image:
+    files = SimulatedFiles(Image([str(REMOTE)]))
+    config = replace(CONFIG, max_num_buckets=3) if merged else CONFIG
+    clock = ManualClock(NOW_MS)
+    store = open_store(STORE, config, clock, files, remote_of(files), background=False)
+    store.create_topic("mail", remote_storage_enable=True, local_retention_ms=0)
+    store.create_topic("ticks", delayed=False, remote_storage_enable=True, local_retention_bytes=10_000)
+    for first in range(0, RECORDS, 10):
+        values = [value_of(offset) for offset in range(first, first + 10)]
+        sent = store.send_many("mail", values, deliver_after=NOW_MS + 1_000 * np.arange(first + 1, first + 11))
+        store.send_many("ticks", values)
+        if first % 50 == 0:
+            store.cancel_many("mail", 0, sent[CANCELLED : CANCELLED + 1])
+        if merged and first == 300:
+            assert store.topic("mail").partition(0).log.merge_buckets()
+    clock.advance(200_000)
+    done = store.offload()
+    assert all(0 < each.freed < each.uploaded for each in done.values())
+    store.close()
+    return files.image()
+
+
+def tiered_store(*, merged: bool = False) -> SimulatedFiles:
+    """A fresh copy of one whose segments are in object storage, those that were due first there alone."""
+    return SimulatedFiles(_tiered_image(merged))
+
+
+def remote_of(files: Files) -> DirectoryStore:
+    """The object storage of that store."""
+    return DirectoryStore(files, REMOTE)
+
+
+def marks(files: Files, folder: Path) -> tuple[SealedMark, ...]:
+    """The sealed segments by the checkpoints."""
+    return CheckpointFile.open(files, folder / CHECKPOINTS).current.sealed
+
+
 def merged_bucket(files: Files) -> Path:
     """The bucket over several segments of a merged store."""
     return paths(files, DELAYED / "buckets", ".deliverafterindex")[0]
 
 
-def prune(files: Files) -> None:
+def prune(files: Files, left: slice = slice(5, None)) -> None:
     """Make that bucket one of fewer entries, intact in itself."""
     path = merged_bucket(files)
     storage = LocalBucketSnapshotStorage(files, path.parent, max_entries=7, max_step_ms=300_000)
     run = storage.open(path.name)
-    storage.create(path.name, [run.entries()[5:]], run.coverage)
+    storage.create(path.name, [run.entries()[left]], run.coverage)
 
 
 def paths(files: Files, folder: Path, suffix: str = "") -> list[Path]:
@@ -114,25 +158,29 @@ def findings(files: Files, now_ms: int = LATER_MS) -> list[str]:
         return [f"{finding.path}: {finding.message}" for finding in store.verify()]
 
 
-def repaired(files: Files, now_ms: int = LATER_MS, *, put_clock_back: bool = False) -> list[str]:
+def repaired(
+    files: Files, now_ms: int = LATER_MS, *, put_clock_back: bool = False, remote: RemoteStore | None = None
+) -> list[str]:
     """Repair it; what was done."""
-    with OfflineStore(STORE, files, ManualClock(now_ms)) as store:
+    with OfflineStore(STORE, files, ManualClock(now_ms), remote) as store:
         plan = store.plan(put_clock_back=put_clock_back)
         assert not plan.beyond_repair
         store.apply(plan)
         return plan.steps
 
 
-def reopened(files: Files, now_ms: int = LATER_MS) -> Store:
-    store = open_store(STORE, CONFIG, ManualClock(now_ms), files)
+def reopened(files: Files, now_ms: int = LATER_MS, remote: RemoteStore | None = None) -> Store:
+    store = open_store(STORE, CONFIG, ManualClock(now_ms), files, remote, background=remote is None)
     store.check()
     return store
 
 
-def drained(files: Files, topic: str, group: str, now_ms: int = LATER_MS) -> list[Message]:
+def drained(
+    files: Files, topic: str, group: str, now_ms: int = LATER_MS, remote: RemoteStore | None = None
+) -> list[Message]:
     """All that the group gets."""
     messages: list[Message] = []
-    with reopened(files, now_ms) as store, store.consumer(topic, group=group) as consumer:
+    with reopened(files, now_ms, remote) as store, store.consumer(topic, group=group) as consumer:
         while batch := consumer.poll(1_000):
             messages += batch
     return messages

@@ -11,8 +11,9 @@ from afterlog.clock import ManualClock
 from afterlog.config import Config
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
-from afterlog.log.inspect import REPAIR, Finding, verify
-from afterlog.names import CHECKPOINTS
+from afterlog.log.inspect import OPEN_REMOTE, REPAIR, Finding, verify
+from afterlog.names import CANCEL_INDEX, CHECKPOINTS, segment_file
+from afterlog.offline import OfflineStore
 from afterlog.store import open_store
 from tests.log.broken import (
     CONFIG,
@@ -23,12 +24,15 @@ from tests.log.broken import (
     STORE,
     findings,
     flip,
+    marks,
     merged_bucket,
     paths,
     prune,
+    remote_of,
     reopened,
     rewrite,
     small_store,
+    tiered_store,
 )
 from tests.simulated_disk import SimulatedFiles
 
@@ -193,6 +197,65 @@ class TestBuckets:
         prune(files)
         [finding] = found(files, DELAYED)
         assert (merged_bucket(files), "an entry's offset is not what the log says") == (finding.path, finding.message)
+
+
+class TestObjectStorage:
+    """Segments whose files are not here."""
+
+    @pytest.mark.parametrize("merged", [True, False])
+    def test_whole(self, merged: bool) -> None:
+        files = tiered_store(merged=merged)
+        assert [] == findings(files)
+        for folder in (DELAYED, FIFO):
+            assert {True, False} == {mark.local for mark in marks(files, folder)}
+        with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+            away = [mark.log_bytes for folder in (DELAYED, FIFO) for mark in marks(files, folder) if not mark.local]
+            assert (len(away), sum(away)) == store.only_remote()
+
+    def test_a_bucket_over_some_of_them_and_some_that_are_here(self) -> None:
+        files = tiered_store(merged=True)
+        bucket = merged_bucket(files)
+        first, end = map(int, bucket.stem.split("-"))
+        assert {True, False} == {mark.local for mark in marks(files, DELAYED) if first <= mark.base_offset < end}
+        prune(files)
+        [finding] = found(files, DELAYED)
+        assert (bucket, "records of the segment at 0, which has") == (
+            finding.path,
+            finding.message.partition(" ")[2][:38],
+        )
+        files = tiered_store(merged=True)
+        prune(files, slice(-5))
+        [finding] = found(files, DELAYED)
+        assert (bucket, "an entry's offset is not what the log says") == (finding.path, finding.message)
+        files = tiered_store(merged=True)
+        flip(files, bucket, 64)
+        assert [bucket] == [finding.path for finding in found(files, DELAYED)]
+
+    def test_what_is_here_is_verified_as_ever(self) -> None:
+        files = tiered_store()
+        for path in paths(files, DELAYED, ".log"):
+            files = tiered_store()
+            flip(files, path, -1)
+            assert [path] == [finding.path for finding in found(files, DELAYED)]
+
+    @pytest.mark.parametrize("gone", [True, False])
+    def test_their_cancel_indexes_are_here(self, gone: bool) -> None:
+        files = tiered_store()
+        [first, *_] = [mark for mark in marks(files, DELAYED) if not mark.local and mark.cancel_index[0]]
+        path = DELAYED / segment_file(first.base_offset, CANCEL_INDEX)
+        if gone:
+            files.unlink(path)
+        else:
+            flip(files, path, 3)
+        assert [(path, OPEN_REMOTE)] == [(finding.path, finding.remedy) for finding in found(files, DELAYED)]
+        reopened(files, remote=remote_of(files)).close()
+        assert [] == findings(files)
+
+    def test_files_that_a_crash_left(self) -> None:
+        files = tiered_store()
+        [first, *_] = [mark for mark in marks(files, DELAYED) if not mark.local]
+        files.create(DELAYED / segment_file(first.base_offset, ".log")).append([b"rest"])
+        assert [] == findings(files)
 
 
 class TestCheckpoints:

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from afterlog.clock import ManualClock
 from afterlog.errors import AfterlogError, ClockBehind, CorruptFile
 from afterlog.files import Files
-from afterlog.log.checkpoints import CheckpointFile, FrontierLease
+from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart
 from afterlog.log.dump import dump
-from afterlog.names import CHECKPOINTS
+from afterlog.log.topics import read_topics
+from afterlog.names import CANCEL_INDEX, CHECKPOINTS, segment_file
 from afterlog.offline import OfflineStore
 from afterlog.store import open_store
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles
 from tests.log.broken import (
+    CANCELLED,
     CONFIG,
     DELAYED,
     FIFO,
@@ -29,13 +33,16 @@ from tests.log.broken import (
     drained,
     findings,
     flip,
+    marks,
     merged_bucket,
     paths,
     prune,
+    remote_of,
     reopened,
     repaired,
     rewrite,
     small_store,
+    tiered_store,
     value_of,
 )
 from tests.simulated_disk import SimulatedFiles
@@ -229,6 +236,154 @@ def test_a_torn_tail_is_cut_as_opening_cuts_it() -> None:
     assert any(".cut-" in path.name for path in paths(files, DELAYED))
     assert [] == findings(files)
     assert 1 == len(lost_offsets(files, DELAYED))
+
+
+class TestObjectStorage:
+    """Segments whose files are not here, or not here alone."""
+
+    @staticmethod
+    def values(files: SimulatedFiles, folder: Path) -> list[bytes | None]:
+        """All that is read, here and there."""
+        return [message.value for message in drained(files, TOPIC[folder], "all", remote=remote_of(files))]
+
+    @staticmethod
+    def expected(folder: Path) -> list[bytes]:
+        cancelled = CANCELLED if folder == DELAYED else None
+        return [value_of(number) for number in range(RECORDS) if number % 50 != cancelled]
+
+    @staticmethod
+    def log_of(files: SimulatedFiles, folder: Path, row: int) -> Path:
+        """Of one of the segments that are here, too."""
+        mark = [mark for mark in marks(files, folder) if mark.local][row]
+        return folder / segment_file(mark.base_offset, ".log")
+
+    @pytest.mark.parametrize("merged", [True, False])
+    def test_nothing_to_do(self, merged: bool) -> None:
+        files = tiered_store(merged=merged)
+        before = files.image()
+        assert [] == repaired(files) == repaired(files, remote=remote_of(files))
+        assert before.contents == files.image().contents
+        assert self.expected(DELAYED) == self.values(files, DELAYED)
+
+    @pytest.mark.parametrize("folder", [DELAYED, FIFO])
+    def test_a_cut_leaves_them_alone(self, folder: Path) -> None:
+        files = tiered_store()
+        flip(files, paths(files, folder, ".log")[-1], -1)
+        away = [mark for mark in marks(files, folder) if not mark.local]
+        assert 1 == sum("offsets" in step for step in repaired(files))
+        assert away == [mark for mark in marks(files, folder) if not mark.local]
+        assert [] == findings(files)
+        left = self.values(files, folder)
+        assert self.expected(folder)[: len(left)] == left
+        assert RECORDS - 20 < len(left) + RECORDS - len(self.expected(folder)) < RECORDS
+
+    @pytest.mark.parametrize("folder", [DELAYED, FIFO])
+    @pytest.mark.parametrize("damage", ["rot", "gone", "short"])
+    def test_what_is_broken_here_is_read_there(self, folder: Path, damage: str) -> None:
+        files = tiered_store()
+        path = self.log_of(files, folder, 0)
+        if damage == "gone":
+            files.unlink(path)
+        elif damage == "short":
+            rewrite(files, path, lambda data: data[:-1])
+        else:
+            flip(files, path, 2_000)
+        with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+            steps = store.plan().steps
+        assert f"{path}: it was uploaded: give --remote, and it is read from there instead" in steps
+        assert any("are lost" in step for step in steps)
+        [step] = repaired(files, remote=remote_of(files))
+        assert "it is read from object storage; nothing is lost" in step
+        assert [] == findings(files)
+        assert not files.exists(path)
+        assert self.expected(folder) == self.values(files, folder)
+
+    def test_what_is_not_listed_any_more_is_cut(self) -> None:
+        files = tiered_store()
+        path = self.log_of(files, DELAYED, 0)
+        flip(files, path, 2_000)
+        manifest = Manifest(remote_of(files), DELAYED.name)
+        manifest.update(lambda rows: tuple(row for row in rows if row.base_offset != int(path.stem)))
+        assert any("are lost" in step for step in repaired(files, remote=remote_of(files)))
+        assert [] == findings(files)
+
+    def test_their_cancel_indexes(self) -> None:
+        files = tiered_store()
+        [first, *_] = [mark for mark in marks(files, DELAYED) if not mark.local and mark.cancel_index[0]]
+        files.unlink(DELAYED / segment_file(first.base_offset, CANCEL_INDEX))
+        with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+            [error] = store.plan().beyond_repair
+        assert "there is one in object storage: give --remote" in str(error)
+        [step] = repaired(files, remote=remote_of(files))
+        assert "fetched from object storage" in step
+        assert [] == findings(files)
+        assert self.expected(DELAYED) == self.values(files, DELAYED)
+
+    @pytest.mark.parametrize("folder", [DELAYED, FIFO])
+    def test_checkpoints_gone(self, folder: Path) -> None:
+        files = tiered_store()
+        flip(files, self.log_of(files, folder, 0), 2_000)
+        flip(files, folder / CHECKPOINTS, 50)
+        with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+            [error] = store.plan().beyond_repair
+        assert "give --remote" in str(error)
+        assert not any("are lost" in step for step in repaired(files, remote=remote_of(files)))
+        assert [] == findings(files)
+        assert self.expected(folder) == self.values(files, folder)
+
+    @pytest.mark.parametrize("all_away", [True, False])
+    def test_the_document_of_topics_gone(self, all_away: bool) -> None:
+        files = tiered_store()
+        if all_away:
+            with reopened(files, remote=remote_of(files)) as store:
+                store.topic("mail").partition(0).log.roll()
+                store.offload()
+            assert {False} == {mark.local for mark in marks(files, DELAYED)}
+        files.unlink(STORE / "topics")
+        repaired(files)
+        assert [] == findings(files)
+        assert {True} == {settings.remote_storage_enable for settings in read_topics(files, STORE).values()}
+        assert [True, False] == [settings.delayed for settings in read_topics(files, STORE).values()]
+        assert self.expected(DELAYED) == self.values(files, DELAYED)
+
+    def test_a_bucket_over_some_of_them_and_some_that_are_here(self) -> None:
+        files = tiered_store(merged=True)
+        flip(files, merged_bucket(files), 64)
+        [step] = repaired(files)
+        assert "made anew from the log" in step
+        assert [] == findings(files)
+        assert self.expected(DELAYED) == self.values(files, DELAYED)
+
+    def test_an_index_that_is_made_anew_in_another_way_goes_up_again(self) -> None:
+        """What is there must be what the checkpoints say, once the files here are gone."""
+        files = tiered_store()
+        path = self.log_of(files, DELAYED, 0)
+        flip(files, path.with_suffix(".index"), 3)
+        repaired(files)
+        [mark] = [mark for mark in marks(files, DELAYED) if mark.base_offset == int(path.stem)]
+        assert mark.remote is None
+        with reopened(files, remote=remote_of(files)) as store:
+            assert {1} == {done.uploaded for name, done in store.offload().items() if name == DELAYED.name}
+        assert all(not mark.local for mark in marks(files, DELAYED)[:-1])
+        assert self.expected(DELAYED) == self.values(files, DELAYED)
+        assert [] == scrub(Manifest(remote_of(files), DELAYED.name), deep=True)
+
+    def test_a_cut_behind_the_log_start(self) -> None:
+        """Delivery offsets are counted anew, for which a run in object storage is asked."""
+        files = tiered_store()
+        before = CheckpointFile.open(files, DELAYED / CHECKPOINTS)
+        start = LogStart(delivery_offset=10, deliver_after=NOW_MS + 10_000, offset=9)
+        before.update(log_start=start)
+        path = paths(files, DELAYED, ".log")[-1]
+        flip(files, path, -1)
+        with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+            [error] = store.plan().beyond_repair
+        assert "lie in object storage" in str(error)
+        repaired(files, remote=remote_of(files))
+        assert [] == findings(files)
+        left = self.values(files, DELAYED)
+        assert len(left) > 300
+        assert self.expected(DELAYED)[9 : 9 + len(left)] == left
 
 
 class TestClock:

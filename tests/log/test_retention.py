@@ -310,7 +310,11 @@ def active(size: int) -> ActiveSegment:
 def test_removable(settings: TopicSettings, frontier_ms: int, expected: list[int]) -> None:
     sealed = segments((30, 5, 20), (10, 6, 10), (20, 7, 5))
     removed = retention.removable(
-        sealed, active(1), retention.Rule(settings.retention_ms, settings.retention_bytes), frontier_ms, delayed=settings.delayed
+        sealed,
+        active(1),
+        retention.Rule(settings.retention_ms, settings.retention_bytes),
+        frontier_ms,
+        delayed=settings.delayed,
     )
     assert expected == [segment.base_offset for segment in removed]
 

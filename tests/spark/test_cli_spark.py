@@ -1,4 +1,4 @@
-"""`afterlog spark index`, on the session of the lane."""
+"""`afterlog spark …`, on the session of the lane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from afterlog.cli import cli
 from afterlog.names import LOG, segment_file
 from afterlog.spark import session as session_module
 from tests.log.plain_kafka import some_segment
-from tests.support import flipped
+from tests.spark.backlog import opened, write_backlog
+from tests.support import NOW_MS, flipped
 
 Run = Callable[..., Result]
 
@@ -64,6 +65,30 @@ def test_build_and_verify(run: Run, kafka: Path) -> None:
     result = run("index", str(kafka), "--verify-only", "--cores", "*")
     assert 1 == result.exit_code
     assert f"{path} at byte " in result.output
+
+
+def test_buckets(run: Run, tmp_path: Path) -> None:
+    write_backlog(None, tmp_path)
+    result = run("buckets", str(tmp_path), "--topic", "t", "--no-shuffle")
+    assert (0, ["TOPIC", "ACTION", "BUCKETS", "BYTES", "t", "merged", "1"]) == (
+        result.exit_code, result.output.split()[:7],
+    )  # fmt: skip
+    result = run("buckets", str(tmp_path), "--topic", "t", "--json")
+    assert ["skipped"] == [json.loads(line)["action"] for line in result.output.splitlines()]
+    with opened(None, tmp_path, NOW_MS):
+        assert 4 == run("buckets", str(tmp_path)).exit_code
+
+
+def test_upload(run: Run, kafka: Path, tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    result = run("upload", str(kafka), str(bucket), "--topic", "a")
+    assert (1, True) == (result.exit_code, "a-0, offset 0: it has no indexes" in result.output)
+    assert 0 == run("index", str(kafka), "--topic", "a").exit_code
+    result = run("upload", str(kafka), str(bucket), "--topic", "a")
+    assert (0, ["a", "uploaded", "1"]) == (result.exit_code, result.output.split()[4:7])
+    result = run("index", f"file://{bucket}", "--verify-only", "--json")
+    assert ["verified"] == [json.loads(line)["action"] for line in result.output.splitlines()]
 
 
 def test_what_is_not_there(run: Run, kafka: Path) -> None:

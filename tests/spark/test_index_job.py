@@ -15,8 +15,11 @@ from afterlog.log.batches import parse
 from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.log.segment_indexing import SegmentToIndex
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
-from afterlog.spark.index_job import balanced, build_indexes, index_group
+from afterlog.spark.index_job import build_indexes, index_group
+from afterlog.spark.upload_job import upload_segments
 from afterlog.store import open_store
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_url import open_remote
 from tests.log.plain_kafka import PlainSegment, run_of, some_segment, stamped
 from tests.support import NOW_MS, flipped
 
@@ -133,32 +136,42 @@ def test_sealed_segments_of_a_store_that_is_open(spark: SparkSession, tmp_path: 
         build_indexes(spark, tmp_path, ["c"])
 
 
+def test_a_bucket(spark: SparkSession, tmp_path: Path, written: list[PlainSegment]) -> None:
+    """Plain segments: what a folder would hold is put beside them. Listed ones: an index that is gone is made good."""
+    bucket = tmp_path / "bucket"
+    (bucket / "orders-3").mkdir(parents=True)
+    for segment in written[:4]:
+        (bucket / "orders-3" / segment_file(segment.base_offset, LOG)).write_bytes(segment.log)
+    url = f"file://{bucket}"
+
+    def job(**more: Any) -> list[dict[str, Any]]:
+        return rows_of(build_indexes(spark, url, config=CONFIG, tasks=2, scratch=tmp_path, **more))
+
+    assert ["built"] * 4 == [row["action"] for row in job()]
+    plain = indexes(bucket)
+    copy = tmp_path / "kafka" / "orders-3"
+    copy.mkdir(parents=True)
+    for segment in written[:4]:
+        (copy / segment_file(segment.base_offset, LOG)).write_bytes(segment.log)
+    build_indexes(spark, copy.parent, config=CONFIG, tasks=1)
+    assert indexes(copy.parent) == plain
+
+    upload_segments(spark, copy.parent, url, ["orders"], config=CONFIG, tasks=1)
+    manifest = Manifest(open_remote(url), "orders-3")
+    first, *_ = manifest.listed()
+    gone = manifest.object_key(first, TIME_INDEX)
+    (bucket / gone).unlink()
+    told = job(topics=["orders"], verify_only=True)
+    assert [("corrupt", gone), *[("verified", None)] * 3] == [(row["action"], row["path"]) for row in told]
+    assert ["built", *["skipped"] * 3] == [row["action"] for row in job()]
+    assert ["verified"] * 4 == [row["action"] for row in job(verify_only=True)]
+    assert sorted(["bucket", "kafka"]) == sorted(path.name for path in tmp_path.iterdir())
+
+
 def test_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
     assert [] == rows_of(build_indexes(spark, tmp_path))
     with pytest.raises(FileNotFoundError):
         build_indexes(spark, tmp_path / "nowhere")
-
-
-def sized(*sizes: int) -> list[SegmentToIndex]:
-    return [
-        SegmentToIndex(topic="t", partition=0, base_offset=number, path=Path("/"), log_bytes=size)
-        for number, size in enumerate(sizes)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "count", "expected"),
-    [
-        ((), 4, []),
-        ((5,), 4, [[5]]),
-        ((1, 2, 3), 3, [[3], [2], [1]]),
-        ((9, 1, 1, 1, 8), 2, [[9, 1], [8, 1, 1]]),
-        ((0, 0, 0), 2, [[0, 0, 0], []]),
-    ],
-)
-def test_groups_are_balanced(sizes: tuple[int, ...], count: int, expected: list[list[int]]) -> None:
-    groups = balanced(sized(*sizes), count)
-    assert expected == [[segment.log_bytes for segment in group] for group in groups]
 
 
 def test_a_task_without_spark(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.errors import CorruptFile, CorruptRemote, UnknownTopic
+from afterlog.log.checkpoints import CheckpointFile, RemoteMark
 from afterlog.names import CHECKPOINTS
-from afterlog.spark.location import find_segments, sweep
+from afterlog.spark.location import find_remote_segments, find_segments, is_url, sweep
+from afterlog.tier.directory_store import DirectoryStore
+from afterlog.tier.manifest import Manifest
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
+from tests.tier.support import row
 
 KAFKA = Path("/kafka")
 
@@ -80,3 +85,48 @@ def test_a_sweep_takes_what_jobs_left_and_nothing_else() -> None:
     disk = kafka(*kept, left)
     sweep(disk, find_segments(disk, KAFKA))
     assert sorted(str(KAFKA / path) for path in kept) == sorted(disk.image().contents)
+
+
+def test_a_bucket() -> None:
+    """A partition has a manifest, or plain segments; whatever else is there is passed over."""
+    disk = kafka(
+        "b-0/00000000000000000000.log", "b-0/00000000000000000000.index", "b-0/00000000000000000007.log",
+        "b-0/00000000000000000007.deliverafterindex", "b-0/99999999999999999999.log", "x/00000000000000000000.log",
+        "b-0/deep/00000000000000000000.log", "00000000000000000000.log", "a-0/00000000000000000900.log",
+    )  # fmt: skip
+    remote = DirectoryStore(disk, KAFKA)
+    listed, started = row(1), row(2, 100, "COPY_STARTED")
+    Manifest(remote, "a-0").update(lambda rows: (listed, started))
+    found = find_remote_segments(remote)
+    assert [("a-0", 0, listed), ("b-0", 0, None), ("b-0", 7, None)] == [
+        (each.folder, each.base_offset, each.row) for each in found
+    ]
+    assert [(10, set()), (0, {".index"}), (2, {".deliverafterindex"})] == [
+        (each.log_bytes, set(each.indexes)) for each in found
+    ]
+    assert {"b"} == {each.topic for each in find_remote_segments(remote, ["b"])}
+    with pytest.raises(UnknownTopic, match="'c'"):
+        find_remote_segments(remote, ["a", "c"])
+    remote.put_if("b-0/manifest", b"junk", None)
+    with pytest.raises(CorruptRemote):
+        find_remote_segments(remote)
+
+
+def test_what_a_store_has_only_in_the_bucket_is_not_found_in_the_folder() -> None:
+    disk = SimulatedFiles()
+    with open_small(disk, ManualClock(NOW_MS)) as store:
+        store.create_topic("a", delayed=False)
+        store.send_many("a", [b"v" * 100] * 100)
+    before = find_segments(disk, PATH)
+    checkpoints = CheckpointFile.open(disk, PATH / "a-0" / CHECKPOINTS)
+    first, *others = checkpoints.current.sealed
+    gone = replace(first, remote=RemoteMark(attempt="0" * 32, local=False))
+    checkpoints.update(sealed=(gone, *others))
+    assert before[1:] == find_segments(disk, PATH)
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"), [("s3://bucket/logs", True), ("file:///logs", True), ("/logs", False), (KAFKA, False)]
+)
+def test_urls(location: Path | str, expected: bool) -> None:
+    assert expected == is_url(location)

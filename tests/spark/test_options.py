@@ -7,7 +7,7 @@ import pytest
 
 from afterlog.errors import InvalidOption
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
-from afterlog.spark.options import COLUMNS, ReadOptions
+from afterlog.spark.options import COLUMNS, ReadOptions, WriteOptions
 
 LEAST = {"path": "/data", "topic": "t"}
 
@@ -71,3 +71,46 @@ def test_what_is_no_option_of_a_stream(option: dict[str, str]) -> None:
     ReadOptions.parse({**LEAST, **option})
     with pytest.raises(InvalidOption):
         ReadOptions.parse_stream({**LEAST, **option})
+
+
+def test_of_a_write() -> None:
+    least = WriteOptions(location=Path("/data"), topic="t")
+    assert least == WriteOptions.parse(LEAST) == WriteOptions.parse_stream({**LEAST, "checkpointlocation": "/c"})
+    each = WriteOptions.parse(
+        {
+            **LEAST,
+            "writeid": "mail-2030",
+            "adopt": "False",
+            "compression": "ZSTD",
+            "spreadMs": "9",
+            "lockTimeoutMs": "0",
+        }
+    )
+    assert ("mail-2030", False, 0) == (each.write_id, each.adopt, each.lock_timeout_ms)
+    assert ("zstd", 9) == (each.config.compression, each.config.deliver_after_spread_ms)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topic": "t"},
+        {"path": "/data"},
+        {**LEAST, "writeId": ""},
+        {**LEAST, "writeId": "a/b"},
+        {**LEAST, "writeId": "a" * 101},
+        {**LEAST, "adopt": "later"},
+        {**LEAST, "compression": "brotli"},
+        {**LEAST, "spreadMs": "-1"},
+        {**LEAST, "dueOnly": "true"},
+    ],
+)
+def test_what_is_no_option_of_a_write(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption):
+        WriteOptions.parse(options)
+
+
+def test_what_is_no_option_of_a_stream_that_is_written() -> None:
+    with pytest.raises(InvalidOption):
+        WriteOptions.parse_stream({**LEAST, "writeId": "a"})
+    with pytest.raises(InvalidOption):
+        WriteOptions.parse({**LEAST, "checkpointLocation": "/c"})

@@ -14,6 +14,7 @@ from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
 from afterlog.fetch.positions import LATEST, AtTime
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.ranges import DeliveryRange, Planner, cut, limited, read_range
+from afterlog.spark.readable import Readable
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
@@ -37,7 +38,10 @@ class Setting:
         self.store.send_many("t", [b"v%d" % ms for ms in due], deliver_after=due if self.delayed else None)
 
     def planner(self, **options: object) -> Planner:
-        return Planner(self.disk, self.clock, self.options(**options))
+        return Planner(self.source(**options), self.options(**options))
+
+    def source(self, **options: object) -> Readable:
+        return Readable(self.disk, self.clock, self.options(**options), None, Path())
 
     def options(self, **options: object) -> ReadOptions:
         asked = {"partition_bytes": 2_000, "settle_ms": 0, **options}
@@ -51,7 +55,7 @@ class Setting:
         """(partition, delivery offset, offset)."""
         found = []
         for piece in ranges:
-            for columns in read_range(self.disk, self.clock, self.options(**options), piece, rows):
+            for columns in read_range(self.source(**options), "t", piece, rows):
                 assert len(columns)
                 found += list(
                     zip(*(column.tolist() for column in (columns.partition, columns.delivery_offset, columns.offset)),
@@ -195,9 +199,13 @@ def test_a_fifo_topic() -> None:
 
 def test_what_is_not_there(setting: Setting) -> None:
     with pytest.raises(UnknownTopic):
-        Planner(setting.disk, setting.clock, ReadOptions(location=PATH, topic="u"))
+        planned(setting, ReadOptions(location=PATH, topic="u"))
     with pytest.raises(FileNotFoundError):
-        Planner(setting.disk, setting.clock, ReadOptions(location=Path("/nowhere"), topic="t"))
+        planned(setting, ReadOptions(location=Path("/nowhere"), topic="t"))
+
+
+def planned(setting: Setting, options: ReadOptions) -> Planner:
+    return Planner(Readable(setting.disk, setting.clock, options, None, Path()), options)
 
 
 class TestStreams:

@@ -41,7 +41,7 @@ class TestFormat:
             with pytest.raises(ValueError, match="listed twice"):
                 encode(PARTITION, rows)
         else:
-            assert rows == decode(PARTITION, encode(PARTITION, rows))
+            assert rows == decode(PARTITION, encode(PARTITION, rows)).segments
 
     def test_invariants(self) -> None:
         for rows in (

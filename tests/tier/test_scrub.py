@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 
 from afterlog.errors import RemoteMissing, RemoteUnavailable
+from afterlog.log.place import TopicSettings
 from afterlog.names import CANCEL_INDEX, LOG, TIME_INDEX
 from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_topics import tell_topic
 from afterlog.tier.remove import remove, remove_extra, start_removal
-from afterlog.tier.scrub import FindingKind, scrub
+from afterlog.tier.restore import mark_of
+from afterlog.tier.scrub import FindingKind, scrub, survey, unlisted
 from tests.support import Background, Gate, flipped
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at, hold
 from tests.tier.support import PARTITION, attempt, disk, row, simulated_manifest
@@ -116,3 +119,36 @@ def test_an_outage_is_no_finding() -> None:
     for call in range(1, 5):
         with pytest.raises(RemoteUnavailable):
             scrub(Manifest(FaultyRemoteStore(manifest.remote, fault_at(call, Fault.BEFORE)), PARTITION), deep=True)
+
+
+class TestSurvey:
+    def test_by_keys_and_by_the_document(self) -> None:
+        manifest = simulated_manifest(disk())
+        uploaded(manifest)
+        manifest.remote.put("ticks-3/1.log", b"1")
+        manifest.remote.put("notes.txt", b"1")
+        manifest.remote.put("no-partition/x", b"1")
+        tell_topic(manifest.remote, "post", TopicSettings(partitions=5, remote_storage_enable=True))
+        partitions, beside = survey(manifest.remote)
+        assert {PARTITION, "ticks-3", "post-0"} == partitions
+        assert [("EXTRA", "no-partition/x"), ("EXTRA", "notes.txt")] == [(each.kind, each.key) for each in beside]
+
+    def test_a_document_that_is_none(self) -> None:
+        manifest = simulated_manifest(disk())
+        manifest.remote.put_if("topics", b"rot", None)
+        partitions, [finding] = survey(manifest.remote)
+        assert (set(), FindingKind.CORRUPT, "topics") == (partitions, finding.kind, finding.key)
+
+
+class TestUnlisted:
+    def test_what_a_store_takes_for_uploaded(self) -> None:
+        manifest = simulated_manifest(disk())
+        marks = [mark_of(uploaded(manifest)), mark_of(row(5, 100))]
+        [finding] = unlisted(manifest, lambda: marks)
+        assert (FindingKind.MISSING, manifest.object_key(row(5, 100), LOG)) == (finding.kind, finding.key)
+
+    def test_what_retention_takes_meanwhile_is_none(self) -> None:
+        """It leaves the checkpoints first, and then the manifest."""
+        manifest = simulated_manifest(disk())
+        looks = iter([[mark_of(row(5, 100))], []])
+        assert [] == unlisted(manifest, lambda: next(looks))

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError, RemoteMissing
+from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError, RemoteMissing, RemoteUnavailable
 from afterlog.files import OsFiles, publish, read_file
-from afterlog.names import LOG
+from afterlog.names import LOG, OFFSET_INDEX
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_url import open_remote
-from afterlog.tier.remove import remove_leftovers
+from afterlog.tier.remove import remove, remove_leftovers
 from afterlog.tier.scrub import scrub
-from afterlog.tier.upload import upload
+from afterlog.tier.upload import upload, upload_instead, upload_together
 from tests.support import Background, Gate, flipped
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, Plan, fault_at, hold
 from tests.tier.support import NOW_MS, PARTITION, attempt, disk, faults, segment_files, simulated_manifest, swept
@@ -34,7 +34,7 @@ from afterlog.errors import RemoteConflict
 from afterlog.files import OsFiles, unused_name
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_url import open_remote
-from afterlog.tier.upload import upload
+from afterlog.tier.upload import upload, upload_instead, upload_together
 from tests.tier.support import segment_files
 files = [segment_files(OsFiles(), Path(sys.argv[2]), 100 * number) for number in range(5)]
 manifest = Manifest(open_remote(sys.argv[1]), "mail-0")
@@ -286,3 +286,128 @@ class TestOtherLogs:
             if suffix != LOG:
                 publish(segment.files, path, [b"made anew"])
         assert attempt(1) == started(manifest, segment, 2).attempt
+
+
+class TestTogether:
+    def test_two_changes_for_all_of_them(self) -> None:
+        manifest, files = simulated_manifest(disk()), disk()
+        seen = []
+        plan = faulty(manifest, lambda operation, call: seen.append(operation))
+        segments = {attempt(number): segment_files(files, base_offset=100 * number) for number in range(4)}
+        outcomes = upload_together(plan, segments, now_ms=NOW_MS)
+        assert manifest.listed() == tuple(outcomes.values())
+        assert (4, 2) == (len(outcomes), seen.count("put_if"))
+        assert [] == scrub(manifest, deep=True)
+
+    def test_none_holds_up_another(self) -> None:
+        manifest, files = simulated_manifest(disk()), disk()
+        segments = {attempt(number): segment_files(files, base_offset=100 * number) for number in range(5)}
+        there = started(manifest, segments[attempt(0)], 7)
+        started(manifest, segment_files(disk(), base_offset=100, seed=1), 8)
+        segments[attempt(2)] = replace(segments[attempt(2)], marks={LOG: FileMark(3_000, 7)})
+        gone = segments[attempt(3)].paths[LOG]
+
+        class Retaining(FaultyRemoteStore):
+            """Retention takes a segment while its files are put."""
+
+            def put(self, key: str, data: object) -> None:
+                if files.exists(gone):
+                    files.unlink(gone)
+                super().put(key, data)  # type: ignore[arg-type]
+
+        taking = Manifest(Retaining(manifest.remote, lambda operation, call: None), PARTITION)
+        segments = {name: segments[name] for name in sorted(segments, reverse=True)}
+        outcomes = upload_together(taking, segments, now_ms=NOW_MS)
+        kinds = [type(outcomes[attempt(number)]) for number in range(5)]
+        assert [RemoteSegment, RemoteConflict, CorruptFile, FileNotFoundError, RemoteSegment] == kinds
+        assert there == outcomes[attempt(0)]
+        assert [0, 100, 400] == [row.base_offset for row in manifest.read()]
+        assert [] == scrub(manifest, deep=True)
+
+    def test_where_the_storage_breaks_what_is_there_is_listed(self) -> None:
+        manifest, files = simulated_manifest(disk()), disk()
+        segments = {attempt(number): segment_files(files, base_offset=100 * number) for number in range(3)}
+        breaking = faulty(manifest, fault_at(2 + 5 + 9 + 3, Fault.BEFORE))
+        first, second, third = upload_together(breaking, segments, now_ms=NOW_MS).values()
+        assert (first,) == manifest.listed()
+        assert isinstance(second, RemoteUnavailable)
+        assert second is third
+        assert [] == swept(manifest)
+
+    def test_one_of_them_was_given_up(self) -> None:
+        manifest, files = simulated_manifest(disk()), disk()
+        segments = {attempt(number): segment_files(files, base_offset=100 * number) for number in range(2)}
+        gate = Gate()
+        slow = Background(lambda: upload_together(faulty(manifest, hold("put_if", gate, 2)), segments, now_ms=NOW_MS))
+        gate.came()
+        manifest.move(attempt(1), SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
+        gate.open()
+        first, second = slow.answer().values()
+        assert (first,) == manifest.read()
+        assert isinstance(second, RemoteConflict)
+        assert [] == scrub(manifest, deep=True)
+
+
+class TestInstead:
+    """Of a listed segment an object is rotten, or gone."""
+
+    def test_at_every_step(self) -> None:
+        """The segment stays listed, always; what is listed is the old attempt or the new one, and that is whole."""
+        for fault in (fault for fault in Fault if fault != Fault.TRUNCATED):
+            call, breaking = 0, None
+            while breaking is None or breaking.calls >= call:
+                call += 1
+                manifest, segment = simulated_manifest(disk()), segment_files(disk())
+                old = started(manifest, segment, 1)
+                manifest.remote.delete(manifest.object_key(old, OFFSET_INDEX))
+                breaking = FaultyRemoteStore(manifest.remote, fault_at(call, fault))
+                with contextlib.suppress(RemoteError, Crashed):
+                    upload_instead(Manifest(breaking, PARTITION), segment, old, attempt=attempt(2), now_ms=NOW_MS)
+                [listed] = manifest.listed()
+                assert listed == old or faults(manifest) == []
+                if listed == old:
+                    upload_instead(manifest, segment, old, attempt=attempt(3), now_ms=NOW_MS)
+                assert_there(manifest, segment)
+                assert [] == swept(manifest)
+            assert call > 25
+
+    def test_what_is_not_listed_any_more_stays_away(self) -> None:
+        manifest, segment = simulated_manifest(disk()), segment_files(disk())
+        old = started(manifest, segment, 1)
+        gate = Gate()
+        slow = Background(
+            lambda: upload_instead(
+                faulty(manifest, hold("put_if", gate, 2)), segment, old, attempt=attempt(2), now_ms=NOW_MS
+            )
+        )
+        gate.came()
+        remove(manifest, old)
+        gate.open()
+        with pytest.raises(RemoteConflict):
+            slow.answer()
+        assert ((), []) == (manifest.read(), scrub(manifest))
+        with pytest.raises(RemoteConflict, match="not listed any more"):
+            upload_instead(manifest, segment, old, attempt=attempt(3), now_ms=NOW_MS)
+
+    def test_another_log_is_not_put_in_its_place(self) -> None:
+        manifest = simulated_manifest(disk())
+        old = started(manifest, segment_files(disk()), 1)
+        with pytest.raises(RemoteConflict, match="other bytes"):
+            upload_instead(manifest, segment_files(disk(), seed=1), old, attempt=attempt(2), now_ms=NOW_MS)
+        assert ((old,), []) == (manifest.read(), scrub(manifest, deep=True))
+
+    def test_who_is_given_up_has_replaced_nothing(self) -> None:
+        manifest, segment = simulated_manifest(disk()), segment_files(disk())
+        old = started(manifest, segment, 1)
+        gate = Gate()
+        slow = Background(
+            lambda: upload_instead(
+                faulty(manifest, hold("put_if", gate, 2)), segment, old, attempt=attempt(2), now_ms=NOW_MS
+            )
+        )
+        gate.came()
+        remove_leftovers(manifest, started_before_ms=NOW_MS + 1)
+        gate.open()
+        with pytest.raises(RemoteConflict, match="gave this attempt up"):
+            slow.answer()
+        assert ((old,), []) == (manifest.read(), scrub(manifest, deep=True))

@@ -1,0 +1,85 @@
+"""A thread that does something now and then in the background: merges, uploads.
+
+It begins when it is woken for the first time, or told to, sleeps until it is woken again or its time has come, and then
+works. What the work may raise it sees to itself: nothing that is done here is needed for an append or a fetch to go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from afterlog.clock import Clock, SystemClock
+
+
+class Background:
+    """Idle until `wake`, over after `stop`. Thread-safe."""
+
+    def __init__(
+        self, name: str, work: Callable[[], object], *, clock: Clock | None = None, interval_ms: int | None = None
+    ) -> None:
+        """interval_ms: the longest that it sleeps, once it has begun. None: until it is woken."""
+        self._name = name
+        self._work = work
+        self._clock = clock or SystemClock()
+        self._interval_ms = interval_ms
+        self._woken = False
+        self._stopped = False
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the work, if there is any just now, should come to an end."""
+        return self._stopped
+
+    def wake(self) -> None:
+        """There is something to do. Returns at once: it may be called under any lock."""
+        with self._condition:
+            if self._stopped:
+                return
+            self._woken = True
+            self._condition.notify_all()
+            self._begin()
+
+    def begin(self) -> None:
+        """Work when the interval is over for the first time, or when woken."""
+        with self._condition:
+            if not self._stopped:
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Return when nothing is worked at any more."""
+        self.stopping()
+        if self._thread is not None:
+            self._thread.join()
+
+    def stopping(self) -> None:
+        """The work is to end, now or soon."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while self._waited():
+            self._work()
+
+    def _waited(self) -> bool:
+        """Wait for the next turn; False when there is none."""
+        deadline_s = None if self._interval_ms is None else self._clock.monotonic_s() + self._interval_ms / 1000
+        with self._condition:
+            while not (self._woken or self._stopped):
+                left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+                if left_s is None:
+                    self._condition.wait()
+                elif left_s > 0:
+                    self._clock.wait(self._condition, None, left_s)  # may return early for no reason
+                else:
+                    break
+            self._woken = False
+            return not self._stopped

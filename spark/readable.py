@@ -1,0 +1,114 @@
+"""What the data source reads from: a store's folder, with its object storage or without, or a bucket alone.
+
+    folder            a snapshot of each partition (`afterlog.log.snapshot`); with `remote` also of what is only there
+    bucket alone      a folder for as long as it takes, made from the manifest (`afterlog.tier.restore`), and its snapshot
+
+Of a bucket alone, what is due is what was due when the last record that is in it was appended: whatever has not been
+uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from afterlog.clock import INT64_MAX, Clock
+from afterlog.config import Config
+from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.fetch.partition import Partition
+from afterlog.files import Files, OsFiles, temporary_folder
+from afterlog.log import kernels
+from afterlog.log.place import Place, TopicSettings
+from afterlog.log.segment import SealedSegment
+from afterlog.log.snapshot import open_snapshot
+from afterlog.log.topics import read_topics
+from afterlog.names import partition_folder
+from afterlog.spark.options import ReadOptions
+from afterlog.tier.remote_url import open_remote
+from afterlog.tier.tiering import Tiering
+
+
+class Readable:
+    """`readable` makes it. One thread at a time."""
+
+    def __init__(
+        self, files: Files, clock: Clock, options: ReadOptions, tiering: Tiering | None, scratch: Path
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._location = options.location
+        self._topic = options.topic
+        self._tiering = tiering
+        self._scratch = scratch
+
+    def settings(self) -> TopicSettings:
+        """Of the topic. FileNotFoundError, UnknownTopic, CorruptFile; of a bucket as `Tiering.topics`."""
+        if self._location is not None:
+            self._files.names(self._location)
+            topics, where = read_topics(self._files, self._location), str(self._location)
+        else:
+            assert self._tiering is not None, "there is a folder or a bucket"
+            topics, where = self._tiering.topics(), "the bucket"
+        if self._topic not in topics:
+            raise UnknownTopic(f"no topic {self._topic!r} in {where}")
+        return topics[self._topic]
+
+    def partition(
+        self, number: int, settings: TopicSettings, *, at_ms: int | None, settle_ms: int | None = None
+    ) -> Partition:
+        """A snapshot of one partition (`open_snapshot`). CorruptFile, and what the object storage raises."""
+        if self._location is not None:
+            place = self._place(self._files, self._location, number, settings)
+            log = open_snapshot(place, at_ms=at_ms, settle_ms=settle_ms)
+        else:
+            assert self._tiering is not None, "there is a folder or a bucket"
+            place = self._place(OsFiles(), self._scratch, number, settings)
+            self._tiering.restore(place)
+            log = open_snapshot(place, at_ms=0 if at_ms is None else at_ms)
+            if at_ms is None:
+                log = open_snapshot(place, at_ms=min(last_stamp_ms(log.sealed), self._clock.now_ms()))
+        return Partition(self._topic, number, log)
+
+    def _place(self, files: Files, folder: Path, number: int, settings: TopicSettings) -> Place:
+        place = Place(
+            files=files,
+            folder=folder / partition_folder(self._topic, number),
+            config=Config(),
+            settings=settings,
+            clock=self._clock,
+            now_ms=self._clock.now_ms,
+            changed=threading.Condition(),
+        )
+        return place if self._tiering is None else replace(place, remote=self._tiering.remote_log(place.folder.name))
+
+
+@contextlib.contextmanager
+def readable(files: Files, clock: Clock, options: ReadOptions) -> Iterator[Readable]:
+    """For as long as the block lasts. RemoteRefused, ImportError where the object storage cannot be opened."""
+    if options.remote is None:
+        yield Readable(files, clock, options, None, Path())
+        return
+    with temporary_folder() as scratch:
+        remote = open_remote(options.remote, **options.remote_options)
+        tiering = Tiering(remote, OsFiles(), scratch, Config(), clock, background=False)
+        try:
+            yield Readable(files, clock, options, tiering, scratch)
+        finally:
+            tiering.close()
+
+
+def last_stamp_ms(sealed: Sequence[SealedSegment]) -> int:
+    """When the last of these entries was appended; the end of time where entries do not say so, 0 without any."""
+    if not sealed:
+        return 0
+    segment, stamp_ms = sealed[-1], -1
+    start = segment.sparse.offsets.floor(segment.end_offset - 1)
+    for position, piece in segment.view(start, segment.size):
+        scan = kernels.scan_entries(piece, max(start - position, 0), len(piece), -1, False)
+        if scan.fault:
+            raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=position + scan.stop)
+        stamp_ms = max(stamp_ms, int(scan.broker_timestamp.max(initial=-1)))
+    return INT64_MAX if stamp_ms < 0 else stamp_ms

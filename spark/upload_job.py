@@ -1,0 +1,236 @@
+"""The upload job: sealed segments to object storage, by tier's own protocol (`afterlog.tier.upload`). Map only.
+
+    location ── find_segments ──> neighbours, about equal bytes ── a task each ──> batches ── upload_together ──> rows
+
+What comes of a segment:
+
+    uploaded    it is listed by this attempt: every object is there and was read back
+    skipped     `reason`: it was listed already, or retention took it while the job ran
+    refused     `reason`: nothing was listed, and nothing is wrong with the segment: the storage would not, or lists
+                other bytes at these offsets; the segment has no indexes yet; somebody gave the attempt up
+    corrupt     a file, or an object as it was read back, is not as it was written: `path`, `position`, `reason`
+
+A rerun uploads what is not listed. What a killed job leaves (rows COPY_STARTED, their objects) the next one ends, once
+it is older than `leftovers_after_s`. Nothing on this machine is removed, and an open store learns of what was uploaded
+from the manifest.
+
+All tasks change the manifests of the partitions, each by conditional put, where one of those who come at a time is
+first and the others try again. Hence the batches: two changes for BATCH_BYTES of log instead of two for a segment; and
+hence neighbours to a task, so that few tasks share a partition. With 100 tasks on one partition at 100 MB/s each, that
+is about 2 changes a second, each of two requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from afterlog.clock import Clock, SystemClock
+from afterlog.config import Config
+from afterlog.errors import CorruptFile, CorruptRemote, RemoteError, StorageError
+from afterlog.files import Files, OsFiles, ReadOnlyFiles, unused_name
+from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.segment_indexing import SegmentToIndex
+from afterlog.log.stretch import GONE
+from afterlog.names import CHECKPOINTS, LOG, partition_folder
+from afterlog.spark.location import find_segments, sweep
+from afterlog.spark.tasks import contiguous, run_tasks, task_count
+from afterlog.tier.manifest import Manifest, Segments
+from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, file_mark
+from afterlog.tier.remote_url import open_remote
+from afterlog.tier.remove import remove_leftovers
+from afterlog.tier.segment_files import plain_segment_files, segment_files
+from afterlog.tier.upload import Outcome, upload_together
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Action = Literal["uploaded", "skipped", "refused", "corrupt"]
+BATCH_BYTES = 4 << 30
+"""Log that is listed together. Larger: fewer changes of the manifest, more to upload again after a failure."""
+BATCH_SEGMENTS = 64
+LEFTOVERS_AFTER_S = 86_400.0
+LISTED = "listed already"
+RETAINED = "gone: retention was first"
+NO_INDEXES = "it has no indexes: run the index job first"
+SWEPT = "another job swept a temporary file away: run again"
+SCHEMA = (
+    "topic STRING, partition INT, base_offset BIGINT, end_offset BIGINT, action STRING, attempt STRING, bytes BIGINT, "
+    "seconds DOUBLE, path STRING, position BIGINT, reason STRING"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedSegment:
+    """What came of a segment."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int | None
+    action: Action
+    attempt: str | None = None
+    """That lists it."""
+    bytes: int
+    """Of its log."""
+    seconds: float
+    """Its share, by bytes, of what its batch took."""
+    path: str | None = None
+    position: int | None = None
+    reason: str | None = None
+
+
+assert [each.name for each in fields(UploadedSegment)] == [column.split()[0] for column in SCHEMA.split(", ")]
+
+
+def upload_segments(
+    spark: SparkSession,
+    location: Path | str,
+    remote: str,
+    topics: Collection[str] | None = None,
+    *,
+    config: Config | None = None,
+    tasks: int | None = None,
+    remote_options: Mapping[str, Any] | None = None,
+    leftovers_after_s: float = LEFTOVERS_AFTER_S,
+) -> DataFrame:
+    """Upload the sealed segments that are not listed yet; when it returns, it is done.
+
+    `location`: a store, which may be open meanwhile, or plain Kafka segments with indexes (`build_indexes`). `remote`:
+    the URL of a bucket, which driver and workers open with `remote_options` (`afterlog.tier.remote_url`). `config`: the
+    store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts that began so long ago and are not listed
+    are ended first; more than a segment takes, by clocks that may differ.
+    One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in the bucket.
+    Raises what `build_indexes` raises, and CorruptRemote, RemoteUnavailable, RemoteRefused before anything is uploaded.
+    """
+    config, options = config or Config(), dict(remote_options or {})
+    segments = find_segments(ReadOnlyFiles(), Path(location).absolute(), topics)
+    sweep(OsFiles(), segments)
+    storage = open_remote(remote, **options)
+    before_ms = SystemClock().now_ms() - int(leftovers_after_s * 1000)
+    for partition in sorted({_partition(segment) for segment in segments}):
+        remove_leftovers(Manifest(storage, partition), started_before_ms=before_ms)
+
+    def work(group: Sequence[SegmentToIndex]) -> Iterator[UploadedSegment]:
+        return upload_group(group, remote, options, config)
+
+    return run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA)
+
+
+def upload_group(
+    group: Sequence[SegmentToIndex], url: str, options: Mapping[str, Any], config: Config
+) -> Iterator[UploadedSegment]:
+    """What one task does."""
+    storage = open_remote(url, **options)
+    for batch in batches(group):
+        yield from upload_batch(OsFiles(), Manifest(storage, _partition(batch[0])), batch, config, SystemClock())
+
+
+def batches(group: Sequence[SegmentToIndex]) -> Iterator[list[SegmentToIndex]]:
+    """Neighbours of one partition, up to BATCH_BYTES or BATCH_SEGMENTS of them."""
+    batch: list[SegmentToIndex] = []
+    for segment in group:
+        size = sum(each.log_bytes for each in batch) + segment.log_bytes
+        full = size > BATCH_BYTES or len(batch) == BATCH_SEGMENTS
+        if batch and (full or _partition(segment) != _partition(batch[0])):
+            yield batch
+            batch = []
+        batch.append(segment)
+    if batch:
+        yield batch
+
+
+def upload_batch(
+    files: Files, manifest: Manifest, batch: Sequence[SegmentToIndex], config: Config, clock: Clock
+) -> list[UploadedSegment]:
+    """Upload segments of one partition. What cannot be uploaded is told, not raised; OSError of this machine is."""
+    start_s = clock.monotonic_s()
+    attempts = [unused_name() for _ in batch]
+    outcomes: dict[str, Outcome] = {}
+    with ExitStack() as held:
+        try:
+            prepared = {}
+            listed = manifest.listed()
+            for attempt, segment in zip(attempts, batch, strict=True):
+                try:
+                    row = _row_of(files, segment, listed)
+                    if row is not None:
+                        outcomes[attempt] = row
+                    else:
+                        prepared[attempt] = _files_of(files, segment, config, attempt, held)
+                except (StorageError, FileNotFoundError) as error:
+                    outcomes[attempt] = error
+            outcomes |= upload_together(manifest, prepared, now_ms=clock.now_ms())
+        except RemoteError as error:  # the manifest cannot be read, or changed
+            outcomes |= {attempt: error for attempt in attempts if attempt not in outcomes}
+    seconds, total = clock.monotonic_s() - start_s, sum(segment.log_bytes for segment in batch)
+    return [
+        _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1))
+        for attempt, segment in zip(attempts, batch, strict=True)
+    ]
+
+
+def _partition(segment: SegmentToIndex) -> str:
+    return partition_folder(segment.topic, segment.partition)
+
+
+def _row_of(files: Files, segment: SegmentToIndex, listed: Segments) -> RemoteSegment | None:
+    """The row that lists just this log: told without looking at its indexes, so that a rerun is quick."""
+    for row in listed:
+        if row.base_offset == segment.base_offset and row.files[LOG].size == segment.log_bytes:
+            return row if row.files[LOG] == file_mark(files, segment.path) else None
+    return None
+
+
+def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: str, held: ExitStack) -> SegmentFiles:
+    if segment.mark is None:
+        return plain_segment_files(files, segment.path, segment.base_offset, config=config)
+    return held.enter_context(
+        segment_files(files, segment.path.parent, segment.mark, config=config, delayed=segment.delayed, attempt=attempt)
+    )
+
+
+def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome, seconds: float) -> UploadedSegment:
+    """The row of a segment."""
+    end_offset = segment.mark.end_offset if segment.mark else None
+    action: Action
+    listed_by = path = position = reason = None
+    if isinstance(outcome, RemoteSegment):
+        action, end_offset, listed_by = "uploaded", outcome.end_offset, outcome.attempt
+        if listed_by != attempt:
+            action, reason = "skipped", LISTED
+    elif not isinstance(outcome, RemoteError) and not files.exists(segment.path):
+        kept = _is_kept(files, segment)
+        action, reason, path = ("corrupt", GONE, str(segment.path)) if kept else ("skipped", RETAINED, None)
+    elif isinstance(outcome, CorruptFile | CorruptRemote):
+        action, path, position, reason = "corrupt", str(outcome.path), outcome.position, outcome.message
+    elif isinstance(outcome, StorageError):
+        action, path, reason = "refused", str(outcome.path), outcome.message
+    elif isinstance(outcome, FileNotFoundError):
+        action, reason = "refused", NO_INDEXES if segment.mark is None else SWEPT
+    else:
+        raise outcome
+    return UploadedSegment(
+        topic=segment.topic,
+        partition=segment.partition,
+        base_offset=segment.base_offset,
+        end_offset=end_offset,
+        action=action,
+        attempt=listed_by,
+        bytes=segment.log_bytes,
+        seconds=seconds,
+        path=path,
+        position=position,
+        reason=reason,
+    )
+
+
+def _is_kept(files: Files, segment: SegmentToIndex) -> bool:
+    """Whether the checkpoints, as they are now, still say that the segment is in the folder."""
+    if segment.mark is None:
+        return False
+    known = CheckpointFile.open(files, segment.path.parent / CHECKPOINTS).current
+    return any(mark.base_offset == segment.base_offset and mark.local for mark in known.sealed)

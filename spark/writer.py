@@ -1,0 +1,159 @@
+"""Writing: the tasks of a job prepare files, its commit has them adopted, all or nothing, and once.
+
+    task    rows ── by partition and due time ── encoded ──> a prepared file (`afterlog.log.prepared`)
+    driver  commit ──> store opened under its lock ──> adoption (`afterlog.log.adoption`)
+                  └──> adopt=false: handed over to the process that has the store open
+
+What the store remembers a job by: of a stream its query's id and the number of the micro-batch, which are Spark's and
+the same after a restart; of a batch write `writeId`, or else a random id that the driver makes once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from afterlog.clock import Clock, SystemClock
+from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
+from afterlog.files import OsFiles, ReadOnlyFiles, unused_name
+from afterlog.log.adoption import give_up, hand_over
+from afterlog.log.place import TopicSettings
+from afterlog.log.prepared import Prepared, PreparedFile, preparing
+from afterlog.log.topics import read_topics
+from afterlog.names import prepared_file
+from afterlog.spark.options import WriteOptions
+from afterlog.spark.rows import check_columns, routed
+from afterlog.store import Store, open_store
+from afterlog.tier.remote_url import open_remote
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Under these a task of a stream finds out which it is."""
+_LOCK_RETRY_S = 0.1
+
+
+@dataclass(frozen=True)
+class PreparedMessage(WriterCommitMessage):
+    """What a task tells the driver. file: None where there were no rows."""
+
+    job: str
+    file: PreparedFile | None
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+def checked(options: WriteOptions, schema: StructType, overwrite: bool) -> tuple[WriteOptions, TopicSettings]:
+    """What a writer needs. Raises InvalidOption, UnknownTopic, CorruptFile."""
+    if overwrite:
+        raise InvalidOption("a log is appended to: use mode('append'), or outputMode('append')")
+    check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields])
+    topics = read_topics(ReadOnlyFiles(), options.location)
+    if options.topic not in topics:
+        raise UnknownTopic(f"no topic {options.topic!r} in {options.location}")
+    return options, topics[options.topic]
+
+
+class AfterlogWriter(DataSourceArrowWriter):
+    """One batch write. Pickled to the workers, and to the driver's commit."""
+
+    def __init__(self, options: WriteOptions, settings: TopicSettings) -> None:
+        self._options = options
+        self._settings = settings
+        self._job = options.write_id or unused_name()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _prepare(self._options, self._settings, self._job, 0, iterator)
+
+    def commit(self, messages: Messages) -> None:
+        _commit(self._options, 0, messages)
+
+    def abort(self, messages: Messages) -> None:
+        _abort(self._options, messages)
+
+
+class AfterlogStreamWriter(DataSourceStreamArrowWriter):
+    """The sink of a stream: made anew for each micro-batch, and again for its commit."""
+
+    def __init__(self, options: WriteOptions, settings: TopicSettings) -> None:
+        self._options = options
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _task()
+        job, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        assert job, "Spark tells a task its query"
+        assert batch, "Spark tells a task its micro-batch"
+        return _prepare(self._options, self._settings, job, int(batch), iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        _commit(self._options, batchId, messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        _abort(self._options, messages)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def _prepare(
+    options: WriteOptions, settings: TopicSettings, job: str, batch: int, rows: Iterable[pa.RecordBatch]
+) -> PreparedMessage:
+    now_ms = SystemClock().now_ms()
+    parts = routed(rows, settings.partitions, _task().partitionId(), now_ms)
+    first = next(parts, None)
+    if first is None:
+        return PreparedMessage(job, None)
+    name = prepared_file(job, batch, now_ms, unused_name())
+    with preparing(OsFiles(), options.location, name, options.config) as writer:
+        for part in chain([first], parts):
+            writer.add(part.partition, part.columns)
+    return PreparedMessage(job, PreparedFile(name=name, sections=tuple(writer.sections)))
+
+
+def _commit(options: WriteOptions, batch: int, messages: Messages) -> None:
+    files = _files(messages)
+    if not files:
+        return
+    [job] = {message.job for message in messages if isinstance(message, PreparedMessage)}
+    prepared = Prepared(job=job, batch=batch, topic=options.topic, files=files)
+    clock = SystemClock()
+    if not options.adopt:
+        hand_over(OsFiles(), options.location, prepared, clock.now_ms(), unused_name())
+        return
+    with _opened(options, clock) as store:
+        store.adopt(prepared)
+
+
+def _abort(options: WriteOptions, messages: Messages) -> None:
+    give_up(OsFiles(), options.location, [file.name for file in _files(messages)])
+
+
+def _files(messages: Messages) -> tuple[PreparedFile, ...]:
+    """Of the tasks that had rows, and did not fail."""
+    return tuple(each.file for each in messages if isinstance(each, PreparedMessage) and each.file is not None)
+
+
+def _opened(options: WriteOptions, clock: Clock) -> Store:
+    """The store, when nobody else has it open any more. Raises StoreLocked."""
+    remote = open_remote(options.remote, **options.remote_options) if options.remote else None
+    patience, until_s = threading.Condition(), clock.monotonic_s() + options.lock_timeout_ms / 1_000
+    while True:
+        try:
+            return open_store(options.location, None, clock, None, remote, background=False)
+        except StoreLocked:
+            left_s = until_s - clock.monotonic_s()
+            if left_s <= 0:
+                raise
+            with patience:
+                clock.wait(patience, None, min(left_s, _LOCK_RETRY_S))

@@ -1,0 +1,145 @@
+"""Reading what is in object storage: beside a folder, and alone. Without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from afterlog.clock import ManualClock
+from afterlog.errors import RemoteRefused, UnknownTopic
+from afterlog.files import ReadOnlyFiles
+from afterlog.log.snapshot import ALL_MS
+from afterlog.spark.options import ReadOptions
+from afterlog.spark.ranges import Planner, read_range
+from afterlog.spark.readable import readable
+from afterlog.store import Store, open_store
+from tests.support import NOW_MS, small
+
+Rows = list[tuple[int, int, int]]
+
+
+class Setting:
+    """Two partitions of segments in a bucket, of which the last is not; what is due has gone from the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bucket = folder / "store", folder / "bucket"
+        self.bucket.mkdir()
+        self.clock = ManualClock(NOW_MS)
+        self.store = open_store(
+            self.folder, small(segment_bytes=4_096), self.clock, None, str(self.bucket), background=False
+        )
+        self.store.create_topic("t", 2, remote_storage_enable=True, local_retention_ms=0)
+        for _ in range(10):
+            for number in range(2):
+                due = [self.clock.now_ms() + 1 + row * 7_919 % 97 for row in range(30)]
+                offsets = self.store.send_many("t", [b"v%d" % ms for ms in due], deliver_after=due, partition=number)
+                self.store.cancel_many("t", number, offsets[::10])
+            self.clock.advance(10)
+        self.store.offload()
+        self.clock.advance(40)
+        self.store.offload()
+        for partition in self.store.topic("t").partitions:
+            assert {True, False} == {segment.is_local() for segment in partition.log.sealed}
+            partition.log.checkpoint()
+
+    def read(self, *, location: bool, remote: bool, **options: object) -> Rows:
+        asked = ReadOptions(
+            location=self.folder if location else None,
+            remote=f"file://{self.bucket}" if remote else None,
+            topic="t",
+            partition_bytes=2_000,
+            settle_ms=0,
+            **options,  # type: ignore[arg-type]
+        )
+        rows: Rows = []
+        with readable(ReadOnlyFiles(), self.clock, asked) as source:
+            for piece in Planner(source, asked).batch():
+                for columns in read_range(source, "t", piece, rows=11):
+                    rows += zip(
+                        columns.partition.tolist(), columns.delivery_offset.tolist(), columns.offset.tolist(),
+                        strict=True,
+                    )  # fmt: skip
+        return rows
+
+    def delivered(self) -> Rows:
+        rows: Rows = []
+        for partition in self.store.topic("t").partitions:
+            position, end = partition.log_start, partition.high_watermark()
+            while position < end:
+                columns, position = partition.columns(position, 1_000, 1 << 20)
+                numbers = [partition.number] * len(columns)
+                rows += zip(numbers, columns.delivery_offset.tolist(), columns.offset.tolist(), strict=True)
+        return rows
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    return Setting(tmp_path_factory.mktemp("readable"))
+
+
+def test_a_folder_with_its_object_storage(setting: Setting) -> None:
+    assert setting.delivered() == setting.read(location=True, remote=True)
+
+
+def test_a_folder_without_it_names_what_is_missing(setting: Setting) -> None:
+    with pytest.raises(RemoteRefused, match="remote="):
+        setting.read(location=True, remote=False)
+
+
+def test_a_bucket_alone_has_a_prefix_of_what_is_delivered(setting: Setting) -> None:
+    delivered, found = setting.delivered(), setting.read(location=False, remote=True)
+    for number in range(2):
+        whole = [row for row in delivered if row[0] == number]
+        part = [row for row in found if row[0] == number]
+        assert 100 < len(part) < len(whole)
+        assert whole[: len(part)] == part
+
+
+def test_all_of_a_bucket_in_due_order(setting: Setting) -> None:
+    found = setting.read(location=False, remote=True, due_only=False)
+    uploaded = [partition.log.sealed[-1].end_offset for partition in setting.store.topic("t").partitions]
+    for number, end_offset in enumerate(uploaded):
+        offsets = [offset for partition, _, offset in found if partition == number]
+        assert sorted(set(offsets)) == sorted(offsets)
+        assert 200 < len(offsets) < end_offset
+        assert max(offsets) < end_offset
+
+
+def test_what_is_appended_to_the_bucket_comes_behind(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    before = setting.read(location=False, remote=True)
+    send_more(setting.store, setting.clock)
+    setting.store.offload()
+    after = setting.read(location=False, remote=True)
+    for number in range(2):
+        was = [row for row in before if row[0] == number]
+        now = [row for row in after if row[0] == number]
+        assert len(now) > len(was)
+        assert now[: len(was)] == was
+
+
+def test_what_is_not_in_the_bucket(setting: Setting, tmp_path: Path) -> None:
+    asked = ReadOptions(location=None, remote=f"file://{setting.bucket}", topic="u")
+    with readable(ReadOnlyFiles(), setting.clock, asked) as source, pytest.raises(UnknownTopic):
+        source.settings()
+    asked = ReadOptions(location=None, remote=f"file://{tmp_path}", topic="t")
+    with readable(ReadOnlyFiles(), setting.clock, asked) as source, pytest.raises(UnknownTopic):
+        source.settings()
+
+
+def test_an_empty_partition_of_a_bucket(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", small(), ManualClock(NOW_MS), None, str(tmp_path), background=False) as store:
+        store.create_topic("t", remote_storage_enable=True)
+        store.send("t", b"not sealed")
+        store.offload()
+    asked = ReadOptions(location=None, remote=f"file://{tmp_path}", topic="t")
+    with readable(ReadOnlyFiles(), ManualClock(NOW_MS), asked) as source:
+        assert 0 == source.partition(0, source.settings(), at_ms=ALL_MS).high_watermark()
+        assert 0 == source.partition(0, source.settings(), at_ms=None).high_watermark()
+
+
+def send_more(store: Store, clock: ManualClock) -> None:
+    for number in range(2):
+        store.send_many("t", [b"more"] * 100, deliver_after=clock.now_ms(), partition=number)
+        store.topic("t").partition(number).log.roll()

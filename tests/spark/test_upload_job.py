@@ -1,0 +1,211 @@
+"""The upload job: what it makes of segments, without Spark where that is enough, and on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from afterlog.clock import ManualClock
+from afterlog.config import OS, Config
+from afterlog.files import Files, OsFiles
+from afterlog.log.segment_indexing import SegmentToIndex, index_segment
+from afterlog.names import DELIVER_AFTER_INDEX, LOG, segment_file
+from afterlog.spark import upload_job
+from afterlog.spark.location import find_segments
+from afterlog.spark.upload_job import (
+    LISTED,
+    NO_INDEXES,
+    RETAINED,
+    SWEPT,
+    UploadedSegment,
+    batches,
+    upload_batch,
+    upload_segments,
+)
+from afterlog.store import open_store
+from afterlog.tier.directory_store import DirectoryStore
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_segment import SegmentState
+from afterlog.tier.scrub import scrub
+from tests.failing_files import FailingFiles
+from tests.log.plain_kafka import some_segment
+from tests.simulated_disk import Image, SimulatedFiles
+from tests.support import NOW_MS, PATH, Calls, content, flipped, open_small, small, with_file
+from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at
+from tests.tier.support import REMOTE, attempt, row, swept
+
+Row = tuple[str, str | None]
+
+
+def filled() -> SimulatedFiles:
+    """A store whose runs were merged, and a folder for a bucket."""
+    disk = SimulatedFiles()
+    with open_small(disk, ManualClock(NOW_MS), max_num_buckets=2) as store:
+        partition = store.create_topic("t", retention_ms=1_000).partition(0)
+        store.send_many("t", [b"v" * 50] * 250, deliver_after=[NOW_MS + number % 50 for number in range(250)])
+        partition.log.merge_buckets()
+    disk.make_folder(REMOTE)
+    return disk
+
+
+def manifest_on(disk: Files) -> Manifest:
+    return Manifest(DirectoryStore(disk, REMOTE), "t-0")
+
+
+def uploaded(
+    disk: Files, batch: list[SegmentToIndex] | None = None, manifest: Manifest | None = None
+) -> list[UploadedSegment]:
+    found = find_segments(disk, PATH) if batch is None else batch
+    return upload_batch(disk, manifest or manifest_on(disk), found, small(), ManualClock(NOW_MS))
+
+
+def told(rows: list[UploadedSegment]) -> list[Row]:
+    return [(row.action, row.reason) for row in rows]
+
+
+class TestBatches:
+    def test_all_of_a_store_then_none(self) -> None:
+        disk = filled()
+        first = uploaded(disk)
+        listed = manifest_on(disk).listed()
+        assert [("uploaded", None)] * len(listed) == told(first)
+        assert [(row.base_offset, row.end_offset, row.attempt) for row in listed] == [
+            (row.base_offset, row.end_offset, row.attempt) for row in first
+        ]
+        assert {row.files[LOG].size for row in listed} == {row.bytes for row in first}
+        assert all(DELIVER_AFTER_INDEX in row.files for row in listed)
+        assert len(listed) > 3
+        again = uploaded(disk)
+        assert [("skipped", LISTED)] * len(listed) == told(again)
+        assert [row.attempt for row in first] == [row.attempt for row in again]
+        assert [] == scrub(manifest_on(disk), deep=True)
+
+    def test_what_is_rotten_or_another_logs_is_told_and_the_rest_goes_up(self) -> None:
+        disk = filled()
+        segments = find_segments(disk, PATH)
+        data = content(disk, segments[1].path)
+        disk = with_file(disk, segments[1].path, flipped(data, len(data) - 1))
+        manifest = manifest_on(disk)
+        manifest.update(lambda rows: (replace(row(7), base_offset=0, end_offset=1),))
+        rows = uploaded(disk)
+        assert ["refused", "corrupt", *["uploaded"] * (len(rows) - 2)] == [row.action for row in rows]
+        assert "another log" in (rows[0].reason or "")
+        assert (str(segments[1].path), True) == (rows[1].path, 0 < (rows[1].position or 0) < len(data))
+        assert len(rows) - 1 == len(manifest.read())
+
+    def test_a_log_that_rotted_since_is_not_what_is_listed(self) -> None:
+        disk = filled()
+        first = uploaded(disk)
+        path = find_segments(disk, PATH)[0].path
+        data = content(disk, path)
+        again = uploaded(with_file(disk, path, flipped(data, len(data) - 1)))
+        assert ["corrupt", *["skipped"] * (len(first) - 1)] == [row.action for row in again]
+
+    def test_what_retention_takes_meanwhile_is_gone(self) -> None:
+        disk = filled()
+        segments = find_segments(disk, PATH)
+        left = with_file(disk, segments[0].path, None)
+        assert ["corrupt", "uploaded"] == [row.action for row in uploaded(left, segments[:2])]
+        clock = ManualClock(NOW_MS)
+        with open_small(disk, clock) as store:
+            clock.advance(1_000_000)
+            store.topic("t").partition(0).fetch(0)
+            assert store.topic("t").partition(0).log.enforce_retention() > 1
+        assert [("skipped", RETAINED)] * 2 == told(uploaded(disk, segments[:2]))
+        assert () == manifest_on(disk).read()
+
+    def test_a_temporary_run_that_was_swept(self) -> None:
+        disk, calls = filled(), Calls()
+        merged = next(each for each in find_segments(disk, PATH) if not each.has_run)
+        calls.fail("open", ".tmp", FileNotFoundError(2, "swept"))
+        rows = uploaded(FailingFiles(disk, calls), [merged])
+        assert [("refused", SWEPT)] == told(rows)
+        assert ["uploaded"] == [row.action for row in uploaded(disk, [merged])]
+
+    def test_a_storage_that_does_not_answer(self) -> None:
+        disk = filled()
+        manifest = manifest_on(disk)
+        for call in (1, 3, 4):
+            breaking = Manifest(FaultyRemoteStore(manifest.remote, fault_at(call, Fault.BEFORE)), "t-0")
+            rows = uploaded(disk, manifest=breaking)
+            assert {("refused", "nothing was done")} == set(told(rows))
+            assert () == manifest.listed()
+        assert {"uploaded"} == {row.action for row in uploaded(disk)}
+        assert [] == swept(manifest)
+
+    def test_a_job_that_is_killed_is_run_again(self) -> None:
+        """Whatever was done: nothing is listed twice, all is listed in the end, and no file is left beside the log."""
+        call = 0
+        while True:
+            call += 12
+            disk = filled()
+            names, batch = disk.names(PATH / "t-0"), find_segments(disk, PATH)[:3]
+            manifest = manifest_on(disk)
+            killed = FaultyRemoteStore(manifest.remote, fault_at(call, Fault.CRASH_AFTER))
+            with contextlib.suppress(Crashed):
+                uploaded(disk, batch, Manifest(killed, "t-0"))
+            rows = uploaded(disk, batch)
+            assert [(row.base_offset, row.attempt) for row in rows] == [
+                (row.base_offset, row.attempt) for row in manifest.listed()
+            ]
+            assert [] == swept(manifest)
+            assert names == disk.names(PATH / "t-0")
+            if killed.calls < call:
+                assert call > 36
+                return
+
+    def test_plain_kafka_segments(self) -> None:
+        path = PATH / "t-0" / segment_file(100, LOG)
+        segment = some_segment(7, 100, batches=12)
+        disk = SimulatedFiles(Image((str(PATH), str(path.parent), str(REMOTE)), {str(path): segment.log}))
+        [found] = find_segments(disk, PATH)
+        assert [("refused", NO_INDEXES)] == told(uploaded(disk))
+        index_segment(disk, found, small(), ManualClock(NOW_MS), attempt=attempt(1))
+        [done] = uploaded(disk)
+        assert ("uploaded", segment.end_offset) == (done.action, done.end_offset)
+        assert [("skipped", LISTED)] == told(uploaded(disk))
+
+
+def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def segment(partition: int, size: int) -> SegmentToIndex:
+        return SegmentToIndex(topic="t", partition=partition, base_offset=0, path=Path("/"), log_bytes=size)
+
+    monkeypatch.setattr(upload_job, "BATCH_BYTES", 10)
+    monkeypatch.setattr(upload_job, "BATCH_SEGMENTS", 3)
+    group = [segment(*each) for each in ((0, 4), (0, 6), (0, 1), (1, 1), (1, 1), (1, 1), (1, 1), (1, 30), (1, 9))]
+    sizes = [[(each.partition, each.log_bytes) for each in batch] for batch in batches(group)]
+    assert [[(0, 4), (0, 6)], [(0, 1)], [(1, 1)] * 3, [(1, 1)], [(1, 30)], [(1, 9)]] == sizes
+    assert [] == [*batches([])]
+
+
+def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """From a store that is open, by two tasks; what a job left that was killed long ago is ended."""
+    config = Config(durability=OS, segment_bytes=4_096, batch_bytes_max=2_048)
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    remote = DirectoryStore(OsFiles(), bucket)
+    left = replace(row(7, state="COPY_STARTED"), started_ms=0)
+    Manifest(remote, "b-0").update(lambda rows: (left,))
+
+    def job(**more: Any) -> list[dict[str, Any]]:
+        done = upload_segments(spark, tmp_path / "store", f"file://{bucket}", config=config, tasks=2, **more)
+        return [each.asDict() for each in done.collect()]
+
+    with open_store(tmp_path / "store", config, ManualClock(NOW_MS), None) as store:
+        for topic in ("a", "b"):
+            store.create_topic(topic, delayed=topic == "a")
+            store.send_many(topic, [b"v" * 50] * 200)
+        first, again = job(), job(topics=["b"])
+        store.check()
+    rows = [each for partition in ("a-0", "b-0") for each in Manifest(remote, partition).read()]
+    assert {SegmentState.COPY_FINISHED} == {each.state for each in rows}
+    assert [each.attempt for each in rows] == [each["attempt"] for each in first]
+    assert {"a", "b"} == {each["topic"] for each in first}
+    assert ["uploaded"] * len(rows) == [each["action"] for each in first]
+    assert {("b", "skipped", LISTED)} == {(each["topic"], each["action"], each["reason"]) for each in again}
+    assert [] == [*scrub(Manifest(remote, "a-0"), deep=True), *scrub(Manifest(remote, "b-0"), deep=True)]

@@ -1,0 +1,103 @@
+"""Bugs to plant into what moves between the log and the bucket, one at a time; the explorer must catch each of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from afterlog.clock import INT64_MAX
+from afterlog.files import unused_name
+from afterlog.log import retention
+from afterlog.log.checkpoints import CheckpointFile, RemoteMark
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.segment import SealedSegment
+from afterlog.log.upkeep import Upkeep
+from afterlog.names import LOG, segment_file
+from afterlog.tier.offload import Offloader
+from afterlog.tier.remove import remove
+from tests.tier.crashes import SCENARIOS, TieredScenario
+
+NAMED = {scenario.name: scenario for scenario in SCENARIOS}
+Planted = contextlib.AbstractContextManager[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    name: str
+    scenario: TieredScenario
+    planted: Callable[[], Planted]
+
+
+def patched(place: Any, name: str, function: Any) -> Callable[[], Planted]:
+    return lambda: patch.object(place, name, function)
+
+
+def unlinks_first(checkpoints: CheckpointFile, *frontier: int, **changes: Any) -> None:
+    """The local copy goes before it is durable that it may."""
+    for mark in set(changes.get("sealed", ())) - set(checkpoints.current.sealed):
+        if not mark.local:
+            checkpoints._files.unlink(checkpoints._path.parent / segment_file(mark.base_offset, LOG))
+    MOVE_FRONTIER(checkpoints, *frontier, **changes)
+
+
+def noted_first(offloader: Offloader, segment: SealedSegment) -> bool:
+    """It is in the checkpoints that a segment is there before it is."""
+    offloader.log.uploaded({segment.base_offset: RemoteMark(attempt=unused_name())})
+    return UPLOADED(offloader, segment)
+
+
+def pending_too(segments: Sequence[SealedSegment], active: Any, rule: Any, frontier_ms: int, **how: Any) -> Any:
+    return REMOVABLE(segments, active, rule, INT64_MAX, **how)
+
+
+def without_frontier(upkeep: Upkeep, marks: Any, *, used_ms: int = 0) -> None:
+    MARK(upkeep, marks)
+
+
+def with_the_cancel_index(files: Any, removed: Any, *, kept: Collection[str] = ()) -> None:
+    REMOVE(files, removed)
+
+
+@contextlib.contextmanager
+def told_last() -> Iterator[None]:
+    """The objects of what retention removed go before the manifest says that they were removed."""
+
+    def remove_and_tell(offloader: Offloader) -> int:
+        count = REMOVE_OBJECTS(offloader)
+        TELL(offloader)
+        return count
+
+    with patch.object(Offloader, "_tell", lambda offloader: None), patch.object(Offloader, "_remove", remove_and_tell):
+        yield
+
+
+def forgotten_first(offloader: Offloader) -> int:
+    """What is to be removed from the bucket is forgotten before it is."""
+    rows = {row.attempt: row for row in offloader.manifest.listed()}
+    attempts = offloader.log.checkpoints.current.removals
+    offloader.log.removed(attempts)
+    for attempt in attempts:
+        remove(offloader.manifest, rows[attempt])
+    return len(attempts)
+
+
+MARK = Upkeep._mark
+MOVE_FRONTIER = CheckpointFile.move_frontier
+REMOVABLE = retention.removable
+REMOVE = retention.remove
+REMOVE_OBJECTS = Offloader._remove
+TELL = Offloader._tell
+UPLOADED = Offloader._uploaded
+
+BUGS = (
+    Bug("local copy goes first", NAMED["goes"], patched(CheckpointFile, "move_frontier", unlinks_first)),
+    Bug("noted before it is there", NAMED["goes"], patched(Offloader, "_uploaded", noted_first)),
+    Bug("pending ones go too", NAMED["goes"], patched(retention, "removable", pending_too)),
+    Bug("frontier not written", NAMED["goes"], patched(Upkeep, "_mark", without_frontier)),
+    Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "remove", with_the_cancel_index)),
+    Bug("manifest told last", NAMED["expires"], told_last),
+    Bug("removals forgotten first", NAMED["expires"], patched(Offloader, "_remove", forgotten_first)),
+)

@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from unittest.mock import patch
+
+import pytest
+
+from afterlog.errors import (
+    CorruptFile,
+    OffsetOutOfRange,
+    RemoteConflict,
+    RemoteError,
+    RemoteMissing,
+    RemoteUnavailable,
+    StoreClosed,
+)
+from afterlog.files import Bytes
+from afterlog.log.partition_log import PartitionLog
+from afterlog.names import CANCEL_INDEX, LOG, segment_file
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.offload import LEFTOVER_MS, Offloader
+from afterlog.tier.remote_segment import SegmentState
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.remove import remove
+from afterlog.tier.scrub import FindingKind, scrub
+from tests.simulated_disk import SimulatedFiles
+from tests.support import PATH, Background, Gate, flipped, with_file
+from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at, hold
+from tests.tier.memory_store import MemoryStore, Unreachable
+from tests.tier.small_store import SmallStore, opened
+from tests.tier.support import PARTITION, faults
+
+FOLDER = PATH / PARTITION
+
+
+def at_call(operation: str, number: int, do: Callable[[], object]) -> Callable[[str, int], None]:
+    """A plan that does something right before the `number`-th call of an operation."""
+    made = []
+
+    def plan(made_operation: str, call: int) -> None:
+        made.extend([call] * (made_operation == operation))
+        if made_operation == operation and len(made) == number:
+            do()
+
+    return plan
+
+
+class TestOnePass:
+    def test_uploads_frees_and_tells(self) -> None:
+        setting = opened()
+        setting.segments(2)
+        setting.segment((b"far", 1_000))
+        setting.store.send("mail", b"active")
+        done = setting.offload()
+        assert (3, 1, 0, 0) == (done.uploaded, done.freed, done.expired, done.removed)
+        setting.clock.advance(1)
+        assert (0, 1) == ((done := setting.offload()).uploaded, done.freed)
+        assert [False, False, True] == setting.local
+        assert [b"0", b"0'", b"1", b"active", b"1'"] == setting.drained()
+        assert [] == scrub(setting.manifest, deep=True)
+        facts = setting.manifest.content().log
+        assert facts is not None
+        assert (5, 0, setting.clock.now_ms() - 1) == (facts.end_offset, facts.removed_records, facts.frontier_ms)
+        setting.store.check()
+
+    def test_nothing_to_do_changes_nothing(self) -> None:
+        setting = opened()
+        setting.segments(2)
+        setting.clock.advance(5)
+        setting.offload()
+        before, written = setting.bucket.copy(), len(setting.disk.operations)
+        setting.offload()
+        assert (before.objects, before.versions) == (setting.bucket.objects, setting.bucket.versions)
+        assert written == len(setting.disk.operations)
+
+    def test_lag(self) -> None:
+        setting = opened()
+        setting.segments(3)
+        assert setting.store.tiering is not None
+        offloader = setting.store.tiering.offloader("mail", 0)
+        assert offloader is not None
+        assert (3, sum(segment.size for segment in setting.partition.log.sealed)) == offloader.lag
+        setting.offload()
+        assert (0, 0) == offloader.lag
+
+    def test_the_files_that_stay(self) -> None:
+        setting = opened()
+        setting.segment((b"a", 0), (b"b", 5))
+        gone = setting.store.send("mail", b"c", delay=9)
+        setting.store.cancel(gone)
+        setting.partition.log.roll()
+        setting.clock.advance(10_000)
+        assert 2 == setting.offload().freed
+        left = [name for name in setting.disk.names(FOLDER) if name[:20].isdigit() and int(name[:20]) < 4]
+        assert [segment_file(2, CANCEL_INDEX)] == left
+        assert [b"a", b"b"] == setting.drained()
+        setting.reopened(Unreachable())
+        assert setting.partition.look().hidden.count == 2
+
+    def test_local_retention_by_bytes(self) -> None:
+        setting = opened(local_retention_ms=None, local_retention_bytes=0)
+        setting.segment((b"a", 50))
+        setting.segment((b"b", 0))
+        assert 1 == setting.offload().freed
+        assert [True, False] == setting.local
+
+    def test_without_local_retention_everything_stays_here_too(self) -> None:
+        setting = opened(local_retention_ms=None)
+        setting.segments(2)
+        setting.clock.advance(10**6)
+        assert (2, 0) == ((done := setting.offload()).uploaded, done.freed)
+
+    def test_what_retention_takes_goes_in_the_bucket(self) -> None:
+        setting = opened(retention_ms=100)
+        setting.segments(3)
+        setting.segment((b"far", 10**6))
+        setting.clock.advance(10)
+        setting.offload()
+        setting.clock.advance(1_000)
+        done = setting.offload()
+        assert (3, 3) == (done.expired, done.removed)
+        assert [6] == [row.base_offset for row in setting.manifest.read()]
+        assert [] == scrub(setting.manifest, deep=True)
+        with pytest.raises(OffsetOutOfRange):
+            setting.partition.fetch(0)
+        setting.clock.advance(10**6)
+        assert [b"far"] == setting.drained()
+
+
+class TestD13:
+    def test_far_future_holds_its_own_segment_only(self) -> None:
+        setting = opened(retention_ms=0)
+        setting.segment((b"a", 0), (b"for years", 10**12))
+        setting.segment((b"b", 0))
+        setting.clock.advance(10**9)
+        done = setting.offload()
+        assert (0, 1) == (done.freed, done.expired)
+        assert [True] == setting.local
+
+    def test_nothing_goes_that_is_not_listed_when_it_goes(self) -> None:
+        """Somebody takes it out of the manifest between the upload and the removal of the local files."""
+        setting = opened()
+        setting.segments(2)
+        setting.clock.advance(5)
+        enforce = PartitionLog.enforce_retention
+
+        def taken_out(log: PartitionLog) -> int:
+            remove(setting.manifest, setting.manifest.listed()[0])
+            return enforce(log)
+
+        with patch.object(PartitionLog, "enforce_retention", taken_out):
+            assert 1 == setting.offload().freed
+        assert [True, False] == setting.local
+        done = setting.offload()
+        assert (1, 1) == (done.uploaded, done.freed)
+        assert [b"0", b"0'", b"1", b"1'"] == setting.drained()
+
+    def test_what_was_there_and_is_listed_no_more_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        setting = opened()
+        setting.segments(1)
+        setting.clock.advance(5)
+        setting.offload()
+        remove(setting.manifest, setting.manifest.listed()[0])
+        setting.store.close()
+        setting.open()
+        setting.offload()
+        assert "cannot be read" in caplog.text
+        with pytest.raises(RemoteMissing):
+            setting.partition.fetch(0)
+
+    def test_the_clock_steps_back_after_a_crash(self) -> None:
+        """What is only in the bucket stays due: it can be counted without the bucket."""
+        setting = opened()
+        setting.segments(2, delay_ms=50)
+        setting.clock.advance(60)
+        assert 2 == setting.offload().freed
+        setting.clock.advance(-40)
+        setting.reopened(Unreachable())
+        assert (4, 0) == (setting.partition.high_watermark(), setting.partition.pending())
+        sent = setting.store.send("mail", b"later")
+        setting.store.close()
+        setting.reopened()
+        setting.clock.advance(2_000)
+        assert [b"0", b"0'", b"1", b"1'", b"later"] == setting.drained()
+        assert 4 == sent.offset
+
+    def test_a_lease_that_is_taken_meanwhile_is_not_put_back(self) -> None:
+        """A fetch delivers by a later reading while local files go: a crash must not stamp below it."""
+        setting = opened()
+        setting.segment((b"a", 0))
+        setting.store.send("mail", b"b", delay=5)
+        mark = type(setting.partition.log._upkeep)._mark
+
+        def delivered_meanwhile(upkeep: object, marks: object, **frontier: int) -> None:
+            if frontier:
+                setting.clock.advance(5_000)
+                assert 2 == setting.partition.high_watermark()
+            mark(upkeep, marks, **frontier)  # type: ignore[arg-type]
+
+        with patch.object(type(setting.partition.log._upkeep), "_mark", delivered_meanwhile):
+            assert 1 == setting.offload().freed
+        read_at = setting.clock.now_ms()
+        frontier = setting.partition.log.checkpoints.current.frontier
+        assert read_at <= frontier.used_ms <= frontier.lease_ms
+        setting.clock.advance(-4_000)
+        setting.reopened()
+        setting.store.send("mail", b"c")
+        setting.clock.advance(9_000)
+        assert [b"a", b"b", b"c"] == setting.drained()
+
+
+class TestFaults:
+    @pytest.mark.parametrize("fault", list(Fault))
+    def test_at_every_step(self, fault: Fault) -> None:
+        """Uploads, local retention, retention: whatever call breaks, nothing is lost, and the next pass does the rest."""
+        call = 0
+        while True:
+            call += 3
+            setting = opened(retention_ms=1_000)
+            setting.segments(1)
+            setting.clock.advance(10)
+            setting.offload()
+            setting.clock.advance(995)
+            setting.segments(1)
+            setting.segment((b"far", 10**7))
+            setting.clock.advance(10)
+            setting.store.close()
+            breaking = FaultyRemoteStore(setting.bucket, fault_at(call, fault))
+            setting.open(breaking)
+            with contextlib.suppress(RemoteError, Crashed):
+                setting.offload()
+            done = breaking.calls < call
+            held = [segment.base_offset for segment in setting.partition.log.sealed]
+            with contextlib.suppress(Crashed):
+                setting.store.close()
+            if fault == Fault.TRUNCATED and not done and scrub(setting.manifest) and not readable(setting):
+                continue  # the manifest itself was cut, and nobody said so
+            assert {each.kind for each in scrub(setting.manifest, deep=True)} <= {FindingKind.UNFINISHED}
+            assert held in ([0, 2, 4], [2, 4])
+            setting.open()
+            assert setting.drained() in ([b"0", b"0'", b"0", b"0'"], [b"0", b"0'"])
+            setting.clock.advance(LEFTOVER_MS + 1)
+            setting.offload()
+            assert [] == scrub(setting.manifest, deep=True)
+            assert [4] == [row.base_offset for row in setting.manifest.listed()]
+            setting.clock.advance(10**7)
+            assert [b"far"] == setting.drained()
+            setting.store.check()
+            if done:
+                assert call > 30
+                return
+
+    def test_the_bucket_is_down(self) -> None:
+        setting = opened()
+        setting.segments(2)
+        setting.store.close()
+        setting.open(Unreachable())
+        with pytest.raises(RemoteUnavailable):
+            setting.offload()
+        setting.segments(1)
+        setting.clock.advance(5)
+        assert 6 == len(setting.drained())
+        setting.store.close()
+        setting.open()
+        assert (3, 3) == ((done := setting.offload()).uploaded, done.freed)
+
+    def test_a_rotten_log_is_not_uploaded(self) -> None:
+        setting = opened()
+        setting.segments(1)
+        path = FOLDER / segment_file(0, LOG)
+        data = setting.disk.image().contents[str(path)]
+        setting.disk = with_file(setting.disk, path, flipped(data, 90))
+        setting.open()
+        with pytest.raises(CorruptFile):
+            setting.offload()
+        assert () == setting.manifest.read()
+        assert [True] == setting.local
+
+
+class HeldLogs(FaultyRemoteStore):
+    """Who reads bytes of a log waits at the gate."""
+
+    def __init__(self, remote: RemoteStore, gate: Gate) -> None:
+        super().__init__(remote, lambda operation, call: None)
+        self._gate = gate
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], gap: int = 0) -> list[Bytes]:
+        if key.endswith(LOG):
+            self._gate.passing()
+        return super().get_ranges(key, ranges, gap)
+
+
+def readable(setting: SmallStore) -> bool:
+    with contextlib.suppress(RemoteError):
+        setting.manifest.read()
+        return True
+    return False
+
+
+class TestRaces:
+    @pytest.mark.parametrize(("operation", "number"), [("put", 1), ("put", 3), ("head", 1), ("put_if", 2), ("get", 5)])
+    def test_retention_takes_the_segment_while_it_is_uploaded(self, operation: str, number: int) -> None:
+        setting = opened(retention_ms=100)
+        setting.segments(1)
+        setting.segment((b"stays", 10**6))
+        setting.clock.advance(1_000)
+        setting.store.close()
+        plan = at_call(operation, number, lambda: setting.store.enforce_retention())
+        setting.open(FaultyRemoteStore(setting.bucket, plan))
+        setting.offload()
+        assert [2] == [row.base_offset for row in setting.manifest.read()]
+        assert [] == scrub(setting.manifest, deep=True)
+
+    def test_a_reader_that_looked_before_the_local_files_went(self) -> None:
+        setting = opened()
+        setting.segments(3)
+        setting.clock.advance(5)
+        visible = setting.partition.log.state.visible()
+        setting.offload()
+        with patch.object(type(setting.partition.log.state), "visible", lambda state: visible):
+            assert 6 == len(setting.drained())
+
+    @pytest.mark.parametrize("delayed", [True, False])
+    def test_a_reader_that_looked_before_the_bucket_lost_them(self, delayed: bool) -> None:
+        """It is told that its position is gone, and not that an object is missing."""
+        setting = opened(retention_ms=100, delayed=delayed)
+        setting.segments(3)
+        setting.clock.advance(50)
+        setting.offload()
+        setting.store.close()
+
+        def retained() -> None:
+            setting.clock.advance(1_000)
+            setting.offload()
+            assert () == setting.manifest.listed()
+
+        gate = Gate()
+        setting.open(HeldLogs(setting.bucket, gate))
+        reading = Background(lambda: setting.partition.fetch(0))
+        gate.came()
+        retained()
+        gate.open()
+        with pytest.raises(OffsetOutOfRange):
+            reading.answer()
+
+    def test_a_record_that_is_looked_up_while_the_bucket_loses_it(self) -> None:
+        setting = opened(retention_ms=100)
+        setting.segments(2)
+        setting.clock.advance(50)
+        setting.offload()
+        setting.store.close()
+        gate = Gate()
+        setting.open(FaultyRemoteStore(setting.bucket, hold("get_ranges", gate)))
+        asking = Background(lambda: setting.partition.is_pending(1))
+        gate.came()
+        setting.clock.advance(1_000)
+        setting.offload()
+        gate.open()
+        assert not asking.answer()
+
+    def test_two_stores_in_one_bucket(self) -> None:
+        """An old machine and one that was made of the bucket: one wins each segment, the other keeps its own."""
+        old = opened()
+        old.segments(2)
+        old.clock.advance(5)
+        old.offload()
+        new = old.fresh()
+        assert old.drained() == new.drained()
+        old.segment((b"old", 0))
+        new.segment((b"new", 0), (b"new", 0))
+        old.clock.advance(5)
+        assert (1, 1) == ((done := new.offload()).uploaded, done.freed)
+        with pytest.raises(RemoteConflict, match="another log"):
+            old.offload()
+        assert [False, False, True] == old.local
+        assert b"old" in old.drained()
+        assert [b"new", b"new"] == new.drained()[-2:]
+        assert [] == faults(old.manifest)
+        assert 3 == len(old.manifest.listed())
+
+    def test_closed_while_it_uploads(self) -> None:
+        setting = opened()
+        setting.segments(2)
+        setting.store.close()
+        gate = Gate()
+        setting.open(FaultyRemoteStore(setting.bucket, hold("put", gate, 3)))
+        uploading = Background(setting.offload)
+        gate.came()
+        setting.store.close()
+        gate.open()
+        with pytest.raises(StoreClosed):
+            uploading.answer()
+        assert [SegmentState.COPY_STARTED] == [row.state for row in setting.manifest.read()]
+        setting.open()
+        setting.clock.advance(LEFTOVER_MS + 1)
+        assert 2 == setting.offload().uploaded
+        assert [] == scrub(setting.manifest, deep=True)
+
+
+def test_planted_it_does_not_ask_what_is_listed() -> None:
+    """`test_nothing_goes_that_is_not_listed_when_it_goes` sees it."""
+
+    def everything(log: PartitionLog, listed: object) -> int:
+        return ENFORCE(log, {segment.mark.remote.attempt for segment in log.sealed if segment.mark.remote})
+
+    with patch.object(PartitionLog, "enforce_local_retention", everything), pytest.raises(AssertionError):
+        TestD13().test_nothing_goes_that_is_not_listed_when_it_goes()
+
+
+ENFORCE = PartitionLog.enforce_local_retention

@@ -1,0 +1,182 @@
+"""What moves between the log of a partition and its part of object storage.
+
+    sealed ──> upload ──> noted in the checkpoints ──> due as a whole, local retention ──> files gone, read from there
+           └── retention ──> noted in the checkpoints ──> manifest told ──> row and objects gone
+
+Each arrow may break, at any byte, and is followed anew the next time. A segment is uploaded and noted before its files
+may go; that its attempt is listed is asked again just before they do. What retention removed from the log is removed
+from the storage by the attempts that the checkpoints noted, so that nothing is that another log put there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from afterlog.errors import CorruptFile
+from afterlog.files import unused_name
+from afterlog.log.checkpoints import Checkpoints, LogStart, RemoteMark
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.segment import SealedSegment
+from afterlog.names import DELIVER_AFTER_INDEX
+from afterlog.tier.log_facts import LogFacts
+from afterlog.tier.manifest import Content, Manifest, find
+from afterlog.tier.remote_segment import RemoteSegment, SegmentState
+from afterlog.tier.remove import remove, remove_leftovers
+from afterlog.tier.segment_files import segment_files
+from afterlog.tier.upload import upload, upload_instead
+
+LEFTOVER_MS = 3_600_000
+"""An attempt that is not done after so long has been given up. Larger: what a crash left stays longer."""
+
+logger = logging.getLogger("afterlog.tier")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offloaded:
+    """What one pass over a partition did, in segments."""
+
+    uploaded: int
+    freed: int
+    """Whose local files went."""
+    expired: int
+    """That retention removed from the log."""
+    removed: int
+    """That went from object storage for that."""
+
+
+class OffloadCounts(NamedTuple):
+    """What all passes over a partition have done since it was opened."""
+
+    copied_segments: int = 0
+    copied_bytes: int = 0
+    """Of all their files."""
+    deleted_segments: int = 0
+    """In object storage."""
+    errors: int = 0
+    """Passes that ended early."""
+
+
+class Offloader:
+    """Of one partition that is open. One pass at a time."""
+
+    def __init__(self, log: PartitionLog, manifest: Manifest) -> None:
+        self.log = log
+        self.manifest = manifest
+        self.counts = OffloadCounts()
+        self._lock = threading.Lock()
+
+    def offload(self) -> Offloaded:
+        """All that there is to do now. Raises what the storage, the disk and `upload` do; what was done stays done."""
+        with self._lock:
+            try:
+                return self._offload()
+            except BaseException:
+                self._count(errors=1)
+                raise
+
+    @property
+    def lag(self) -> tuple[int, int]:
+        """(segments, bytes) that are sealed and not uploaded."""
+        left = [segment.size for segment in self.log.sealed if segment.mark.remote is None]
+        return len(left), sum(left)
+
+    def _offload(self) -> Offloaded:
+        remove_leftovers(self.manifest, started_before_ms=self.log.place.now_ms() - LEFTOVER_MS)
+        self._note_unlisted()
+        uploaded = sum(self._uploaded(segment) for segment in self.log.sealed if segment.mark.remote is None)
+        expired = self.log.enforce_retention()
+        self._tell()
+        listed = {row.attempt for row in self.manifest.listed()}
+        freed = self.log.enforce_local_retention(listed)
+        return Offloaded(uploaded=uploaded, freed=freed, expired=expired, removed=self._remove())
+
+    def _count(self, **more: int) -> None:
+        self.counts = self.counts._replace(**{name: getattr(self.counts, name) + count for name, count in more.items()})
+
+    def _note_unlisted(self) -> None:
+        """Somebody may have taken a segment out of the manifest: what is here still is uploaded again."""
+        listed = {row.attempt for row in self.manifest.listed()}
+        for segment in self.log.sealed:
+            remote = segment.mark.remote
+            if remote is not None and remote.attempt not in listed:
+                where = "it is uploaded again" if remote.local else "its records cannot be read"
+                logger.error("%s: no longer listed in %s; %s", segment.path, self.manifest.key, where)
+                self.log.uploaded({segment.base_offset: None})
+
+    def _uploaded(self, segment: SealedSegment) -> bool:
+        """Upload a segment and note it; False where it is gone meanwhile."""
+        place, attempts = self.log.place, (unused_name(), unused_name())
+        try:
+            with segment_files(
+                place.files,
+                place.folder,
+                segment.mark,
+                config=place.config,
+                delayed=self.log.delayed,
+                attempt=attempts[0],
+            ) as files:
+                row = upload(self.manifest, files, attempt=attempts[0], now_ms=place.now_ms())
+                if any(row.files.get(suffix) != mark for suffix, mark in files.marks.items()):  # ours were made anew
+                    row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=place.now_ms())
+        except (FileNotFoundError, CorruptFile):
+            if segment in self.log.sealed:
+                raise
+            return False
+        if row.attempt in attempts:
+            self._count(copied_segments=1, copied_bytes=sum(mark.size for mark in row.files.values()))
+        self.log.uploaded({segment.base_offset: _mark(row)})
+        if segment in self.log.sealed:
+            return True
+        if row.attempt in attempts:  # retention was first, and could not note what was not there yet
+            remove(self.manifest, row)
+        return False
+
+    def _tell(self) -> None:
+        """Let the manifest say what the log is like now, where it says something else."""
+        known, content = self.log.checkpoints.current, self.manifest.content()
+        facts = LogFacts(
+            end_offset=known.active.base_offset,
+            removed_records=known.removed_records,
+            log_start=known.log_start if self.log.delayed else _first(known),
+            frontier_ms=max(self.log.frontier_ms, known.frontier.used_ms),
+            stamp_ms=known.recovery.stamp_ms,
+        )
+        if _differs(content, facts):
+            self.manifest.tell(facts)
+
+    def _remove(self) -> int:
+        attempts = self.log.checkpoints.current.removals
+        if not attempts:
+            return 0
+        rows = self.manifest.read()
+        for attempt in attempts:
+            row = find(rows, attempt)
+            if row is not None and row.state in (SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED):
+                remove(self.manifest, row)
+                self._count(deleted_segments=1)
+        self.log.removed(attempts)
+        return len(attempts)
+
+
+def _mark(row: RemoteSegment) -> RemoteMark:
+    size, crc = row.files.get(DELIVER_AFTER_INDEX, (0, 0))
+    return RemoteMark(attempt=row.attempt, run=(size, crc))
+
+
+def _first(known: Checkpoints) -> LogStart:
+    """Where a FIFO topic begins."""
+    offset = (*known.sealed, known.active)[0].base_offset
+    return LogStart(delivery_offset=offset, offset=offset - 1)
+
+
+def _differs(content: Content, facts: LogFacts) -> bool:
+    """Whether a fresh machine would be told something else about what is in the log."""
+    told = content.log
+    return told is None or (told.end_offset, told.removed_records, told.log_start) != (
+        facts.end_offset,
+        facts.removed_records,
+        facts.log_start,
+    )

@@ -1,0 +1,53 @@
+"""The `topics` document of object storage: the topics that have segments there, and their settings, as in a store.
+
+A store adds its topics before their first segment. Whoever has nothing but the bucket begins here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from afterlog import document
+from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteMissing
+from afterlog.log.place import TopicSettings
+from afterlog.log.topics import FORMAT, VERSION, settings_to_json, topics_of_json
+from afterlog.names import TOPICS
+from afterlog.tier.remote_store import RemoteStore
+
+_SIZE_MAX = 16 << 20
+_ROUNDS = 100
+
+
+def read_remote_topics(remote: RemoteStore) -> dict[str, TopicSettings]:
+    """The topics; none where there is no such document. CorruptRemote."""
+    return _read(remote)[0]
+
+
+def tell_topic(remote: RemoteStore, name: str, settings: TopicSettings) -> None:
+    """See to it that the document has the topic. RemoteConflict where it has it with other settings."""
+    for _ in range(_ROUNDS):
+        topics, version = _read(remote)
+        if name in topics:
+            if topics[name] != settings:
+                raise RemoteConflict(
+                    f"{name} is there with {topics[name]}, not {settings}: is this another store's bucket?", path=TOPICS
+                )
+            return
+        body = {each: settings_to_json(own) for each, own in (*topics.items(), (name, settings))}
+        try:
+            remote.put_if(TOPICS, document.encode(FORMAT, VERSION, body), version)
+        except RemoteConflict:
+            continue
+        return
+    raise RemoteConflict(f"others were first {_ROUNDS} times", path=TOPICS)
+
+
+def _read(remote: RemoteStore) -> tuple[dict[str, TopicSettings], str | None]:
+    try:
+        data, version = remote.get(TOPICS, _SIZE_MAX)
+    except RemoteMissing:
+        return {}, None
+    try:
+        return topics_of_json(document.decode(FORMAT, VERSION, data, Path(TOPICS)), Path(TOPICS)), version
+    except CorruptFile as error:
+        raise CorruptRemote(error.message, path=Path(TOPICS), position=error.position) from error

@@ -1,0 +1,95 @@
+"""From the manifest of a partition to a folder that can be opened: for a machine that has the bucket and nothing else.
+
+    manifest ── rows, log ──> checkpoints: every segment in object storage, an empty active one behind them
+
+Nothing is downloaded but the manifest, and a little of some runs where retention has removed records; opening the
+folder then fetches the cancel indexes. What had not been uploaded is gone: the records of the segment that was being
+appended to, and of those sealed since. Appends go on behind the last offset that the manifest knows of. Offsets stay
+what they were; delivery offsets do where nothing was lost that was due before what is there. Positions and
+subscriptions are not in the bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterlog.errors import CorruptRemote
+from afterlog.index.delayed_index import DelayedIndex
+from afterlog.index.entries import Key
+from afterlog.log.checkpoints import ActiveMark, Checkpoints, FrontierLease, LogStart, Recovery, RemoteMark, SealedMark
+from afterlog.log.place import Place
+from afterlog.log.recovery import create_log
+from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
+from afterlog.tier.log_facts import LogFacts
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_segment import RemoteSegment, SegmentState
+
+
+def restore(place: Place, manifest: Manifest) -> None:
+    """Make the folder of the partition, durably, in the place of anything that is there. `place.remote` reads its runs.
+
+    CorruptRemote: the manifest fails its checks, or segments are missing that retention did not remove.
+    """
+    create_log(place, of_manifest(place, manifest))
+
+
+def of_manifest(place: Place, manifest: Manifest) -> Checkpoints:
+    """The checkpoints of the partition as the manifest knows it."""
+    content = manifest.content()
+    facts = content.log or LogFacts(end_offset=0, removed_records=0, log_start=LogStart(), frontier_ms=0, stamp_ms=0)
+    listed = [row for row in content.segments if row.state == SegmentState.COPY_FINISHED]
+    marks = [mark_of(row) for row in listed if not _removed(row, facts, delayed=place.settings.delayed)]
+    base_offset = max(facts.end_offset, marks[-1].end_offset if marks else 0)
+    held = sum(mark.end_offset - mark.base_offset for mark in marks)
+    if content.log is not None and marks:
+        _check_complete(marks, held, facts, manifest)
+    return Checkpoints(
+        recovery=Recovery(segment=base_offset, position=0, offset=base_offset, stamp_ms=facts.stamp_ms),
+        active=ActiveMark(base_offset=base_offset),
+        frontier=FrontierLease(used_ms=facts.frontier_ms, lease_ms=facts.frontier_ms),
+        log_start=_log_start(place, marks, base_offset - held, facts),
+        removed_records=base_offset - held,
+        sealed=tuple(marks),
+    )
+
+
+def mark_of(row: RemoteSegment) -> SealedMark:
+    """A listed segment as checkpoints have it that is in object storage only."""
+    files = {suffix: (mark.size, mark.crc32c) for suffix, mark in row.files.items()}
+    return SealedMark(
+        base_offset=row.base_offset,
+        end_offset=row.end_offset,
+        log_bytes=files[LOG][0],
+        max_deliver_after=row.max_deliver_after,
+        max_timestamp=row.max_timestamp,
+        index=files[OFFSET_INDEX],
+        time_index=files[TIME_INDEX],
+        cancel_index=files.get(CANCEL_INDEX, (0, 0)),
+        remote=RemoteMark(attempt=row.attempt, run=files.get(DELIVER_AFTER_INDEX, (0, 0)), local=False),
+    )
+
+
+def _removed(row: RemoteSegment, facts: LogFacts, *, delayed: bool) -> bool:
+    """Whether retention has removed the segment, and its row has not gone yet."""
+    if not delayed:
+        return row.end_offset <= facts.log_start.delivery_offset
+    return Key(row.max_deliver_after, row.end_offset - 1) <= facts.log_start.key
+
+
+def _check_complete(marks: Sequence[SealedMark], held: int, facts: LogFacts, manifest: Manifest) -> None:
+    missing = marks[-1].end_offset - held - facts.removed_records
+    if missing > 0:
+        raise CorruptRemote(
+            f"{missing} records below offset {marks[-1].end_offset} are in no listed segment, and retention did not "
+            "remove them: finish the upload that was cut short",
+            path=manifest.key,
+        )
+
+
+def _log_start(place: Place, marks: Sequence[SealedMark], removed_records: int, facts: LogFacts) -> LogStart:
+    """Where delivery order begins; its rank is counted anew, for less may be there than was."""
+    if not place.settings.delayed:
+        return LogStart()
+    key = facts.log_start.key
+    index = DelayedIndex(removed_records, runs=[place.remote.copy(mark).run() for mark in marks])
+    return LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)

@@ -1,0 +1,105 @@
+"""From a sealed segment in a folder to `SegmentFiles`: everything that goes up, each byte of it checked.
+
+    .log            every check of every entry, in little memory; size and end as they were sealed
+    .index, .timeindex, .cancelindex    CRC-32C as in the checkpoints; sparse ones are mended, as the store does it
+    .deliverafterindex    the segment's own; where a bucket of several segments holds it, a temporary one
+
+What cannot be vouched for does not go up: once it is there, the local copy may go.
+
+The temporary run, `<base>.deliverafterindex.<attempt>.tmp`, is made from the log and goes at the end of the block. A
+process that is killed leaves it: whoever opens the store removes it (`afterlog.log.recovery` takes every `.tmp`), and
+so does the next job over the folder (`segment_indexing.abandoned`). A job that sweeps while another one uploads takes
+the run from under it: FileNotFoundError, with the log still there; try again. With the log gone too, retention was
+first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterlog.config import Config
+from afterlog.errors import CorruptFile
+from afterlog.files import Files, read_file
+from afterlog.index.run import Coverage, Run
+from afterlog.index.sparse import SparseIndexes
+from afterlog.log.checkpoints import SealedMark
+from afterlog.log.segment import load_cancelled
+from afterlog.log.segment_indexing import SegmentToIndex, mend_sparse, whole_run
+from afterlog.log.stretch import check_log
+from afterlog.names import (
+    CANCEL_INDEX,
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    parse_partition_folder,
+    segment_file,
+)
+from afterlog.tier.remote_segment import FileMark, SegmentFiles
+
+_BESIDE = (OFFSET_INDEX, TIME_INDEX)
+
+
+@contextlib.contextmanager
+def segment_files(
+    files: Files, folder: Path, mark: SealedMark, *, config: Config, delayed: bool, attempt: str
+) -> Iterator[SegmentFiles]:
+    """The files of a sealed segment of a store, whole for as long as the block lasts; the store may be open meanwhile.
+
+    `delayed`: of the topic; a FIFO topic has no runs. `attempt`: an `unused_name`, best that of the upload.
+    CorruptFile: the log or the cancel index is not as it was sealed. FileNotFoundError: see above. StorageFull.
+    """
+    path = folder / segment_file(mark.base_offset, LOG)
+    topic, partition = parse_partition_folder(folder.name) or (folder.name, 0)
+    segment = SegmentToIndex(
+        topic=topic, partition=partition, base_offset=mark.base_offset, path=path, log_bytes=mark.log_bytes, mark=mark
+    )
+    check_log(files, path, mark.base_offset, size=mark.log_bytes, end_offset=mark.end_offset)
+    mend_sparse(files, segment, config, attempt=attempt)
+    paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *_BESIDE)}
+    marks = {OFFSET_INDEX: FileMark(*mark.index), TIME_INDEX: FileMark(*mark.time_index)}
+    if mark.cancel_index[0]:
+        paths[CANCEL_INDEX], marks[CANCEL_INDEX] = path.with_suffix(CANCEL_INDEX), FileMark(*mark.cancel_index)
+        if load_cancelled(files, path, mark.cancel_index) is None:
+            raise CorruptFile("missing or unreadable: opening the store mends it", path=paths[CANCEL_INDEX])
+    with whole_run(files, segment, config, attempt=attempt) if delayed else contextlib.nullcontext() as run:
+        yield SegmentFiles(
+            files=files,
+            base_offset=mark.base_offset,
+            end_offset=mark.end_offset,
+            max_deliver_after=mark.max_deliver_after,
+            max_timestamp=mark.max_timestamp,
+            paths=paths if run is None else {**paths, DELIVER_AFTER_INDEX: run},
+            marks=marks,
+        )
+
+
+def plain_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
+    """The files of a plain Kafka segment with its indexes beside it; nobody may be writing it. `path`: of its log.
+
+    Its run says where it ends. CorruptFile: something is not as it was written, or is not what the log says.
+    FileNotFoundError: the log or an index is not there.
+    """
+    run = Run.open(files, path.with_suffix(DELIVER_AFTER_INDEX))
+    size, end_offset = run.coverage.end_position, run.coverage.end_offset
+    if run.coverage != Coverage(base_offset, end_offset, base_offset, 0, base_offset, size):
+        raise CorruptFile("covers another part of the log than it should", path=run.path)
+    sparse = SparseIndexes(base_offset, config.index_interval_bytes)
+    check_log(files, path, base_offset, size=size, end_offset=end_offset, plain=True, sparse=sparse)
+    run.check()
+    sparse.finish()
+    paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *_BESIDE, DELIVER_AFTER_INDEX)}
+    for suffix, content in zip(_BESIDE, sparse.to_bytes(), strict=True):
+        if read_file(files, paths[suffix]) != content:
+            raise CorruptFile("not what the log says", path=paths[suffix])
+    return SegmentFiles(
+        files=files,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        max_deliver_after=run.last_key.deliver_after,
+        max_timestamp=sparse.latest[0],
+        paths=paths,
+        marks={},
+    )

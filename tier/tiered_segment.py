@@ -1,0 +1,186 @@
+"""A sealed segment in object storage, read in parts: what `afterlog.log` asks of a `RemoteCopy`, by way of the cache.
+
+    gather(positions) ─ offset index ─> a byte range for each, up to where the next indexed batch starts
+                      ─ sorted, merged where they meet ─> one read of the cache ─> the bytes, and where each entry is
+
+    view(start, end)  ─ offset index ─> pieces of a MiB between indexed batches ─> a read each, when it is asked for
+
+An index tells where some entries begin and none of the sizes, so a range is about half a page of the index too long;
+neighbours share it. What is known of the segment before anything is read, its sizes and checksums, is the row of the
+checkpoints. Bytes of the log are handed on as they are: who reads entries verifies each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from crc32c import crc32c
+
+from afterlog.errors import CorruptRemote
+from afterlog.files import Bytes
+from afterlog.index.columns import Int64Array
+from afterlog.index.entries import sort_by_due
+from afterlog.index.offset_index import OffsetIndex
+from afterlog.index.run import Run
+from afterlog.index.sparse import SparseIndexes
+from afterlog.index.time_index import TimeIndex
+from afterlog.log.checkpoints import SealedMark
+from afterlog.log.remote_copy import outline
+from afterlog.names import (
+    CANCEL_INDEX,
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    remote_segment_key,
+    run_key,
+)
+from afterlog.tier.page_cache import PageCache
+from afterlog.tier.parsed_indexes import ParsedIndexes
+from afterlog.tier.remote_snapshot import RemoteSnapshot
+from afterlog.tier.remote_store import RemoteStore
+
+PIECE_BYTES = 1 << 20
+"""What a view reads at a time, about. Larger: fewer reads, more memory."""
+BRIDGE_BYTES = 16 << 10
+"""Ranges no further apart are read from the cache as one, which costs less than another read, where there is room."""
+
+
+class TieredLog:
+    """`RemoteLog`: the segments of one partition in a storage. All partitions share cache and parsed indexes."""
+
+    def __init__(
+        self, partition: str, remote: RemoteStore, cache: PageCache, indexes: ParsedIndexes, interval_bytes: int
+    ) -> None:
+        self.partition = partition
+        self.remote = remote
+        self.cache = cache
+        self.indexes = indexes
+        self.interval_bytes = interval_bytes
+
+    def copy(self, mark: SealedMark) -> TieredSegment:
+        return TieredSegment(self, mark)
+
+
+class TieredSegment:
+    """`RemoteCopy`. What its methods raise names the object's key."""
+
+    def __init__(self, log: TieredLog, mark: SealedMark) -> None:
+        if mark.remote is None:
+            raise ValueError(f"the segment of offset {mark.base_offset} was not uploaded")
+        self._log = log
+        self._mark = mark
+        self._remote_mark = mark.remote
+
+    def view(self, start: int, end: int) -> Iterator[tuple[int, Bytes]]:
+        end = min(end, self._mark.log_bytes)
+        while start < end:
+            stop = end
+            if end - start > PIECE_BYTES:
+                stop = int(self._offset_index().next_indexed(np.array([start + PIECE_BYTES - 1]), end)[0])
+            yield start, self._read_log(np.array([start]), np.array([stop]))
+            start = stop
+
+    def gather(self, offsets: Int64Array, positions: Int64Array, size_max: int) -> tuple[Bytes, Int64Array]:
+        """Goes by `positions` alone."""
+        self._check_places(positions)
+        stops = self._offset_index().next_indexed(positions, self._mark.log_bytes)
+        positions = positions[: _fitting(positions, stops, size_max)]
+        starts, rows = sort_by_due(positions)
+        stops = stops[rows]
+        bounds = _joined(starts, stops, BRIDGE_BYTES)
+        if int((stops[bounds[1:] - 1] - starts[bounds[:-1]]).sum()) > size_max:
+            bounds = _joined(starts, stops, 0)
+        first, last = bounds[:-1], bounds[1:] - 1
+        sizes = stops[last] - starts[first]
+        data = self._read_log(starts[first], stops[last])
+        moved = starts - np.repeat(starts[first] - (sizes.cumsum() - sizes), bounds[1:] - first)
+        places = np.empty_like(moved)
+        places[rows] = moved
+        return data, places
+
+    def sparse(self) -> SparseIndexes:
+        sparse = SparseIndexes(self._mark.base_offset, self._log.interval_bytes)
+        sparse.offsets = self._offset_index()
+        sparse.times = self._time_index()
+        return sparse
+
+    def cancel_index(self) -> bytes:
+        return self._content(CANCEL_INDEX, self._mark.cancel_index)
+
+    def run(self) -> Run:
+        size, _ = self._remote_mark.run
+        key = self._key(DELIVER_AFTER_INDEX)
+        snapshot = RemoteSnapshot(self._log.remote, self._log.cache, key, size, run_key(self._mark.base_offset))
+        return Run(snapshot, outline(self._mark))
+
+    def forget(self) -> None:
+        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):
+            self._log.cache.forget(self._key(suffix))
+            self._log.indexes.forget(self._key(suffix))
+
+    def _offset_index(self) -> OffsetIndex:
+        return self._log.indexes.get(self._key(OFFSET_INDEX), self._load_offset_index)
+
+    def _time_index(self) -> TimeIndex:
+        return self._log.indexes.get(self._key(TIME_INDEX), self._load_time_index)
+
+    def _load_offset_index(self) -> OffsetIndex:
+        content = self._content(OFFSET_INDEX, self._mark.index)
+        try:
+            return OffsetIndex.from_bytes(content, self._mark.base_offset, self._log.interval_bytes)
+        except ValueError as error:
+            raise CorruptRemote(str(error), path=self._key(OFFSET_INDEX)) from error
+
+    def _load_time_index(self) -> TimeIndex:
+        content = self._content(TIME_INDEX, self._mark.time_index)
+        try:
+            return TimeIndex.from_bytes(content, self._mark.base_offset)
+        except ValueError as error:
+            raise CorruptRemote(str(error), path=self._key(TIME_INDEX)) from error
+
+    def _content(self, suffix: str, known: tuple[int, int]) -> bytes:
+        """All of a small object. CorruptRemote where it is not what was put, also when it is fetched once more."""
+        size, crc = known
+        key = self._key(suffix)
+        if size > self._mark.log_bytes:
+            raise CorruptRemote(f"{size} bytes, more than the log that it belongs to", path=key)
+        for _ in range(2):
+            data = self._log.cache.read(self._log.remote, key, size, np.array([0]), np.array([size]))
+            found = crc32c(data)
+            if found == crc:
+                return data.tobytes()
+            self._log.cache.forget(key)
+        raise CorruptRemote(f"CRC-32C {found:08x}, where {crc:08x} was put", path=key)
+
+    def _read_log(self, starts: Int64Array, stops: Int64Array) -> Bytes:
+        return self._log.cache.read(self._log.remote, self._key(LOG), self._mark.log_bytes, starts, stops)
+
+    def _check_places(self, positions: Int64Array) -> None:
+        """They come from a run, which comes from the storage."""
+        outside = (positions < 0) | (positions >= self._mark.log_bytes)
+        if outside.any():
+            position = int(positions[outside.argmax()])
+            raise CorruptRemote("no entry begins there: the log is shorter", path=self._key(LOG), position=position)
+
+    def _key(self, suffix: str) -> str:
+        return remote_segment_key(self._log.partition, self._mark.base_offset, self._remote_mark.attempt, suffix)
+
+
+def _joined(starts: Int64Array, stops: Int64Array, gap: int) -> Int64Array:
+    """Where in ranges that ascend those begin that are more than `gap` behind the one before, and the end of all."""
+    return np.append(np.flatnonzero(starts > np.append(-gap - 1, stops[:-1]) + gap), len(starts))
+
+
+def _fitting(positions: Int64Array, stops: Int64Array, size_max: int) -> int:
+    """How many of the first ranges to take, which are no more than `size_max` bytes once they are merged.
+
+    Ranges with one stop lie in each other: what they take is counted with the first of them, for all.
+    """
+    ends, firsts, which = np.unique(stops, return_index=True, return_inverse=True)
+    starts = np.full_like(ends, np.iinfo(np.int64).max)
+    np.minimum.at(starts, which, positions)
+    sizes = np.zeros_like(positions)
+    sizes[firsts] = ends - starts
+    return max(int(sizes.cumsum().searchsorted(size_max, "right")), 1)

@@ -1,0 +1,115 @@
+"""The tiered storage of an open store: one bucket, one cache, and what moves between the two and the log.
+
+roll, time ──> the thread ──> Offloader of each partition ──> bucket
+reader <── page cache <───────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.errors import AfterlogError, PartitionPoisoned, StoreClosed
+from afterlog.files import Files
+from afterlog.log.background import Background
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.place import Place, TopicSettings
+from afterlog.names import REMOTE_CACHE, partition_folder
+from afterlog.tier.interruptible_store import InterruptibleStore
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.offload import Offloaded, Offloader
+from afterlog.tier.page_cache import PageCache
+from afterlog.tier.parsed_indexes import ParsedIndexes
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.remote_topics import read_remote_topics, tell_topic
+from afterlog.tier.restore import restore
+from afterlog.tier.tiered_segment import TieredLog
+
+logger = logging.getLogger("afterlog.tier")
+
+
+class Tiering:
+    """Of one store. Thread-safe."""
+
+    def __init__(
+        self, remote: RemoteStore, files: Files, folder: Path, config: Config, clock: Clock, *, background: bool
+    ) -> None:
+        """`background`: upload in a thread; else only `offload` does."""
+        self.remote = remote
+        self.cache = PageCache(files, folder / REMOTE_CACHE, config.remote_cache_bytes, config.remote_page_bytes)
+        self._indexes = ParsedIndexes()
+        self._interval_bytes = config.index_interval_bytes
+        self._uploads = InterruptibleStore(remote, self._proceed)
+        self._offloaders: dict[str, Offloader] = {}
+        self._thread: Background | None = None
+        self._closed = False
+        if background:
+            interval_ms = config.remote_log_manager_task_interval_ms
+            self._thread = Background("afterlog-offload", self._offload_all, clock=clock, interval_ms=interval_ms)
+
+    def remote_log(self, partition: str) -> TieredLog:
+        """What a partition's log reads through."""
+        return TieredLog(partition, self.remote, self.cache, self._indexes, self._interval_bytes)
+
+    def topics(self) -> dict[str, TopicSettings]:
+        """The topics that the bucket has segments of. CorruptRemote, RemoteUnavailable, RemoteRefused."""
+        return read_remote_topics(self.remote)
+
+    def restore(self, place: Place) -> None:
+        """Make the folder of a partition from the bucket alone. Raises as `topics` does."""
+        restore(place, Manifest(self.remote, place.folder.name))
+
+    def tell_topic(self, name: str, settings: TopicSettings) -> None:
+        """A topic will have segments in the bucket. RemoteConflict where one of that name is another."""
+        tell_topic(self.remote, name, settings)
+
+    def add(self, log: PartitionLog) -> None:
+        """From now on the partition is seen to; not at once: who is soon done with the store uploads nothing."""
+        partition = log.place.folder.name
+        self._offloaders[partition] = Offloader(log, Manifest(self._uploads, partition))
+        if self._thread is not None:
+            self._thread.begin()
+
+    def wake(self) -> None:
+        """There is something to upload or to remove. Returns at once."""
+        if self._thread is not None:
+            self._thread.wake()
+
+    def offloader(self, topic: str, number: int) -> Offloader | None:
+        return self._offloaders.get(partition_folder(topic, number))
+
+    def offload(self) -> dict[str, Offloaded]:
+        """What there is to do now, in every partition; raises what the first one raises that cannot go on."""
+        return {partition: offloader.offload() for partition, offloader in list(self._offloaders.items())}
+
+    def close(self) -> None:
+        """Return when nothing is uploaded any more: after the request that is under way."""
+        self._closed = True
+        if self._thread is not None:
+            self._thread.stop()
+        self.cache.close()
+
+    def _offload_all(self) -> None:
+        for partition, offloader in list(self._offloaders.items()):
+            if not self._closed:
+                with _told(partition):
+                    offloader.offload()
+
+    def _proceed(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store is being closed; an upload is given up, and begins anew another time")
+
+
+@contextlib.contextmanager
+def _told(partition: str) -> Iterator[None]:
+    """What fails in the background is logged, and tried again the next time."""
+    try:
+        yield
+    except (StoreClosed, PartitionPoisoned):
+        pass  # no time for uploads
+    except (AfterlogError, OSError) as error:
+        logger.error("%s: not offloaded: %s", partition, error)
