@@ -20,7 +20,7 @@ import contextlib
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,7 +28,8 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
-from afterlog.errors import OffsetOutOfRange, RemoteError
+from afterlog.errors import OffsetOutOfRange, StorageError
+from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import Entry, Key
 from afterlog.index.hidden_keys import HiddenKeys
@@ -84,7 +85,9 @@ class Timeline:
         try:
             self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
             self.opened_at = self._high_watermark
-        except RemoteError as error:  # what is pending may be in object storage only, after a restore
+        except StorageError as error:  # what is pending may be in object storage only, after a restore
+            if not any(run.remote for run in log.index.runs):
+                raise
             logger.warning("%s: opened, but nothing can be delivered yet: %s", log.place.folder, error)
             self._high_watermark, self.opened_at = self.log_start, log.log_end_offset
         self._lock = threading.Lock()
@@ -302,21 +305,29 @@ class Timeline:
     def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
         """An iterator at or shortly before `position`, found by counting what is due before some instants.
 
-        At first by the directories of the runs alone; once these tell no more, by what is in a few of their chunks.
+        At first by what is known of the runs without reading far away, then by the directories of all, in the end by
+        what is in a few of their chunks: each as long as it narrows the search by half.
         """
         index, start = self._log.index, self._log.log_start
-        low, high, exact = start.deliver_after, upto.deliver_after + 1, False
+        low, high = start.deliver_after, upto.deliver_after + 1
+        counts: list[Callable[[Int64Array], tuple[Int64Array, Int64Array]]] = [
+            lambda edges: index.due_bounds(edges, far=False),
+            lambda edges: index.due_bounds(edges, far=True),
+            lambda edges: (index.due_counts(edges),) * 2,
+        ]
         while high - low > 1:
             step = -((low - high) // SEARCH_WAYS)
             edges = np.arange(low + step, high, step, dtype=np.int64)
-            least, most = (index.due_counts(edges),) * 2 if exact else index.due_bounds(edges)
-            before = int(most.searchsorted(position - index.removed_records, side="right"))
-            behind = int(least.searchsorted(position - index.removed_records, side="right"))
-            if before and position - index.removed_records - int(most[before - 1]) <= BLOCK_ENTRIES:
+            least, most = counts[0](edges)
+            there = position - index.removed_records
+            before, behind = int(most.searchsorted(there, side="right")), int(least.searchsorted(there, side="right"))
+            near = before and there - int(least[before - 1]) <= BLOCK_ENTRIES
+            if near and (len(counts) < 3 or int(edges[before - 1]) > index.last_far_ms):
                 low = int(edges[before - 1])
                 break
             narrowed = int(edges[before - 1]) if before else low, int(edges[behind]) if behind < len(edges) else high
-            exact = exact or 2 * (narrowed[1] - narrowed[0]) > high - low
+            if 2 * (narrowed[1] - narrowed[0]) > high - low and len(counts) > 1:
+                del counts[0]
             low, high = narrowed
         key = max(start.key, Key(low - 1, INT64_MAX))
         return MergeIterator(index, key, index.rank(key))

@@ -16,6 +16,8 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from afterlog.clock import INT64_MAX
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.columns import Int64Array
@@ -132,17 +134,32 @@ class DelayedIndex:
             counts += run.records if run.last_key.deliver_after < earliest else run.due_counts(edges)
         return counts
 
-    def due_bounds(self, edges: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Bounds of `due_counts`, by the directories alone: no less, no more."""
+    @property
+    def last_far_ms(self) -> int:
+        """The latest deliver_after in runs in object storage; -1 without any."""
+        return max((run.last_key.deliver_after for run in self._snapshot.runs if run.remote), default=-1)
+
+    def due_bounds(self, edges: Int64Array, *, far: bool) -> tuple[Int64Array, Int64Array]:
+        """Bounds of `due_counts`, by the directories alone: no less, no more.
+
+        far: read the directories of runs in object storage, too; otherwise, by what is known of these anyway.
+        """
         _, runs, bucket, _ = self._snapshot
         least = bucket.due_counts(edges)
         most = least.copy()
         earliest = int(edges.min(initial=INT64_MAX))
         for run in runs:
-            whole = run.last_key.deliver_after < earliest
-            run_least, run_most = (run.records, run.records) if whole else run.due_bounds(edges)
-            least += run_least
-            most += run_most
+            last_ms = run.last_key.deliver_after
+            if last_ms < earliest:
+                least += run.records
+                most += run.records
+            elif run.remote and not far:
+                least += np.where(edges > last_ms, run.records, 0)
+                most += run.records
+            else:
+                run_least, run_most = run.due_bounds(edges)
+                least += run_least
+                most += run_most
         return least, most
 
     def contains(self, offset: int) -> bool:

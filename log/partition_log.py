@@ -25,6 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from afterlog.errors import (
+    ClockBehind,
     InvalidDeliverAfter,
     InvalidTopic,
     NotPending,
@@ -100,6 +101,12 @@ class PartitionLog:
     def frontier_ms(self) -> int:
         """The largest reading of the log clock that decided "due" so far."""
         return self._clock.used_ms
+
+    def read_clock(self) -> None:
+        """Move the frontier to what is due now, if the clock can be trusted. Nothing is delivered by that."""
+        if self.delayed:
+            with contextlib.suppress(ClockBehind):
+                self.state.due_reading()
 
     def lease(self, reading_ms: int) -> None:
         """Make the frontier durable as far as `reading_ms`, before anything is delivered by that reading."""

@@ -310,7 +310,7 @@ def _assembled(
 def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
     """Whether the index holds every record behind the log start: an intact file may still be a wrong one.
 
-    What of that lies in object storage, and cannot be had just now, says itself what it is when it is read.
+    What of that lies in object storage, and cannot be had, or not as it was put, says so when it is read.
     """
     try:
         return index.rank(log_start.key) == log_start.delivery_offset

@@ -1,7 +1,7 @@
 """What the data source reads from: a store's folder, with its object storage or without, or a bucket alone.
 
     folder            a snapshot of each partition (`afterlog.log.snapshot`); with `remote` also of what is only there
-    bucket alone      a folder for as long as it takes, made from the manifest (`afterlog.tier.restore`), and its snapshot
+    bucket alone      a folder made of its manifest for as long as it takes (`afterlog.tier.restore`), and its snapshot
 
 Of a bucket alone, what is due is what was due when the last record that is in it was appended: whatever has not been
 uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded.

@@ -12,7 +12,7 @@ What comes of a segment:
 
 A rerun uploads what is not listed. What a killed job leaves (rows COPY_STARTED, their objects) the next one ends, once
 it is older than `leftovers_after_s`. Nothing on this machine is removed, and an open store learns of what was uploaded
-from the manifest.
+from the manifest. At the end the bucket is told which topics of a store it has, so that it can be read alone.
 
 All tasks change the manifests of the partitions, each by conditional put, where one of those who come at a time is
 first and the others try again. Hence the batches: two changes for BATCH_BYTES of log instead of two for a segment; and
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,11 +35,15 @@ from afterlog.files import Files, OsFiles, ReadOnlyFiles, unused_name
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.segment_indexing import SegmentToIndex
 from afterlog.log.stretch import GONE
-from afterlog.names import CHECKPOINTS, LOG, partition_folder
+from afterlog.log.topics import read_topics
+from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.spark.location import find_segments, sweep
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
+from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, file_mark
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.remote_topics import tell_topic
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove_leftovers
 from afterlog.tier.segment_files import plain_segment_files, segment_files
@@ -107,7 +111,8 @@ def upload_segments(
     Raises what `build_indexes` raises, and CorruptRemote, RemoteUnavailable, RemoteRefused before anything is uploaded.
     """
     config, options = config or Config(), dict(remote_options or {})
-    segments = find_segments(ReadOnlyFiles(), Path(location).absolute(), topics)
+    files, folder = ReadOnlyFiles(), Path(location).absolute()
+    segments = find_segments(files, folder, topics)
     sweep(OsFiles(), segments)
     storage = open_remote(remote, **options)
     before_ms = SystemClock().now_ms() - int(leftovers_after_s * 1000)
@@ -117,7 +122,24 @@ def upload_segments(
     def work(group: Sequence[SegmentToIndex]) -> Iterator[UploadedSegment]:
         return upload_group(group, remote, options, config)
 
-    return run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA)
+    done = run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA)
+    if files.exists(folder / TOPICS):
+        _tell_of_store(files, folder, storage, {segment.topic for segment in segments})
+    return done
+
+
+def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str]) -> None:
+    """Say in the bucket what a machine must know that has nothing else, where the store did not say it itself."""
+    for topic, settings in read_topics(files, store).items():
+        if topic not in uploaded:
+            continue
+        tell_topic(storage, topic, replace(settings, remote_storage_enable=True))
+        for number in range(settings.partitions):
+            partition = partition_folder(topic, number)
+            manifest = Manifest(storage, partition)
+            if manifest.content().log is None:
+                known = CheckpointFile.open(files, store / partition / CHECKPOINTS).current
+                manifest.tell(LogFacts.of(known, delayed=settings.delayed))
 
 
 def upload_group(

@@ -21,7 +21,7 @@ from afterlog.fetch import verified
 from afterlog.log import kernels, plain
 from afterlog.names import CANCEL_INDEX, LOG
 from afterlog.store import open_store
-from tests.crashes import FAR_MS, PATH, START_MS, fingerprint, small
+from tests.crashes import FAR_MS, PATH, START_MS, small
 from tests.simulated_disk import Image, SimulatedFiles
 
 CONFIG = small(min_index_count_per_bucket=2, batch_bytes=64)
@@ -79,62 +79,40 @@ def observe(store: Store, clock: ManualClock) -> object:
     return seen
 
 
-class Verdicts:
-    """On damages to an image: `detected` or `harmless`; anything else raises.
+def verdict(image: Image, contents: Mapping[str, bytes], allowed: list[object]) -> str:
+    """`detected` or `harmless`; anything else raises."""
+    clock = ManualClock(LATER_MS)
+    try:
+        store = open_store(PATH, CONFIG, clock, SimulatedFiles(Image(image.folders, contents)))
+        seen = observe(store, clock)
+    except CorruptFile as error:
+        return "detected" if PATH in error.path.parents else f"another file is blamed: {error}"
+    assert seen in allowed, "other content, and nobody noticed"
+    return "harmless"
 
-    A store is opened on each. What recovered to the same, on the disk and in memory, is observed once.
-    """
 
-    def __init__(self, image: Image) -> None:
-        self.image = image
-        self.expected = self._observe(*self._opened(image.contents))
-        self.counts = {"detected": 0, "harmless": 0}
-        self._observed: dict[int, object] = {}
-
-    def judge(self, damage: str, contents: Mapping[str, bytes], *allowed: object) -> None:
-        """`allowed`: what may be seen besides what is expected."""
-        try:
-            self.counts[self._verdict(contents, [self.expected, *allowed])] += 1
-        except Exception as error:
-            raise AssertionError(damage) from error
-
-    def _verdict(self, contents: Mapping[str, bytes], allowed: list[object]) -> str:
-        try:
-            seen = self._seen(*self._opened(contents))
-        except CorruptFile as error:
-            return "detected" if PATH in error.path.parents else f"another file is blamed: {error}"
-        assert seen in allowed, "other content, and nobody noticed"
-        return "harmless"
-
-    def _opened(self, contents: Mapping[str, bytes]) -> tuple[Store, SimulatedFiles, ManualClock]:
-        disk, clock = SimulatedFiles(Image(self.image.folders, contents)), ManualClock(LATER_MS)
-        return open_store(PATH, CONFIG, clock, disk), disk, clock
-
-    def _seen(self, store: Store, disk: SimulatedFiles, clock: ManualClock) -> object:
-        try:
-            recovered = fingerprint(store, disk)
-        except CorruptFile:  # in what an observer need not come upon
-            return self._observe(store, disk, clock)
-        if recovered not in self._observed:
-            self._observed[recovered] = self._observe(store, disk, clock)
-        return self._observed[recovered]
-
-    def _observe(self, store: Store, _: SimulatedFiles, clock: ManualClock) -> object:
-        return observe(store, clock)
+def reference(image: Image) -> object:
+    clock = ManualClock(LATER_MS)
+    return observe(open_store(PATH, CONFIG, clock, SimulatedFiles(image)), clock)
 
 
 def sweep(image: Image, damage: Callable[[str, bytes], Iterator[tuple[str, bytes | None]]]) -> dict[str, int]:
     """Every damage to every file, one at a time; the number of verdicts of each kind."""
-    verdicts = Verdicts(image)
+    expected, counts = reference(image), {"detected": 0, "harmless": 0}
     for path, data in image.contents.items():
         for name, damaged in damage(path, data):
             contents = {other: kept for other, kept in image.contents.items() if other != path}
             if damaged is not None:
                 contents[path] = damaged
-            may_be_lost = damaged is None and path.endswith("/position")
-            verdicts.judge(f"{path}, {name}", contents, *[without_position(verdicts.expected)] * may_be_lost)
-    print(f"{sum(verdicts.counts.values())} damages: {verdicts.counts}")
-    return verdicts.counts
+            allowed = [expected]
+            if path.endswith("/position"):
+                allowed.append(without_position(expected))
+            try:
+                counts[verdict(image, contents, allowed if damaged is None else [expected])] += 1
+            except Exception as error:
+                raise AssertionError(f"{path}, {name}") from error
+    print(f"{sum(counts.values())} damages: {counts}")
+    return counts
 
 
 def without_position(seen: object) -> object:
@@ -216,24 +194,32 @@ TOPICS = {"late": True, "later": True, "plain": False}
 
 def test_every_two_files_of_a_kind_swapped() -> None:
     image = images(TOPICS)[-1]
-    verdicts = Verdicts(image)
+    expected, counts = [reference(image)], {"detected": 0, "harmless": 0}
     for one, other in combinations(image.contents, 2):
         if Path(one).suffix == Path(other).suffix and (Path(one).suffix or Path(one).name == Path(other).name):
             swapped = {one: image.contents[other], other: image.contents[one]}
-            verdicts.judge(f"{one} and {other} swapped", {**image.contents, **swapped})
-    print(verdicts.counts)
-    assert min(verdicts.counts.values()) > 0
+            try:
+                counts[verdict(image, {**image.contents, **swapped}, expected)] += 1
+            except Exception as error:
+                raise AssertionError(f"{one} and {other} swapped") from error
+    print(counts)
+    assert min(counts.values()) > 0
 
 
 def test_every_file_put_back_to_an_older_copy() -> None:
     *older, image = images(TOPICS)
-    verdicts = Verdicts(image)
+    expected, counts = reference(image), {"detected": 0, "harmless": 0}
     for path, data in image.contents.items():
         for content in {copy.contents[path] for copy in older if path in copy.contents} - {data}:
-            if not path.endswith("/position"):
-                verdicts.judge(f"{path} put back", {**image.contents, path: content})
-    print(verdicts.counts)
-    assert min(verdicts.counts.values()) > 0
+            contents = {**image.contents, path: content}
+            if path.endswith("/position"):
+                continue
+            try:
+                counts[verdict(image, contents, [expected])] += 1
+            except Exception as error:
+                raise AssertionError(f"{path} put back") from error
+    print(counts)
+    assert min(counts.values()) > 0
 
 
 def a_bit_of_the_key(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from afterlog.log.checkpoints import LogStart
+from afterlog.log.checkpoints import Checkpoints, LogStart
 from afterlog.tier.remote_segment import whole
 
 _MAX = 2**62
@@ -37,6 +37,21 @@ class LogFacts:
             raise ValueError(f"{self.removed_records} of {self.end_offset} records cannot be gone")
         if self.log_start.deliver_after > self.frontier_ms:
             raise ValueError(f"what is due at {self.log_start.deliver_after} cannot be gone at {self.frontier_ms}")
+
+    @staticmethod
+    def of(known: Checkpoints, *, delayed: bool) -> LogFacts:
+        """What the checkpoints of a partition tell."""
+        log_start = known.log_start
+        if not delayed:
+            offset = (known.sealed[0] if known.sealed else known.active).base_offset
+            log_start = LogStart(delivery_offset=offset, offset=offset - 1)
+        return LogFacts(
+            end_offset=known.active.base_offset,
+            removed_records=known.removed_records,
+            log_start=log_start,
+            frontier_ms=known.frontier.used_ms,
+            stamp_ms=known.recovery.stamp_ms,
+        )
 
     @staticmethod
     def of_json(body: dict[str, Any]) -> LogFacts:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from afterlog.errors import CorruptFile
 from afterlog.files import unused_name
-from afterlog.log.checkpoints import Checkpoints, LogStart, RemoteMark
+from afterlog.log.checkpoints import Checkpoints, RemoteMark
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment
 from afterlog.names import DELIVER_AFTER_INDEX
@@ -135,16 +135,15 @@ class Offloader:
         return False
 
     def _tell(self) -> None:
-        """Let the manifest say what the log is like now, where it says something else."""
+        """Let the manifest say what the log is like now, where it says something else.
+
+        That a segment is due is told before its local files go: a fresh machine must not take it for pending.
+        """
+        self.log.read_clock()
         known, content = self.log.checkpoints.current, self.manifest.content()
-        facts = LogFacts(
-            end_offset=known.active.base_offset,
-            removed_records=known.removed_records,
-            log_start=known.log_start if self.log.delayed else _first(known),
-            frontier_ms=max(self.log.frontier_ms, known.frontier.used_ms),
-            stamp_ms=known.recovery.stamp_ms,
-        )
-        if _differs(content, facts):
+        facts = LogFacts.of(known, delayed=self.log.delayed)
+        facts = replace(facts, frontier_ms=max(self.log.frontier_ms, facts.frontier_ms))
+        if _differs(content, facts, known):
             self.manifest.tell(facts)
 
     def _remove(self) -> int:
@@ -166,17 +165,13 @@ def _mark(row: RemoteSegment) -> RemoteMark:
     return RemoteMark(attempt=row.attempt, run=(size, crc))
 
 
-def _first(known: Checkpoints) -> LogStart:
-    """Where a FIFO topic begins."""
-    offset = (*known.sealed, known.active)[0].base_offset
-    return LogStart(delivery_offset=offset, offset=offset - 1)
-
-
-def _differs(content: Content, facts: LogFacts) -> bool:
-    """Whether a fresh machine would be told something else about what is in the log."""
+def _differs(content: Content, facts: LogFacts, known: Checkpoints) -> bool:
+    """Whether a fresh machine would be told something else: of what is in the log, or of which segments all is due."""
     told = content.log
-    return told is None or (told.end_offset, told.removed_records, told.log_start) != (
-        facts.end_offset,
-        facts.removed_records,
-        facts.log_start,
+    due_ms = [mark.max_deliver_after for mark in known.sealed if mark.max_deliver_after <= facts.frontier_ms]
+    return (
+        told is None
+        or (told.end_offset, told.removed_records, told.log_start)
+        != (facts.end_offset, facts.removed_records, facts.log_start)
+        or told.frontier_ms < max(due_ms, default=0)
     )

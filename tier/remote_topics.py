@@ -16,6 +16,8 @@ from afterlog.tier.remote_store import RemoteStore
 
 _SIZE_MAX = 16 << 20
 _ROUNDS = 100
+PARTITIONS_MAX = 100_000
+"""Of a topic. What has more is not ours: each would become a folder."""
 
 
 def read_remote_topics(remote: RemoteStore) -> dict[str, TopicSettings]:
@@ -48,6 +50,10 @@ def _read(remote: RemoteStore) -> tuple[dict[str, TopicSettings], str | None]:
     except RemoteMissing:
         return {}, None
     try:
-        return topics_of_json(document.decode(FORMAT, VERSION, data, Path(TOPICS)), Path(TOPICS)), version
+        topics = topics_of_json(document.decode(FORMAT, VERSION, data, Path(TOPICS)), Path(TOPICS))
     except CorruptFile as error:
         raise CorruptRemote(error.message, path=Path(TOPICS), position=error.position) from error
+    for name, settings in topics.items():
+        if settings.partitions > PARTITIONS_MAX:
+            raise CorruptRemote(f"{settings.partitions} partitions of {name} are more than a store has", path=TOPICS)
+    return topics, version

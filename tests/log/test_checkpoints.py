@@ -151,3 +151,21 @@ def test_an_intact_document_of_something_else(files: SimulatedFiles, harm: dict[
     document.write(files, PATH, FORMAT, VERSION, {name: body[name] for name in body if name not in harm})
     with pytest.raises(CorruptFile, match="something unknown"):
         CheckpointFile.open(files, PATH)
+
+
+def test_the_frontier_moves_on_and_never_back() -> None:
+    """Whoever moves it may have looked before another one did."""
+    disk = SimulatedFiles()
+    disk.make_folder(FOLDER)
+    checkpoints = CheckpointFile.create(disk, PATH, FULL)
+    used_ms, lease_ms = FULL.frontier.used_ms, FULL.frontier.lease_ms
+    checkpoints.move_frontier(used_ms + 5, lease_ms - 9, removed_records=7)
+    assert (FrontierLease(used_ms=used_ms + 5, lease_ms=lease_ms), 7) == (
+        checkpoints.current.frontier, checkpoints.current.removed_records,
+    )  # fmt: skip
+    checkpoints.move_frontier(used_ms, lease_ms + 1)
+    assert FrontierLease(used_ms=used_ms + 5, lease_ms=lease_ms + 1) == checkpoints.current.frontier
+    assert checkpoints.current == CheckpointFile.open(disk, PATH).current
+    written = len(disk.operations)
+    checkpoints.move_frontier(0, 0)
+    assert written == len(disk.operations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from afterlog.clock import ManualClock
 from afterlog.errors import RemoteRefused, UnknownTopic
@@ -13,6 +14,7 @@ from afterlog.log.snapshot import ALL_MS
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.ranges import Planner, read_range
 from afterlog.spark.readable import readable
+from afterlog.spark.source import AfterlogDataSource
 from afterlog.store import Store, open_store
 from tests.support import NOW_MS, small
 
@@ -143,3 +145,13 @@ def send_more(store: Store, clock: ManualClock) -> None:
     for number in range(2):
         store.send_many("t", [b"more"] * 100, deliver_after=clock.now_ms(), partition=number)
         store.topic("t").partition(number).log.roll()
+
+
+def test_on_spark(spark: SparkSession, setting: Setting) -> None:
+    spark.dataSource.register(AfterlogDataSource)
+    source = spark.read.format("afterlog").option("topic", "t").option("columns", "partition,delivery_offset,offset")
+    bucket = f"file://{setting.bucket}"
+    alone = {tuple(row) for row in source.load(bucket).collect()}
+    assert alone == set(setting.read(location=False, remote=True))
+    both = {tuple(row) for row in source.option("remote", bucket).load(str(setting.folder)).collect()}
+    assert set(setting.delivered()) <= both  # by the wall clock all is due

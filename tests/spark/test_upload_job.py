@@ -35,7 +35,7 @@ from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles
 from tests.log.plain_kafka import some_segment
 from tests.simulated_disk import Image, SimulatedFiles
-from tests.support import NOW_MS, PATH, Calls, content, flipped, open_small, small, with_file
+from tests.support import NOW_MS, PATH, Calls, content, drained, flipped, open_small, small, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at
 from tests.tier.support import REMOTE, attempt, row, swept
 
@@ -209,3 +209,8 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert ["uploaded"] * len(rows) == [each["action"] for each in first]
     assert {("b", "skipped", LISTED)} == {(each["topic"], each["action"], each["reason"]) for each in again}
     assert [] == [*scrub(Manifest(remote, "a-0"), deep=True), *scrub(Manifest(remote, "b-0"), deep=True)]
+    with open_store(tmp_path / "fresh", config, ManualClock(NOW_MS), None, remote, background=False) as fresh:
+        for topic in ("a", "b"):  # the bucket is enough to read what was sealed
+            ends = [each["end_offset"] for each in first if each["topic"] == topic]
+            assert [b"v" * 50] * max(ends) == drained(fresh.topic(topic).partition(0))
+        fresh.check()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from afterlog.errors import RemoteUnavailable
 from afterlog.files import Bytes, Data
+from afterlog.names import LOG
 from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, RemoteStore
 from tests.support import Gate
 
@@ -120,3 +121,16 @@ class FaultyRemoteStore:
             self._crashed = True
             raise Crashed
         return answer
+
+
+class HeldLogs(FaultyRemoteStore):
+    """Who reads bytes of a log waits at a gate, until it is opened."""
+
+    def __init__(self, remote: RemoteStore, gate: Gate) -> None:
+        super().__init__(remote, lambda operation, call: None)
+        self._gate = gate
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], gap: int = GAP_BYTES) -> list[Bytes]:
+        if key.endswith(LOG):
+            self._gate.passing()
+        return super().get_ranges(key, ranges, gap)
