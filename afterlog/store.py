@@ -92,7 +92,7 @@ class Store:
         self._subscriptions = OpenSubscriptions(
             self._made_topic, clock=clock, changed=self._changed, usable=self._usable
         )
-        self._random = random_generator()
+        self._random: Random | None = None
         self._owner = process_id()
         self._closed = False
         _make_folders(files, path)
@@ -402,7 +402,7 @@ class Store:
             retry=RetryPolicy() if retry is None else retry,
             lease_ms=lease_ms,
             dead_letter=dead_letter,
-            random=self._random if random is None else random,
+            random=self._jitter() if random is None else random,
         )
         if dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
@@ -538,6 +538,12 @@ class Store:
 
     def _synced(self) -> list[Synced]:
         return [*self._states(), *self._subscriptions.journals()]
+
+    def _jitter(self) -> Random:
+        """For readers that bring none of their own; made when one is needed, which not every open does."""
+        if self._random is None:
+            self._random = random_generator()
+        return self._random
 
     def _made_topic(self, name: str) -> Topic:
         """The topic, made with one partition where it is missing."""

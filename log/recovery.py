@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, InvalidBatch, RemoteError
+from afterlog.errors import CorruptFile, CorruptRemote, InvalidBatch, RemoteError
 from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
 from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_storage import BucketSnapshotStorage
@@ -161,20 +161,21 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     active = known.active.base_offset
     alive = {mark.base_offset for mark in known.sealed} | {active}
     remote = {mark.base_offset for mark in known.sealed if not mark.local}
-    for path in (
-        *map(folder.joinpath, files.names(folder)),
-        *map((folder / BUCKETS).joinpath, _bucket_names(files, folder)),
-    ):
-        segment = parse_segment_file(path.name)
+    for name in files.names(folder):
+        segment = parse_segment_file(name)
         if segment is not None and segment[0] > active and segment[1] == LOG:
+            path = folder / name
             with opened(files, path) as file:
                 if file.size():
                     raise CorruptFile("newer than the checkpoints, which were put back to an older copy", path=path)
         unneeded = segment is not None and (
             segment[0] not in alive or (segment[0] in remote and segment[1] != CANCEL_INDEX)
         )
-        if unneeded or path.name.endswith(TEMPORARY_SUFFIX):
-            files.unlink(path)
+        if unneeded or name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(folder / name)
+    for name in _bucket_names(files, folder):
+        if name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(folder / BUCKETS / name)
 
 
 def _bucket_names(files: Files, folder: Path) -> list[str]:
@@ -228,13 +229,25 @@ def _cancelled(place: Place, segment: Segment, end: int, saved: tuple[int, int])
     cancelled = load_cancelled(place.files, segment.path, saved)
     if cancelled is None:
         path = segment.path.with_suffix(CANCEL_INDEX)
-        logger.warning("%s: missing or unreadable; made anew", path)
         if isinstance(segment, SealedSegment) and not segment.mark.local:
-            cancelled = Cancelled.from_bytes(segment.remote_copy().cancel_index())
+            logger.info("%s: fetched from object storage", path)
+            cancelled = _fetched_cancelled(segment, path)
         else:
+            logger.warning("%s: missing or unreadable; made anew", path)
             with _ours(segment):
                 cancelled = read_controls(_content(segment, end), scan_all(segment, end)).cancelled
         publish(place.files, path, [cancelled.to_bytes()])
+    return cancelled
+
+
+def _fetched_cancelled(segment: SealedSegment, path: Path) -> Cancelled:
+    """The cancel index of a segment in object storage. CorruptRemote where it cannot be this segment's."""
+    try:
+        cancelled = Cancelled.from_bytes(segment.remote_copy().cancel_index())
+    except ValueError as error:
+        raise CorruptRemote(str(error), path=path.name) from error
+    if len(cancelled) and not segment.base_offset <= cancelled.control[0] <= cancelled.control[-1] < segment.end_offset:
+        raise CorruptRemote("it tells of control batches in other segments", path=path.name)
     return cancelled
 
 

@@ -49,7 +49,7 @@ class LogFacts:
             end_offset=known.active.base_offset,
             removed_records=known.removed_records,
             log_start=log_start,
-            frontier_ms=known.frontier.used_ms,
+            frontier_ms=max(known.frontier.used_ms, known.log_start.deliver_after),  # what was removed stays due
             stamp_ms=known.recovery.stamp_ms,
         )
 

@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from afterlog.errors import CorruptFile
+from afterlog.errors import CorruptFile, CorruptRemote
 from afterlog.files import unused_name
 from afterlog.log.checkpoints import Checkpoints, RemoteMark
 from afterlog.log.partition_log import PartitionLog
@@ -69,7 +69,10 @@ class Offloader:
         self._lock = threading.Lock()
 
     def offload(self) -> Offloaded:
-        """All that there is to do now. Raises what the storage, the disk and `upload` do; what was done stays done."""
+        """All that there is to do now. Raises what the storage, the disk and `upload` do; what was done stays done.
+
+        A segment that is corrupt, here or as it was read back, is told of when all else is done.
+        """
         with self._lock:
             try:
                 return self._offload()
@@ -86,12 +89,29 @@ class Offloader:
     def _offload(self) -> Offloaded:
         remove_leftovers(self.manifest, started_before_ms=self.log.place.now_ms() - LEFTOVER_MS)
         self._note_unlisted()
-        uploaded = sum(self._uploaded(segment) for segment in self.log.sealed if segment.mark.remote is None)
+        uploaded, faults = self._upload()
         expired = self.log.enforce_retention()
         self._tell()
         listed = {row.attempt for row in self.manifest.listed()}
         freed = self.log.enforce_local_retention(listed)
-        return Offloaded(uploaded=uploaded, freed=freed, expired=expired, removed=self._remove())
+        done = Offloaded(uploaded=uploaded, freed=freed, expired=expired, removed=self._remove())
+        for fault in faults:
+            raise fault
+        return done
+
+    def _upload(self) -> tuple[int, list[CorruptFile | CorruptRemote]]:
+        """Upload what is sealed: how many segments, and what is wrong with those that are not fit for it.
+
+        Such a one holds up no other. What says that the bucket is another log's, or does not answer, ends the pass.
+        """
+        uploaded, faults = 0, list[CorruptFile | CorruptRemote]()
+        for segment in self.log.sealed:
+            if segment.mark.remote is None:
+                try:
+                    uploaded += self._uploaded(segment)
+                except (CorruptFile, CorruptRemote) as error:
+                    faults.append(error)
+        return uploaded, faults
 
     def _count(self, **more: int) -> None:
         self.counts = self.counts._replace(**{name: getattr(self.counts, name) + count for name, count in more.items()})

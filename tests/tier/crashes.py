@@ -24,7 +24,7 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import FindingKind, scrub
 from afterlog.tier.tiered_segment import TieredSegment
 from tests.crash_states import CrashState
-from tests.crashes import PATH, STEP_BACK_MS, TOPIC, Observed, Scenario, Session, Verifier, contents, small, stop
+from tests.crashes import PATH, TOPIC, Observed, Scenario, Session, Verifier, contents, small, stop
 from tests.simulated_disk import SimulatedFiles
 from tests.support import drained
 from tests.tier.memory_store import MarkedStore, MemoryStore, bucket_of

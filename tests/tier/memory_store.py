@@ -1,4 +1,4 @@
-"""A `RemoteStore` in memory that outlives every disk; one that marks on a disk what was done to it, and one that is down.
+"""A `RemoteStore` in memory that outlives every disk; one that marks on a disk what is done to it, one that is down.
 
 Whoever has the marks before a crash has the bucket as it was then: `bucket_of`.
 """

@@ -12,7 +12,6 @@ from afterlog.clock import INT64_MAX
 from afterlog.files import unused_name
 from afterlog.log import retention
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark
-from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment
 from afterlog.log.upkeep import Upkeep
 from afterlog.names import LOG, segment_file

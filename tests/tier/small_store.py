@@ -1,4 +1,4 @@
-"""What the tests of offload and restore share: a store of a few records beside a bucket, either of which may be lost."""
+"""What the tests of offload and restore share: a small store beside a bucket, either of which may be lost."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ class SmallStore:
         self.store.create_topic("mail", **{**TOPIC, **self.settings})
         return self.store
 
-    def opened(
-        self, files: Files, remote: RemoteStore | None, *, background: bool = False, **config: Any
-    ) -> Store:
+    def opened(self, files: Files, remote: RemoteStore | None, *, background: bool = False, **config: Any) -> Store:
         return open_store(PATH, small(**{**SMALL, **config}), self.clock, files, remote, background=background)
 
     def fresh(self) -> SmallStore:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from afterlog.log.checkpoints import LogStart
+from afterlog.log.checkpoints import Checkpoints, FrontierLease, LogStart, Recovery
 from afterlog.tier.log_facts import LogFacts
 
 FACTS = LogFacts(
@@ -47,3 +47,17 @@ def test_what_contradicts_itself(change: dict[str, Any]) -> None:
 def test_other_shapes(body: dict[str, Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
         LogFacts.of_json(body)
+
+
+def test_of_checkpoints() -> None:
+    known = replace(
+        Checkpoints.of_new_log(2_000),
+        removed_records=500,
+        log_start=FACTS.log_start,
+        frontier=FrontierLease(used_ms=1_700_000_000_900, lease_ms=1_700_000_001_900),
+        recovery=Recovery(segment=2_000, position=9, offset=2_004, stamp_ms=1_700_000_000_800),
+    )
+    assert FACTS == LogFacts.of(known, delayed=True)
+    assert LogStart(delivery_offset=2_000, offset=1_999) == LogFacts.of(known, delayed=False).log_start
+    behind = replace(known, frontier=FrontierLease())
+    assert FACTS.log_start.deliver_after == LogFacts.of(behind, delayed=True).frontier_ms

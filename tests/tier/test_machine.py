@@ -69,8 +69,7 @@ class TieredMachine(LogMachine):
         self.store = open_store(
             PATH, self.config, self.clock, self.disk, FaultyRemoteStore(self.bucket, self.plan), background=False
         )
-        if self.store.topics() or not self.down:
-            self.store.create_topic("mail", **self.settings, **self.tiered)
+        self.store.create_topic("mail", **self.settings, **self.tiered)
         self.partition = self.store.topic("mail").partition(0)
         self.model.reopened()
 

@@ -17,15 +17,14 @@ from afterlog.errors import (
 )
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import CANCEL_INDEX, LOG, segment_file
-from afterlog.tier.manifest import Manifest
-from afterlog.tier.offload import LEFTOVER_MS, Offloader
+from afterlog.tier import segment_files
+from afterlog.tier.offload import LEFTOVER_MS
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import FindingKind, scrub
-from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH, Background, Gate, flipped, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, HeldLogs, fault_at, hold
-from tests.tier.memory_store import MemoryStore, Unreachable
+from tests.tier.memory_store import Unreachable
 from tests.tier.small_store import SmallStore, opened
 from tests.tier.support import PARTITION, faults
 
@@ -97,6 +96,7 @@ class TestOnePass:
         assert 2 == setting.offload().freed
         left = [name for name in setting.disk.names(FOLDER) if name[:20].isdigit() and int(name[:20]) < 4]
         assert [segment_file(2, CANCEL_INDEX)] == left
+        assert all(run.remote for run in setting.partition.log.index.runs)
         assert [b"a", b"b"] == setting.drained()
         setting.reopened(Unreachable())
         assert setting.partition.look().hidden.count == 2
@@ -216,7 +216,7 @@ class TestD13:
 class TestFaults:
     @pytest.mark.parametrize("fault", list(Fault))
     def test_at_every_step(self, fault: Fault) -> None:
-        """Uploads, local retention, retention: whatever call breaks, nothing is lost, and the next pass does the rest."""
+        """Of uploads, local retention, retention: nothing is lost, and the next pass does the rest."""
         call = 0
         while True:
             call += 3
@@ -268,17 +268,19 @@ class TestFaults:
         setting.open()
         assert (3, 3) == ((done := setting.offload()).uploaded, done.freed)
 
-    def test_a_rotten_log_is_not_uploaded(self) -> None:
+    def test_a_rotten_log_is_not_uploaded_and_holds_up_no_other(self) -> None:
         setting = opened()
-        setting.segments(1)
+        setting.segments(3)
         path = FOLDER / segment_file(0, LOG)
         data = setting.disk.image().contents[str(path)]
         setting.disk = with_file(setting.disk, path, flipped(data, 90))
         setting.open()
-        with pytest.raises(CorruptFile):
-            setting.offload()
-        assert () == setting.manifest.read()
-        assert [True] == setting.local
+        setting.clock.advance(5)
+        for _ in range(2):
+            with pytest.raises(CorruptFile, match=LOG):
+                setting.offload()
+        assert [2, 4] == [row.base_offset for row in setting.manifest.listed()]
+        assert [True, False, False] == setting.local
 
 
 def readable(setting: SmallStore) -> bool:
@@ -301,6 +303,22 @@ class TestRaces:
         setting.offload()
         assert [2] == [row.base_offset for row in setting.manifest.read()]
         assert [] == scrub(setting.manifest, deep=True)
+
+    def test_retention_takes_the_segment_while_it_is_looked_at(self) -> None:
+        """Its cancel index has gone: that is not a rotten segment."""
+        setting = opened(retention_ms=100)
+        setting.store.cancel(setting.store.send("mail", b"a", delay=5))
+        setting.partition.log.roll()
+        setting.clock.advance(10_000)
+        load = segment_files.load_cancelled
+
+        def retained(*where: object) -> object:
+            setting.store.enforce_retention()
+            return load(*where)  # type: ignore[arg-type]
+
+        with patch.object(segment_files, "load_cancelled", retained):
+            assert 0 == setting.offload().uploaded
+        assert () == setting.manifest.read()
 
     def test_a_reader_that_looked_before_the_local_files_went(self) -> None:
         setting = opened()

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import struct
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from afterlog import CancelResult, RecordId
 from afterlog.errors import (
@@ -17,12 +20,12 @@ from afterlog.errors import (
     RemoteUnavailable,
 )
 from afterlog.log.checkpoints import LogStart
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
+from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import encode
 from afterlog.tier.remote_segment import FileMark, RemoteSegment
 from afterlog.tier.remove import remove
-from tests.failing_files import FailingFiles
+from tests.failing_files import FailingFiles, fail_at
 from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH, flipped, killed
 from tests.tier.memory_store import Unreachable
@@ -168,7 +171,7 @@ class TestFolder:
         while True:
             call += 1
             disk = SimulatedFiles()
-            breaking = FailingFiles(disk, lambda operation, path, at: OSError(5, "") if at >= call else None)
+            breaking = FailingFiles(disk, fail_at(call, errno.EIO, for_ever=True))
             with contextlib.suppress(OSError):
                 setting.opened(breaking, setting.bucket).close()
             new = SmallStore(setting.bucket, killed(disk), setting.clock)
@@ -221,7 +224,10 @@ class TestOpenedAgain:
         for row in setting.manifest.listed():
             setting.bucket.delete(setting.manifest.object_key(row, DELIVER_AFTER_INDEX))
         setting.reopened()
-        setting.store.send("mail", b"here")
+        assert 10 == setting.store.send("mail", b"here").offset
+        assert (4, 4) == (setting.partition.log_start_offset, setting.partition.log.log_start.delivery_offset - 1)
+        with pytest.raises(RemoteMissing):
+            setting.drained()
 
 
 def forge(setting: SmallStore, *rows: RemoteSegment, log: LogFacts | None) -> None:
@@ -274,6 +280,17 @@ class TestHostileManifest:
             with contextlib.suppress(ValueError, AfterlogError):
                 forge(setting, *content.segments, log=replace(content.log, **change))
                 use(setting)
+
+    @pytest.mark.parametrize("data", [b"12345", b"\xff" * 24, bytes(24), struct.pack(">3q", 9, 1, 5)])
+    def test_a_cancel_index_that_is_none(self, data: bytes) -> None:
+        setting = offloaded()
+        content = setting.manifest.content()
+        row = content.segments[0]
+        setting.bucket.objects[setting.manifest.object_key(row, CANCEL_INDEX)] = data
+        forged = replace(row, files={**row.files, CANCEL_INDEX: FileMark(len(data), crc32c(data))})
+        forge(setting, forged, *content.segments[1:], log=content.log)
+        with pytest.raises(CorruptRemote, match="cancelindex"):
+            setting.fresh()
 
     def test_early_by_a_wrong_row(self) -> None:
         """The row says that all is due, the entries say otherwise: nothing of it is delivered."""

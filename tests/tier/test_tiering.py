@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from afterlog.errors import InvalidTopic, RemoteRefused, RemoteUnavailable
+from afterlog.fetch.partition import Partition
+from afterlog.log.remote_copy import NO_REMOTE_LOG
+from afterlog.log.snapshot import open_snapshot
 from afterlog.tier.offload import Offloader
 from afterlog.tier.remote_segment import SegmentState
 from tests.support import Background, Gate, drained, eventually
@@ -130,6 +135,19 @@ class TestWithoutTheBucket:
         setting.open()
         assert 1 == setting.offload().uploaded
         assert 10 == len(setting.drained())
+
+    def test_looked_at_from_outside(self) -> None:
+        """A snapshot reads through where it is handed the bucket, and says what it lacks where it is not."""
+        setting = tiered()
+        setting.partition.log.checkpoint()
+        place, now_ms, written = setting.partition.log.place, setting.clock.now_ms(), len(setting.disk.operations)
+        through = Partition("mail", 0, open_snapshot(place, at_ms=now_ms))
+        assert setting.drained() == drained(through)
+        without = Partition("mail", 0, open_snapshot(replace(place, remote=NO_REMOTE_LOG), at_ms=now_ms))
+        assert (7, [b"here"]) == (without.high_watermark(), drained(without, 6))
+        with pytest.raises(RemoteRefused):
+            drained(without)
+        assert written == len(setting.disk.operations)
 
     def test_opened_while_it_is_down(self) -> None:
         setting = tiered()
