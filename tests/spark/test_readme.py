@@ -1,4 +1,4 @@
-"""README's Spark section runs as pasted."""
+"""README's Spark section and the program in docs/spark.md run as pasted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,42 @@ import subprocess
 import sys
 from pathlib import Path
 
+from afterlog import OS, Config
+from afterlog.clock import ManualClock
+from afterlog.store import open_store
+from tests.support import NOW_MS
+
 ROOT = Path(__file__).parent.parent.parent
+INSTALLED = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+"""As in an environment that is activated."""
+
+
+def blocks(page: str) -> list[str]:
+    found = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [block for block in found if "pyspark" in block]
+
+
+def run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, env=os.environ | INSTALLED, capture_output=True, text=True, timeout=180)
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
 
 
 def test_readme_runs_as_pasted(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    [block] = [block for block in blocks if "pyspark" in block]
-    installed = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}  # as in an environment that is activated
-    done = subprocess.run(
-        [sys.executable, "-c", block], cwd=tmp_path, env=os.environ | installed,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert 0 == done.returncode, done.stderr
-    assert re.search(r"^\|20\d\d-.*\|\s*4167\|$", done.stdout, re.MULTILINE), done.stdout
+    [block] = blocks("README.md")
+    shown = run([sys.executable, "-c", block], tmp_path)
+    assert re.search(r"^\|20\d\d-.*\|\s*4167\|$", shown, re.MULTILINE), shown
+
+
+def test_spark_submit(tmp_path: Path) -> None:
+    import pyspark
+
+    config = Config(durability=OS, segment_bytes=4_096, batch_bytes_max=2_048)
+    with open_store(tmp_path / "store", config, ManualClock(NOW_MS), None) as store:
+        store.create_topic("mail")
+        store.send_many("mail", [b"v" * 50] * 200)
+    [program] = blocks("docs/spark.md")
+    (tmp_path / "index.py").write_text(program)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    shown = run([str(submit), "--master", "local[1]", "index.py", str(tmp_path / "store")], tmp_path)
+    assert re.search(r"^\| *mail\|skipped\|", shown, re.MULTILINE), shown

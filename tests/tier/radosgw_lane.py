@@ -12,6 +12,7 @@ import pytest
 from afterlog.errors import RemoteRefused
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_url import open_remote
+from tests.tier.life_suite import LifeTests
 from tests.tier.radosgw import KEY, SECRET, radosgw
 from tests.tier.remote_store_suite import SharedStoreTests
 from tests.tier.test_upload import UploadTests
@@ -42,7 +43,7 @@ def new_remote(options: Options) -> Callable[[], RemoteStore]:
     return lambda: open_remote(f"s3://{_BUCKET}/{next(numbers)}", **options)  # type: ignore[arg-type]
 
 
-class TestRadosGateway(SharedStoreTests, UploadTests):
+class TestRadosGateway(SharedStoreTests, UploadTests, LifeTests):
     @pytest.fixture
     def remote(self, new_remote: Callable[[], RemoteStore]) -> RemoteStore:
         return new_remote()
