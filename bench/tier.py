@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     sizes = {"records": options.records, "schedule": options.schedule, "cache_mib": options.cache_mib, **filled}
     print(json.dumps(sizes | found, indent=2))
     if options.save:
-        record(f"tier_catch_up_{options.schedule}", sizes, found, RESULTS)
+        record(f"tier_catch_up_{options.schedule}", sizes, found, RESULTS / "tier")
     return sizes | found
 
 

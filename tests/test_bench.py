@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, memory_picture, memory_table, report, subscriptions, workloads
+from bench import harness, memory_picture, memory_table, report, subscriptions, tier, workloads
 from bench.workloads import START_MS, Dues
 
 
@@ -163,3 +163,11 @@ def test_results_are_told_as_a_table(tmp_path: Path) -> None:
     pair = harness.Pair(1, harness.Times([20e-3], [30e-6]), harness.Times([10e-3], [1e-3]))
     harness.record("name", {"records": 1}, pair.figures(), tmp_path)
     assert "| name | 20 ms | 10 ms | 2.0 | 30 us | 30 us |" == report.table(tmp_path).splitlines()[-1]
+
+
+@pytest.mark.parametrize("schedule", ["near", "far"])
+def test_a_bucket_is_caught_up_with(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tier.main(["--records", "2000", "--segments", "10", "--schedule", schedule, "--cache-mib", "1"])
+    assert json.loads(capsys.readouterr().out) == found
+    assert 1 <= found["fetched_per_log_byte"] < 3
+    assert (9, True) <= (found["segments"], found["peak_mib"] > 0)
