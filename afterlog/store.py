@@ -22,12 +22,10 @@ from afterlog.errors import (
     GroupBusy,
     InvalidRecord,
     InvalidSubscription,
-    InvalidTopic,
     NameTaken,
     RemoteRefused,
     StoreClosed,
     StoreForked,
-    TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
@@ -47,13 +45,12 @@ from afterlog.log.deliver_after import Delay, DelayColumn, Instant, InstantColum
 from afterlog.log.interval_sync import IntervalSync, Synced
 from afterlog.log.log_state import LogState
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.place import Place, TopicSettings
+from afterlog.log.place import TopicSettings
 from afterlog.log.prepared import Prepared
 from afterlog.log.producer import Headers, Producer
-from afterlog.log.recovery import create_log, open_log
-from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
-from afterlog.log.topics import check_nothing_to_lose, check_owned, checked, read_topics, write_topics
-from afterlog.names import LOCK, TOPICS, check_name, partition_folder
+from afterlog.log.topics import checked
+from afterlog.names import LOCK, check_name
+from afterlog.open_topics import OpenTopics
 from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -97,27 +94,33 @@ class Store:
         self._closed = False
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
-        self._topics: dict[str, Topic] = {}
         self._sync: IntervalSync | None = None
-        self._merger = BucketMerger(lambda: list(self._logs())) if background else None
+        self._merger = BucketMerger(lambda: list(self._topics.logs())) if background else None
         self.tiering: Tiering | None = None
         """Object storage, where the store was opened with it."""
         try:
             if remote is not None:
                 self.tiering = Tiering(remote, files, path, config, clock, background=background)
-                self._restore(self.tiering)
-            topics = read_topics(files, path)
-            check_owned(files, path, topics)
-            files.sync_folder(path)  # a process that was killed may have left names behind that are not durable
-            if not topics:
-                files.sync_folder(path.parent)
-            for name, settings in topics.items():
-                self._topics[name] = self._open_topic(name, settings)
+        except BaseException:
+            self._folder_lock.release()
+            raise
+        self._topics = OpenTopics(
+            files=files,
+            path=path,
+            config=config,
+            clock=clock,
+            now_ms=self._guard.now_ms,
+            changed=self._changed,
+            crowded=self._crowded,
+            tiering=self.tiering,
+        )
+        try:
+            self._topics.recover()
             self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)
             self._adoptions.recover()
             if config.durability.kind == "interval":
                 self._sync = IntervalSync(clock, config.durability.interval_ms, self._synced)
-            if any(log.crowded for log in self._logs()):
+            if any(log.crowded for log in self._topics.logs()):
                 self._crowded()
         except BaseException:
             self._let_go()
@@ -170,30 +173,20 @@ class Store:
         checked(settings)
         with self._lock:
             self._usable()
-            if name in self._topics:
-                if self._topics[name].settings != settings:
-                    raise TopicExists(f"{name} is there with {self._topics[name].settings}, not {settings}")
-                return self._topics[name]
-            self._tell_remote(name, settings)
-            for number in range(partitions):
-                create_log(self._place(name, number, settings))
-            known = {topic.name: topic.settings for topic in self._topics.values()}
-            write_topics(self._files, self.path, known | {name: settings})
-            self._topics[name] = self._open_topic(name, settings)
-            return self._topics[name]
+            return self._topics.create(name, settings)
 
     def topic(self, name: str) -> Topic:
         """Raises UnknownTopic."""
         self._usable()
         try:
-            return self._topics[name]
+            return self._topics.by_name[name]
         except (KeyError, TypeError):
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})") from None
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         self._usable()
-        return [self._topics[name] for name in sorted(self._topics)]
+        return [topic for _, topic in sorted(self._topics.by_name.items())]
 
     # Sending.
 
@@ -481,9 +474,8 @@ class Store:
     def cut_bytes(self) -> dict[tuple[str, int], int]:
         """Torn tails that recovery cut when the store was opened: bytes by (topic, partition)."""
         return {
-            (topic.name, partition.number): partition.log.cut_bytes
-            for topic in self._topics.values()
-            for partition in topic.partitions
+            (partition.topic, partition.number): partition.log.cut_bytes
+            for partition in self._topics.partitions()
             if partition.log.cut_bytes
         }
 
@@ -511,7 +503,7 @@ class Store:
             self._sync.stop()
         try:
             with contextlib.ExitStack() as stack:
-                for log in self._logs():
+                for log in self._topics.logs():
                     stack.callback(log.close)
                 stack.callback(self._subscriptions.close)  # first of all
         finally:
@@ -525,16 +517,11 @@ class Store:
         with self._lock:
             self._readers -= claims
 
-    def _logs(self) -> Iterator[PartitionLog]:
-        for topic in list(self._topics.values()):
-            for partition in topic.partitions:
-                yield partition.log
-
     def _log_of(self, topic: str, partition: int) -> PartitionLog:
         return self.topic(topic).partition(partition).log
 
     def _states(self) -> Iterator[LogState]:
-        return (log.state for log in self._logs())
+        return (log.state for log in self._topics.logs())
 
     def _synced(self) -> list[Synced]:
         return [*self._states(), *self._subscriptions.journals()]
@@ -548,7 +535,7 @@ class Store:
     def _made_topic(self, name: str) -> Topic:
         """The topic, made with one partition where it is missing."""
         with self._lock:
-            return self._topics.get(name) or self.create_topic(name)
+            return self._topics.by_name.get(name) or self.create_topic(name)
 
     def _crowded(self) -> None:
         if self._merger is not None:
@@ -559,62 +546,6 @@ class Store:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
         if process_id() != self._owner:
             raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
-
-    def _place(self, name: str, number: int, settings: TopicSettings) -> Place:
-        return Place(
-            files=self._files,
-            folder=self.path / partition_folder(name, number),
-            config=self.config,
-            settings=settings,
-            clock=self.clock,
-            now_ms=self._guard.now_ms,
-            changed=self._changed,
-            crowded=self._crowded,
-            remote=self._remote_log(name, number, settings),
-            sealed=self._sealed,
-        )
-
-    def _remote_log(self, name: str, number: int, settings: TopicSettings) -> RemoteLog:
-        if self.tiering is None or not settings.remote_storage_enable:
-            return NO_REMOTE_LOG
-        return self.tiering.remote_log(partition_folder(name, number))
-
-    def _sealed(self) -> None:
-        if self.tiering is not None:
-            self.tiering.wake()
-
-    def _tell_remote(self, name: str, settings: TopicSettings) -> None:
-        """Before a topic is made that needs object storage."""
-        if settings.remote_storage_enable:
-            if self.tiering is None:
-                raise InvalidTopic("remote_storage_enable needs object storage: afterlog.open(path, remote=…)")
-            self.tiering.tell_topic(name, settings)
-
-    def _restore(self, tiering: Tiering) -> None:
-        """Into a folder that has no topics yet, what the bucket has."""
-        if self._files.exists(self.path / TOPICS):
-            return
-        check_nothing_to_lose(self._files, self.path)
-        topics = tiering.topics()
-        for name, settings in topics.items():
-            for number in range(settings.partitions):
-                tiering.restore(self._place(name, number, settings))
-        if topics:
-            write_topics(self._files, self.path, topics)
-
-    def _open_topic(self, name: str, settings: TopicSettings) -> Topic:
-        partitions: list[Partition] = []
-        try:
-            for number in range(settings.partitions):
-                partitions.append(Partition(name, number, open_log(self._place(name, number, settings))))
-        except BaseException:
-            for partition in partitions:
-                partition.log.state.close()
-            raise
-        if self.tiering is not None and settings.remote_storage_enable:
-            for partition in partitions:
-                self.tiering.add(partition.log)
-        return Topic(name, settings, partitions)
 
 
 def open_store(

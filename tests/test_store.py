@@ -150,7 +150,7 @@ def test_a_partition_that_fails_to_close_keeps_no_other_open(setting: Setting) -
     setting.calls.fail("append", "checkpoints.tmp", OSError(errno.ENOSPC, "full"))
     with pytest.raises(StorageFull):
         setting.store.close()
-    assert all(partition.log.state.closed for partition in setting.store._topics["t"].partitions)
+    assert all(partition.log.state.closed for partition in setting.store._topics.partitions())
     store = open_small(setting.disk, setting.clock)
     assert [[b"0"], [b"1"], [b"2"]] == [drained(partition) for partition in store.topic("t").partitions]
 

@@ -161,7 +161,7 @@ def partition_of(store: Store) -> Partition:
 
 
 def partition_of_closed(store: Store) -> Partition:
-    return store._topics["t"].partition(0)
+    return store.topic("t").partition(0)
 
 
 def test_it_is_a_method_of_the_public_partition() -> None:
