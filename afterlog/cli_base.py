@@ -150,10 +150,10 @@ def noted_remote() -> RemoteStore:
     return remote_store(click.get_current_context().meta.get(_NOTED))
 
 
-def opened(data: Path, create: bool = False, background: bool = True) -> Store:
+def opened(data: Path, create: bool = False, background: bool = True, partial: bool = False) -> Store:
     """The store, which must be there unless it may be made; with the object storage that --remote names, if it does.
 
-    `background`: as a `Store` has it.
+    `background`, `partial`: as a `Store` has them.
     """
     from afterlog.files import OsFiles
     from afterlog.offline import is_store
@@ -162,4 +162,4 @@ def opened(data: Path, create: bool = False, background: bool = True) -> Store:
     if not create and not is_store(OsFiles(), data):
         raise Failure(f"there is no store in {data}", NOT_FOUND)
     remote = noted_remote() if click.get_current_context().meta.get(_NOTED) else None
-    return open_store(data.absolute(), None, None, None, remote, background=background)
+    return open_store(data.absolute(), None, None, None, remote, background=background, partial=partial)

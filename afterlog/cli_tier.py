@@ -190,8 +190,9 @@ def _topic_of(partition: str) -> str:
 
 @click.command(cls=StoreCommand)
 @store_arguments
+@click.option("--partial", is_flag=True, help="Also where segments are missing between others: give them up.")
 @JSON
-def restore(data: Path, as_json: bool) -> int:
+def restore(data: Path, partial: bool, as_json: bool) -> int:
     """Make the store DATA of what object storage has, on a machine that has nothing else.
 
     Opening an empty folder with --remote does it, too; this says what came. What is not in object storage is lost:
@@ -207,7 +208,7 @@ def restore(data: Path, as_json: bool) -> int:
         raise Failure("no topics in this object storage", NOT_FOUND)
     if OsFiles().exists(data / TOPICS):
         raise click.UsageError(f"there is a store in {data}: restore into an empty folder")
-    with opened(data, create=True, background=False) as store:
+    with opened(data, create=True, background=False, partial=partial) as store:
         rows = [_restored(store, partition) for topic in store.topics() for partition in topic.partitions]
     if as_json:
         for row in rows:

@@ -76,8 +76,12 @@ class Store:
         remote: RemoteStore | None = None,
         *,
         background: bool = True,
+        partial: bool = False,
     ) -> None:
-        """`background`: merge runs and upload segments in threads; else only `merge_buckets` of a log, `offload`."""
+        """`background`: merge runs and upload segments in threads; else only `merge_buckets` of a log, `offload`.
+
+        `partial`: restore what object storage has also where segments are missing between others.
+        """
         self.path = path
         self.config = config
         self.clock = clock
@@ -100,7 +104,7 @@ class Store:
         """Object storage, where the store was opened with it."""
         try:
             if remote is not None:
-                self.tiering = Tiering(remote, files, path, config, clock, background=background)
+                self.tiering = Tiering(remote, files, path, config, clock, background=background, partial=partial)
         except BaseException:
             self._folder_lock.release()
             raise
@@ -556,6 +560,7 @@ def open_store(
     remote: RemoteStore | str | None = None,
     *,
     background: bool = True,
+    partial: bool = False,
 ) -> Store:
     """What `afterlog.open` does, with the disk as an argument too."""
     files = files or OsFiles()
@@ -563,7 +568,9 @@ def open_store(
         from afterlog.tier.remote_url import open_remote
 
         remote = open_remote(remote, files=files)
-    return Store(path, config or Config(), clock or SystemClock(), files, remote, background=background)
+    return Store(
+        path, config or Config(), clock or SystemClock(), files, remote, background=background, partial=partial
+    )
 
 
 def _make_folders(files: Files, path: Path) -> None:

@@ -213,6 +213,14 @@ class TestRestore:
         [row] = rows(run("restore", tmp_path / "fresh", "--json", code=1))
         assert (1, 2, 1, 3) == (row["segments"], row["records"], row["missing"], row["log_end_offset"])
 
+    def test_missing_between_others(self, data: Path, bucket: Path, tmp_path: Path) -> None:
+        run("offload", data)
+        manifest = Manifest(open_remote(str(bucket)), "mail-0")
+        manifest.update(lambda segments: segments[1:])
+        assert "--partial" in run("restore", tmp_path / "fresh", code=5).stderr
+        [row] = rows(run("restore", tmp_path / "fresh", "--partial", "--json", code=1))
+        assert (1, 1, 2, 3) == (row["segments"], row["records"], row["missing"], row["log_end_offset"])
+
     def test_an_empty_bucket(self, tmp_path: Path, bucket: Path) -> None:
         assert "no topics" in run("restore", tmp_path / "fresh", "--remote", bucket, code=3).stderr
         assert not (tmp_path / "fresh").exists()

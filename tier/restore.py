@@ -25,15 +25,16 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 
 
-def restore(place: Place, manifest: Manifest) -> None:
+def restore(place: Place, manifest: Manifest, *, partial: bool = False) -> None:
     """Make the folder of the partition, durably, in the place of anything that is there. `place.remote` reads its runs.
 
-    CorruptRemote: the manifest fails its checks, or segments are missing that retention did not remove.
+    CorruptRemote: the manifest fails its checks, or segments are missing that retention did not remove. `partial`: then
+    their records are gone for good, as if it had.
     """
-    create_log(place, of_manifest(place, manifest))
+    create_log(place, of_manifest(place, manifest, partial=partial))
 
 
-def of_manifest(place: Place, manifest: Manifest) -> Checkpoints:
+def of_manifest(place: Place, manifest: Manifest, *, partial: bool) -> Checkpoints:
     """The checkpoints of the partition as the manifest knows it."""
     content = manifest.content()
     facts = content.log or LogFacts(end_offset=0, removed_records=0, log_start=LogStart(), frontier_ms=0, stamp_ms=0)
@@ -41,7 +42,7 @@ def of_manifest(place: Place, manifest: Manifest) -> Checkpoints:
     marks = [mark_of(row) for row in listed if not _removed(row, facts, delayed=place.settings.delayed)]
     base_offset = max(facts.end_offset, marks[-1].end_offset if marks else 0)
     held = sum(mark.end_offset - mark.base_offset for mark in marks)
-    if content.log is not None and marks:
+    if content.log is not None and marks and not partial:
         _check_complete(marks, held, facts, manifest)
     return Checkpoints(
         recovery=Recovery(segment=base_offset, position=0, offset=base_offset, stamp_ms=facts.stamp_ms),
@@ -81,7 +82,7 @@ def _check_complete(marks: Sequence[SealedMark], held: int, facts: LogFacts, man
     if missing > 0:
         raise CorruptRemote(
             f"{missing} records below offset {marks[-1].end_offset} are in no listed segment, and retention did not "
-            "remove them: finish the upload that was cut short",
+            "remove them: finish the upload that was cut short, or give them up with `afterlog restore --partial`",
             path=manifest.key,
         )
 

@@ -36,9 +36,18 @@ class Tiering:
     """Of one store. Thread-safe."""
 
     def __init__(
-        self, remote: RemoteStore, files: Files, folder: Path, config: Config, clock: Clock, *, background: bool
+        self,
+        remote: RemoteStore,
+        files: Files,
+        folder: Path,
+        config: Config,
+        clock: Clock,
+        *,
+        background: bool,
+        partial: bool = False,
     ) -> None:
-        """`background`: upload in a thread; else only `offload` does."""
+        """`background`: upload in a thread; else only `offload` does. `partial`: of `restore`."""
+        self._partial = partial
         self.remote = remote
         self.cache = PageCache(files, folder / REMOTE_CACHE, config.remote_cache_bytes, config.remote_page_bytes)
         self._indexes = ParsedIndexes()
@@ -61,7 +70,7 @@ class Tiering:
 
     def restore(self, place: Place) -> None:
         """Make the folder of a partition from the bucket alone. Raises as `topics` does."""
-        restore(place, Manifest(self.remote, place.folder.name))
+        restore(place, Manifest(self.remote, place.folder.name), partial=self._partial)
 
     def tell_topic(self, name: str, settings: TopicSettings) -> None:
         """A topic will have segments in the bucket. RemoteConflict where one of that name is another."""

@@ -21,13 +21,14 @@ from afterlog.errors import (
 )
 from afterlog.log.checkpoints import LogStart
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
+from afterlog.store import open_store
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import encode
 from afterlog.tier.remote_segment import FileMark, RemoteSegment
 from afterlog.tier.remove import remove
 from tests.failing_files import FailingFiles, fail_at
 from tests.simulated_disk import SimulatedFiles
-from tests.support import PATH, flipped, killed
+from tests.support import PATH, drained, flipped, killed, small
 from tests.tier.memory_store import Unreachable
 from tests.tier.small_store import SmallStore, opened
 from tests.tier.support import PARTITION
@@ -139,6 +140,19 @@ class TestFreshMachine:
         remove(setting.manifest, setting.manifest.listed()[1])
         with pytest.raises(CorruptRemote, match="2 records below offset 6"):
             setting.fresh()
+
+    def test_what_is_missing_can_be_given_up(self) -> None:
+        setting = offloaded()
+        remove(setting.manifest, setting.manifest.listed()[1])
+        with open_store(
+            PATH, small(), setting.clock, SimulatedFiles(), setting.bucket, background=False, partial=True
+        ) as store:
+            partition = store.topic("mail").partition(0)
+            assert (6, 2) == (partition.log_end_offset, partition.log.checkpoints.current.removed_records)
+            setting.clock.advance(2_000)
+            assert [b"0", b"0'", b"later"] == drained(partition)
+            assert 6 == store.send("mail", b"new").offset
+            store.check()
 
     def test_a_fifo_topic_twice(self) -> None:
         """What the first machine lost is no reason for the second one to leave out what is there."""
