@@ -56,7 +56,7 @@ class Cancellations:
         self._targets, self._controls = OffsetSet(), OffsetSet()
         self.wrote(cancelled)
         self._land(len(self._landing))
-        self.forget(log_start)
+        self.forget(log_start, 0)
 
     def wrote(self, cancelled: Cancelled) -> None:
         """Control batches were written: called before they can become visible."""
@@ -68,7 +68,8 @@ class Cancellations:
 
     def hidden(self, end_offset: int) -> HiddenKeys:
         """What is hidden where `end_offset` is the visible end, which only grows."""
-        if self._landing and int(self._landing[0].control[-1]) < end_offset:
+        first = next(iter(self._landing), None)
+        if first is not None and int(first.control[-1]) < end_offset:
             with self._lock:
                 self._land(sum(int(cancelled.control[-1]) < end_offset for cancelled in self._landing))
         return self._hidden
@@ -85,8 +86,13 @@ class Cancellations:
         answers[(found.records == 0) | earlier | same] = CancelResult.UNKNOWN
         return answers
 
-    def forget(self, log_start: Key) -> None:
-        """Retention put everything up to this key out of reach."""
+    def forget(self, log_start: Key, end_offset: int) -> None:
+        """Retention put everything up to this key out of reach. `end_offset`: the visible end.
+
+        What was cancelled may have become visible and no reader has asked since: it goes, too. Of what is not visible
+        yet nothing lies before the log start: an append in flight keeps what it cancels from being due.
+        """
+        self.hidden(end_offset)
         with self._lock:
             if self._hidden.rank(log_start):
                 before = self._hidden.offsets()

@@ -174,7 +174,7 @@ class Upkeep:
         self._sealed = tuple(segment for segment in self._sealed if segment not in removed)
         log_start = self._checkpoints.current.log_start.key
         self._buckets.forget(log_start)
-        self._cancellations.forget(log_start)
+        self._cancellations.forget(log_start, self._state.visible().end.offset)
         self._state.retain(self._sealed)
         retention.remove(self._files, removed)
         self._files.sync_folder(self._place.folder)

@@ -80,7 +80,7 @@ def test_hidden_is_what_belongs_to_the_visible_end() -> None:
     assert [0, 3, 4, 5, 6, 7, 8] == cancellations.hidden(9).offsets().tolist()
     assert 6 == cancellations.hidden(9).rank(Key(95, 6))  # and the control behind its last target
     cancellations.check(BEFORE_ALL)
-    cancellations.forget(Key(85, 8))
+    cancellations.forget(Key(85, 8), 0)
     assert [0, 3, 6, 7] == cancellations.hidden(9).offsets().tolist()
     cancellations.check(Key(85, 8))
     assert [0, 3, 6, 7] == Cancellations(rows((3, 0, 90), (7, 5, 80), (7, 6, 95)), Key(85, 8)).hidden(
@@ -273,3 +273,17 @@ def test_the_index_goes_with_its_segment(setting: Setting) -> None:
     assert not setting.disk.exists(FOLDER / segment_file(0, CANCEL_INDEX))
     assert [UNKNOWN, UNKNOWN] == setting.cancel(0, 1)
     assert [] == setting.partition.log.cancellations._targets.column().tolist()
+
+
+def test_retention_before_any_reader_asked_what_is_hidden() -> None:
+    clock = ManualClock(NOW_MS)
+    store = open_small(SimulatedFiles(), clock)
+    partition = store.create_topic("t", retention_ms=0).partition(0)
+    store.send("t", b"soon", deliver_after=NOW_MS + 3)
+    assert [CancelResult.CANCELLED] == partition.cancel(np.array([0])).tolist()
+    partition.log.roll()
+    clock.advance(50)
+    assert 1 == partition.log.enforce_retention()
+    assert [0, 0] == partition.due_histogram(np.array([0, NOW_MS, NOW_MS + 100])).tolist()
+    assert (2, 2, 0) == (partition.log_start, partition.high_watermark(), partition.pending())
+    store.check()
