@@ -39,7 +39,8 @@ def of_manifest(place: Place, manifest: Manifest, *, partial: bool) -> Checkpoin
     content = manifest.content()
     facts = content.log or LogFacts(end_offset=0, removed_records=0, log_start=LogStart(), frontier_ms=0, stamp_ms=0)
     listed = [row for row in content.segments if row.state == SegmentState.COPY_FINISHED]
-    marks = [mark_of(row) for row in listed if not _removed(row, facts, delayed=place.settings.delayed)]
+    removed = [row for row in listed if _removed(row, facts, delayed=place.settings.delayed)]
+    marks = [mark_of(row) for row in listed if row not in removed]
     base_offset = max(facts.end_offset, marks[-1].end_offset if marks else 0)
     held = sum(mark.end_offset - mark.base_offset for mark in marks)
     if content.log is not None and marks and not partial:
@@ -51,6 +52,7 @@ def of_manifest(place: Place, manifest: Manifest, *, partial: bool) -> Checkpoin
         log_start=_log_start(place, marks, base_offset - held, facts),
         removed_records=base_offset - held,
         sealed=tuple(marks),
+        removals=tuple(row.attempt for row in removed),
     )
 
 

@@ -26,6 +26,7 @@ from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import encode
 from afterlog.tier.remote_segment import FileMark, RemoteSegment
 from afterlog.tier.remove import remove
+from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles, fail_at
 from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH, drained, flipped, killed, small
@@ -140,6 +141,19 @@ class TestFreshMachine:
         remove(setting.manifest, setting.manifest.listed()[1])
         with pytest.raises(CorruptRemote, match="2 records below offset 6"):
             setting.fresh()
+
+    def test_what_retention_had_begun_to_remove_is_removed(self) -> None:
+        setting = offloaded()
+        first, *others = setting.manifest.content().segments
+        log = setting.manifest.content().log
+        assert log is not None
+        start = LogStart(delivery_offset=2, deliver_after=first.max_deliver_after, offset=first.end_offset - 1)
+        forge(setting, first, *others, log=replace(log, removed_records=2, log_start=start))
+        new = setting.fresh()
+        assert (2, [b"1", b"1'"]) == (new.partition.log_start, new.drained())
+        assert 1 == new.offload().removed
+        assert others == [*setting.manifest.listed()]
+        assert [] == scrub(setting.manifest, deep=True)
 
     def test_what_is_missing_can_be_given_up(self) -> None:
         setting = offloaded()
