@@ -17,9 +17,7 @@ logger = logging.getLogger("afterlog.log")
 
 
 class BucketMerger(Background):
-    """Idle until `wake`: some partition has too many runs. The partitions are closed before it is told to `stop`, which
-    ends a merge in progress.
-    """
+    """Merges when it is woken. The partitions are closed before `stop`, which ends a merge in progress."""
 
     def __init__(self, logs: Callable[[], Iterable[PartitionLog]]) -> None:
         super().__init__("afterlog-merge", self._merge_all)
