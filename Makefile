@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 .PHONY: demo test test-spark test-s3 check bench torture build clean
 
-$(READY): setup.cfg setup.py pyproject.toml log/_kernels.pyx index/_packing.pyx
+$(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --compile -e '.[dev]'
@@ -42,4 +42,4 @@ build: $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
 clean:
-	rm -rf $(VENV) build *.egg-info log/_kernels.c index/_packing.c log/*.so index/*.so .demo
+	rm -rf $(VENV) build *.egg-info records/_kernels.c index/_packing.c records/*.so index/*.so .demo

@@ -5,6 +5,6 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(f"afterlog.{name}", [f"{name.replace('.', '/')}.pyx"], optional=True, extra_compile_args=["-O3"])
-        for name in ("log._kernels", "index._packing")
+        for name in ("records._kernels", "index._packing")
     ]
 )

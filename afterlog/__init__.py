@@ -65,15 +65,15 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnsupportedCodec,
     )
-    from afterlog.fetch.columns import Columns
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import Message, RecordId, ScheduledRecord
+    from afterlog.fetch.message_columns import Columns
     from afterlog.fetch.partition import FetchResult, Partition
     from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
-    from afterlog.fetch.topic import Topic
-    from afterlog.log.batch import Record, decode_batch, encode_batch
     from afterlog.log.cancellation import CancelResult
-    from afterlog.log.producer import Producer
+    from afterlog.produce.producer import Producer
+    from afterlog.produce.topic import Topic
+    from afterlog.records.batch import Record, decode_batch, encode_batch
     from afterlog.store import Store
     from afterlog.subscription.leased_message import LeasedMessage
     from afterlog.subscription.policy import RetryPolicy
@@ -92,15 +92,15 @@ _HOME = {
         "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition",
         "UnknownTopic", "UnsupportedCodec",
     ),
-    "afterlog.fetch.columns": ("Columns",),
+    "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
     "afterlog.fetch.message": ("Message", "RecordId", "ScheduledRecord"),
     "afterlog.fetch.partition": ("FetchResult", "Partition"),
     "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtTime"),
-    "afterlog.fetch.topic": ("Topic",),
-    "afterlog.log.batch": ("Record", "decode_batch", "encode_batch"),
+    "afterlog.produce.topic": ("Topic",),
+    "afterlog.records.batch": ("Record", "decode_batch", "encode_batch"),
     "afterlog.log.cancellation": ("CancelResult",),
-    "afterlog.log.producer": ("Producer",),
+    "afterlog.produce.producer": ("Producer",),
     "afterlog.store": ("Store",),
     "afterlog.subscription.leased_message": ("LeasedMessage",),
     "afterlog.subscription.policy": ("RetryPolicy",),

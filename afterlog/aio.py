@@ -34,11 +34,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from afterlog.aio_calls import Calls, Line, Waiters
 from afterlog.clock import Clock
 from afterlog.config import Config
-from afterlog.fetch.columns import Columns
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
 from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.pause import Pause
-from afterlog.log.producer import Producer as BlockingProducer
+from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store import Store as BlockingStore
 from afterlog.store import open_store
 from afterlog.subscription.leased_message import LeasedMessage
@@ -119,7 +119,7 @@ def _opening(
 ) -> Callable[Concatenate[Any, Parameters], Opening[Opened]]:
     """A method of the synchronous store that opens something."""
 
-    async def opened(self: Store, call: Callable[[], Blocking]) -> Opened:
+    async def opened(self: AsyncStore, call: Callable[[], Blocking]) -> Opened:
         return made(await self._calls.run(call, lambda opened: opened.close()), self._calls, self._waiters)
 
     @functools.wraps(method)
@@ -129,7 +129,7 @@ def _opening(
     return opening
 
 
-class Consumer(Closing):
+class AsyncConsumer(Closing):
     """Made by `store.consumer`. Its calls are made one after the other.
 
     What was handed out last is processed if the task that took it closes the consumer, or leaves its block without an
@@ -216,7 +216,7 @@ class Consumer(Closing):
             self._blocking.take_back(found)
 
 
-class Producer(Closing):
+class AsyncProducer(Closing):
     """Made by `store.producer`. `send` is awaited twice: for a place in the buffer, and for the append."""
 
     def __init__(self, producer: BlockingProducer[RecordId], calls: Calls, _: Waiters) -> None:
@@ -228,7 +228,7 @@ class Producer(Closing):
     close = _awaited(BlockingProducer.close)
 
 
-class Subscription(Closing):
+class AsyncSubscription(Closing):
     """Made by `store.subscribe`. Any number of tasks may use it; each iteration is for one."""
 
     def __init__(self, subscription: BlockingSubscription, calls: Calls, waiters: Waiters) -> None:
@@ -295,7 +295,7 @@ class Subscription(Closing):
             self._blocking.release(found)
 
 
-class Store(Closing):
+class AsyncStore(Closing):
     """An open store. `afterlog.aio.open` makes it."""
 
     def __init__(self, store: BlockingStore, calls: Calls) -> None:
@@ -310,7 +310,7 @@ class Store(Closing):
 
     send = _awaited(BlockingStore.send)
     send_many = _awaited(BlockingStore.send_many)
-    producer = _opening(BlockingStore.producer, Producer)
+    producer = _opening(BlockingStore.producer, AsyncProducer)
 
     cancel = _awaited(BlockingStore.cancel)
     cancel_many = _awaited(BlockingStore.cancel_many)
@@ -318,8 +318,8 @@ class Store(Closing):
     pending = _awaited(BlockingStore.pending)
     adopt = _awaited(BlockingStore.adopt)
 
-    consumer = _opening(BlockingStore.consumer, Consumer)
-    subscribe = _opening(BlockingStore.subscribe, Subscription)
+    consumer = _opening(BlockingStore.consumer, AsyncConsumer)
+    subscribe = _opening(BlockingStore.subscribe, AsyncSubscription)
     dead_letters = _awaited(BlockingStore.dead_letters)
     redrive = _awaited(BlockingStore.redrive)
 
@@ -363,16 +363,20 @@ def open(
     config: Config | None = None,
     clock: Clock | None = None,
     remote: str | RemoteStore | None = None,
-) -> Opening[Store]:
+) -> Opening[AsyncStore]:
     """Open the store in the folder `path`, as `afterlog.open` does."""
     return Opening(opened(lambda: open_store(Path(path).absolute(), config, clock, None, remote)))
 
 
-async def opened(opening: Callable[[], BlockingStore]) -> Store:
+async def opened(opening: Callable[[], BlockingStore]) -> AsyncStore:
     """The store that a call opens."""
     calls = Calls()
     try:
-        return Store(await calls.run(opening, undo=BlockingStore.close), calls)
+        return AsyncStore(await calls.run(opening, undo=BlockingStore.close), calls)
     except BaseException:
         calls.close()
         raise
+
+
+Store, Consumer, Producer, Subscription = AsyncStore, AsyncConsumer, AsyncProducer, AsyncSubscription
+"""The names of the synchronous API, here too: `afterlog.aio.Store`."""

@@ -57,7 +57,7 @@ class Config:
     decompressed_bytes_max: int = 64 << 20
     """Largest decompressed batch. Larger: larger batches can be read, a hostile one costs more memory."""
     broker_entry_metadata_interceptors: tuple[object, ...] = ()
-    """What a user adds to the metadata of each entry (PIP-70); see `afterlog.log.entry`."""
+    """What a user adds to the metadata of each entry (PIP-70); see `afterlog.records.entry`."""
 
     # Performance
     segment_bytes: int = 1 << 30

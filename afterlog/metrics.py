@@ -23,9 +23,9 @@ from afterlog.errors import AfterlogError, StoreClosed, StoreForked
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
 from afterlog.measures import LATENCY_EDGES_MS, Operation
+from afterlog.offline.journals import names
 from afterlog.store import Store
 from afterlog.subscription.answers import PartitionStats
-from afterlog.subscription.inspect import names
 from afterlog.subscription.standing import at_rest
 from afterlog.tier.page_cache import PageCacheCounts
 from afterlog.tier.tiering import Tiering
@@ -138,7 +138,7 @@ class StoreCollector:
         found: dict[str, Callable[[], PartitionStats]] = {}
         if self._idle:
             with contextlib.suppress(OSError):
-                found |= {name: partial(at_rest, partition, name) for name in names(partition.log.place)}
+                found |= {name: partial(at_rest, partition, name) for name in names(partition.log.context)}
         mine = (each for each in self._store.open_subscriptions() if each.partition is partition)
         return found | {each.name: each.stats for each in mine}
 
@@ -214,7 +214,7 @@ class _Families:
         if partition.lateness is None:
             return
         self._ask(INDEX_GAUGES, partition, labels)
-        operations = partition.log.place.operations
+        operations = partition.log.context.operations
         for field in fields(operations):
             self._add_operation(getattr(operations, field.name), (*labels, field.name))
         self._lateness.add_metric(labels, _buckets(EDGES_MS, partition.lateness.up_to()), None)

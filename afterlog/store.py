@@ -34,23 +34,21 @@ from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
-from afterlog.fetch.topic import Topic
 from afterlog.files import Files, OsFiles, process_id
-from afterlog.log.adoption import Adopted, Adoptions
-from afterlog.log.batches import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.log.bucket_merger import BucketMerger
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.columns import Int64Array
-from afterlog.log.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
 from afterlog.log.interval_sync import IntervalSync, Synced
 from afterlog.log.log_state import LogState
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.place import TopicSettings
-from afterlog.log.prepared import Prepared
-from afterlog.log.producer import Headers, Producer
-from afterlog.log.topics import checked
+from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.names import LOCK, check_name
-from afterlog.open_topics import OpenTopics
+from afterlog.produce.adoption import Adopted, Adoptions
+from afterlog.produce.prepared import Prepared
+from afterlog.produce.producer import Headers, Producer
+from afterlog.produce.topic import Topic
+from afterlog.records.columns import Int64Array
+from afterlog.records.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
+from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -60,6 +58,7 @@ from afterlog.subscription.subscription import ReaderSettings, Subscription
 from afterlog.tier.offload import Offloaded
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.tiering import Tiering
+from afterlog.topics import OpenTopics
 
 logger = logging.getLogger("afterlog.store")
 
@@ -241,7 +240,7 @@ class Store:
         """Append many records as columns; their offsets, int64[n], in the order given.
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
-        deliver_after: one for all or a column (see `afterlog.log.deliver_after`). headers: the same for every record.
+        deliver_after: one for all or a column (`afterlog.records.deliver_after`). headers: the same for every record.
         timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
         without keys, to one partition, another with each call.
 
@@ -360,7 +359,7 @@ class Store:
             return Consumer(
                 topic,
                 chosen,
-                [GroupPosition(self._files, partition.log.place.folder, group) for partition in chosen],
+                [GroupPosition(self._files, partition.log.context.folder, group) for partition in chosen],
                 clock=self.clock,
                 changed=self._changed,
                 start=start,

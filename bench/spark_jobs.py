@@ -33,14 +33,14 @@ from afterlog.index.entries import Entries
 from afterlog.index.merge import merged
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
-from afterlog.log import kernels
-from afterlog.log.batch import compress_batches
-from afterlog.log.batches import stamp_batches
+from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, SealedMark
-from afterlog.log.place import TopicSettings
-from afterlog.log.segment_indexing import SegmentToIndex, index_segment
-from afterlog.log.topics import write_topics
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topics_document import write_topics
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, bucket_key, run_key, segment_file
+from afterlog.records import kernels
+from afterlog.records.batch import compress_batches
+from afterlog.records.encode import stamp_batches
 from afterlog.spark.location import find_segments
 from bench.harness import RESULTS, machine
 
@@ -259,12 +259,12 @@ def _of_log(options: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]
         from afterlog.files import ReadOnlyFiles
         from afterlog.spark.arrow import record_batch
         from afterlog.spark.options import ReadOptions
-        from afterlog.spark.ranges import Planner, read_range
+        from afterlog.spark.ranges import RangePlanner, read_range
         from afterlog.spark.readable import readable
 
         asked = ReadOptions.parse(options)
         with readable(ReadOnlyFiles(), SystemClock(), asked) as source:
-            ranges = Planner(source, asked).batch()
+            ranges = RangePlanner(source, asked).batch()
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     for columns in read_range(source, asked.topic, ranges[number]):

@@ -15,9 +15,9 @@ from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
 from afterlog.index.hidden_keys import NOTHING_HIDDEN
 from afterlog.index.merge import Block
-from afterlog.log import kernels
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment, Segment
+from afterlog.records import kernels
 
 
 class AppendOrder:
@@ -35,7 +35,7 @@ class AppendOrder:
         """What is visible now. Raises StoreClosed."""
         visible = self._log.state.visible_or_closed()
         end = visible.end.offset
-        return Reading(self._log.place.now_ms(), visible, Key(0, end - 1), end, NOTHING_HIDDEN)
+        return Reading(self._log.context.now_ms(), visible, Key(0, end - 1), end, NOTHING_HIDDEN)
 
     def standing(self) -> Reading:
         """The same: no clock decides anything here."""

@@ -16,9 +16,9 @@ from types import TracebackType
 
 from afterlog.clock import Clock
 from afterlog.errors import StoreClosed, UnknownPartition
-from afterlog.fetch.columns import Columns
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.pause import Pause
 from afterlog.fetch.positions import EARLIEST, Position

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from afterlog.fetch import verified
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.timeline import Reading
 from afterlog.fetch.verified import Located
 from afterlog.index.entries import Entries
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block
-from afterlog.log.columns import Decoded, Int64Array
 from afterlog.log.log_state import Visible
 from afterlog.log.partition_log import PartitionLog
+from afterlog.records.columns import Decoded, Int64Array
 
 PIECE_BYTES = 16 << 20
 """A long stretch is decoded so many bytes at a time, but for the first batch of each."""
@@ -28,7 +28,7 @@ class Decoder:
         self._topic = topic
         self._number = number
         self._delayed = log.delayed
-        self._limit_bytes = log.place.config.decompressed_bytes_max
+        self._limit_bytes = log.context.config.decompressed_bytes_max
 
     def some(self, located: Located, visible: Visible, max_bytes: int) -> tuple[Block, Columns]:
         """The first of these entries, at least one and further ones within `max_bytes`, and their records."""

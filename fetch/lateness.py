@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
 from afterlog.measures import Histogram
 

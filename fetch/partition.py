@@ -16,22 +16,22 @@ import numpy as np
 from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, NotPending, OffsetOutOfRange, RemoteMissing
 from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
-from afterlog.fetch.columns import Columns
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries, Key
-from afterlog.log.batches import encode, parse
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.columns import Int64Array
-from afterlog.log.deliver_after import Instant, instant_ms
 from afterlog.log.log_state import Visible
 from afterlog.log.lookup import find_entries, find_written
 from afterlog.log.partition_log import PartitionLog
+from afterlog.records.columns import Int64Array
+from afterlog.records.deliver_after import Instant, instant_ms
+from afterlog.records.encode import encode, parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Partition:
         StorageFull.
         """
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
-        return self.log.append(parse(batch, asked_ms, self.log.place.config))
+        return self.log.append(parse(batch, asked_ms, self.log.context.config))
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
         """Cancel what is pending of the records of these append offsets: int8[n], each a `CancelResult`.
@@ -106,7 +106,7 @@ class Partition:
         except OffsetOutOfRange:
             answer = CancelResult.UNKNOWN
             raise NotPending(f"no record of offset {offset} is in the log", answer=answer) from None
-        [follower], _ = encode(record.again(asked_ms), self.log.place.config)
+        [follower], _ = encode(record.again(asked_ms), self.log.context.config)
         return self.log.reschedule(offset, follower)
 
     @property
@@ -237,15 +237,15 @@ class Partition:
         it waits up to `max_wait_ms`, woken by the next due time or an append. Raises OffsetOutOfRange, CorruptFile,
         ClockBehind, StoreClosed.
         """
-        place = self.log.place
-        deadline_s = place.clock.monotonic_s() + max_wait_ms / 1000
+        context = self.log.context
+        deadline_s = context.clock.monotonic_s() + max_wait_ms / 1000
         wanted = self.position(position)
         while True:
             reading = self._order.advance()
             located = self._locate(wanted, reading, max_records, max_bytes, whole=True)
             fetched = verified.batches(located, reading.visible, self.log.delayed, max_bytes)
             wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
-            left_s = deadline_s - place.clock.monotonic_s()
+            left_s = deadline_s - context.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
                 if self.lateness is not None:
                     self.lateness.batches(fetched.block, reading.clock_ms)
@@ -316,22 +316,22 @@ class Partition:
 
     def wait(self, reading: Reading, timeout_s: float) -> None:
         """Wait until something may have become due or visible since `reading`, at most `timeout_s`."""
-        place = self.log.place
+        context = self.log.context
         until_ms = self.wake_ms()
         if self.high_watermark() > reading.high_watermark:  # due since, and so no longer the next to be due
             return
-        with place.changed:
+        with context.changed:
             if self.log.state.visible().end.offset == reading.visible.end.offset:
-                place.clock.wait(place.changed, until_ms, timeout_s)
+                context.clock.wait(context.changed, until_ms, timeout_s)
 
     def wake_ms(self) -> int | None:
         """When by the clock of `wait` the next pending record may be due; None where only a notification can tell."""
-        place = self.log.place
-        now_ms = place.now_ms()
+        context = self.log.context
+        now_ms = context.now_ms()
         next_due_ms = self.next_due()
         if next_due_ms is None or next_due_ms <= now_ms:  # held back by an append in flight, which notifies
             return None
-        return next_due_ms + place.clock.now_ms() - now_ms  # later than next_due_ms where a jump is held back
+        return next_due_ms + context.clock.now_ms() - now_ms  # later than next_due_ms where a jump is held back
 
     def check(self) -> None:
         """Prove the invariants of the log and its indexes."""

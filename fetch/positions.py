@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from afterlog.log.deliver_after import Instant
+from afterlog.records.deliver_after import Instant
 
 
 class Edge(enum.Enum):

@@ -13,10 +13,10 @@ import numpy as np
 
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.timeline import Reading, Timeline
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Entries, Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
-from afterlog.log.columns import Bools
+from afterlog.records.columns import Bools
 
 NOT_FOUND = -1
 FEW = 32

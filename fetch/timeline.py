@@ -29,9 +29,9 @@ from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
 from afterlog.errors import OffsetOutOfRange, StorageError
-from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DueCounter
-from afterlog.index.entries import Entry, Key
+from afterlog.index.entries import IndexEntry, Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
 from afterlog.log.log_state import Visible
@@ -88,10 +88,10 @@ class Timeline:
         except StorageError as error:  # what is pending may be in object storage only, after a restore
             if not any(run.remote for run in log.index.runs):
                 raise
-            logger.warning("%s: opened, but nothing can be delivered yet: %s", log.place.folder, error)
+            logger.warning("%s: opened, but nothing can be delivered yet: %s", log.context.folder, error)
             self._high_watermark, self.opened_at = self.log_start, log.log_end_offset
         self._lock = threading.Lock()
-        self._next_entry: Entry | None = None
+        self._next_entry: IndexEntry | None = None
         self._next_counter = DueCounter(log.index)
         self._ahead_lock = threading.Lock()
         """Held over the two above, and over no other lock."""

@@ -17,11 +17,11 @@ import numpy as np
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
 from afterlog.index.merge import Block
-from afterlog.log import kernels
-from afterlog.log.batch import decompressed
-from afterlog.log.columns import Decoded, Int32Array, Int64Array
 from afterlog.log.log_state import Visible
 from afterlog.log.segment import SealedSegment
+from afterlog.records import kernels
+from afterlog.records.batch import decompressed
+from afterlog.records.columns import Decoded, Int32Array, Int64Array
 
 FIRST_ENTRIES = 64
 """Entries verified in the first step of a fetch; each step doubles, so that large batches are not read for nothing."""

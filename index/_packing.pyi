@@ -1,5 +1,5 @@
 from afterlog.files import Bytes
-from afterlog.index.columns import Int64Array, UInt32Array
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 def pack(deliver_after: Int64Array, details: UInt32Array) -> Bytes | None: ...
 def unpack(data: Bytes, entries: int) -> tuple[Int64Array, UInt32Array]: ...

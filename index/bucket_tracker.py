@@ -30,9 +30,9 @@ import numpy as np
 from afterlog.clock import INT64_MAX
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.buckets import Buckets, Start
-from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import MergeIterator, merged
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.run import Run

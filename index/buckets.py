@@ -28,12 +28,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_storage import BucketSnapshotStorage
-from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import merged
+from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Coverage, Run
 from afterlog.names import bucket_key, run_key
 

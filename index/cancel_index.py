@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 
 _ROW_BYTES = 24
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from afterlog.clock import INT64_MAX
-from afterlog.index.bucket import MutableBucket
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Entries, Key
+from afterlog.index.growing_columns import Int64Array
+from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from afterlog.index.run_cursor import Cursors
 

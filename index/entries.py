@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 
 _PACKED_BITS = 63
 
@@ -35,7 +35,7 @@ class Key(NamedTuple):
     offset: int
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One entry, the columns' names."""
 
     deliver_after: int
@@ -73,10 +73,10 @@ class Entries:
     def __len__(self) -> int:
         return len(self.deliver_after)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[IndexEntry]:
         """Entry by entry: for few of them."""
         columns = (self.deliver_after, self.offset, self.position, self.records)
-        return map(Entry._make, zip(*(column.tolist() for column in columns), strict=True))
+        return map(IndexEntry._make, zip(*(column.tolist() for column in columns), strict=True))
 
     def __getitem__(self, rows: slice) -> Entries:
         """A view of the rows; steps are not for columns that must be contiguous."""
@@ -86,8 +86,8 @@ class Entries:
         """These rows in this order, copied."""
         return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
 
-    def entry(self, row: int) -> Entry:
-        return Entry(
+    def entry(self, row: int) -> IndexEntry:
+        return IndexEntry(
             int(self.deliver_after[row]), int(self.offset[row]), int(self.position[row]), int(self.records[row])
         )
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Key, is_delivery_order, rank, sort_by_due
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
 
 _Columns = tuple[Int64Array, Int64Array]

@@ -20,8 +20,8 @@ from bisect import bisect_right
 import numpy as np
 from sortedcontainers import SortedList
 
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Key, is_delivery_order, rank, sort_by_due
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.tracker import Due, check_columns, check_entry, check_limit
 

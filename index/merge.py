@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.index.bucket import MutableBucket
-from afterlog.index.columns import Int64Array
 from afterlog.index.delayed_index import DelayedIndex, Snapshot
-from afterlog.index.entries import Entries, Entry, Key
+from afterlog.index.entries import Entries, IndexEntry, Key
+from afterlog.index.growing_columns import Int64Array
+from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from afterlog.index.run_cursor import Cursors, Gatherer, RunCursor
 
@@ -86,8 +86,8 @@ class Block:
             end,
         )
 
-    def entry(self, row: int) -> Entry:
-        return Entry(
+    def entry(self, row: int) -> IndexEntry:
+        return IndexEntry(
             int(self.deliver_after[row]), int(self.offset[row]), int(self.position[row]), int(self.records[row])
         )
 

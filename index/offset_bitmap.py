@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from pyroaring import BitMap
 
-from afterlog.index.columns import UInt32Array
+from afterlog.index.growing_columns import UInt32Array
 
 _PENDING_MAX = 32_768
 """Records that are added at once. Larger: cheaper, as each time touches every part of the bitmap; more memory."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from afterlog.index.columns import GrowableColumns, Int64Array
+from afterlog.index.growing_columns import GrowableColumns, Int64Array
 
 INT32_MAX = 2**31 - 1
 _STORED = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from afterlog.clock import INT64_MAX
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import sort_by_due
+from afterlog.index.growing_columns import Int64Array
 
 _BITMAP_BYTES = 280
 """What the allocator gives for a BitMap64, apart from its containers; measured with pyroaring 1.2."""

@@ -52,7 +52,7 @@ import numpy as np
 import numpy.typing as npt
 
 from afterlog.files import Bytes
-from afterlog.index.columns import Int64Array, UInt32Array
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 BLOCK = 128
 ENTRIES_MAX = 65_536

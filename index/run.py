@@ -19,8 +19,8 @@ from pyroaring import BitMap
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes, Files
 from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot
-from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 from afterlog.index.offset_bitmap import BitmapBuilder
 from afterlog.index.packing import unpack
 from afterlog.index.run_cursor import RunCursor

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Key, rank
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 if TYPE_CHECKING:
     from afterlog.index.run import Run

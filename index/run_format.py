@@ -68,7 +68,7 @@ from crc32c import crc32c
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
-from afterlog.index.columns import Int64Array, UInt32Array
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 VERSION = 2
 _MAGIC = b"AFTERRUN"
@@ -152,7 +152,7 @@ class Directory:
         return int(self.entries_before[chunk + 1]) - int(self.entries_before[chunk])
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A part of the file: a chunk, the bitmap."""
 
     position: int
@@ -165,7 +165,7 @@ class Metadata(NamedTuple):
 
     coverage: Coverage
     directory: Directory
-    bitmap: Part
+    bitmap: FilePart
     identity: Identity
 
 
@@ -181,7 +181,7 @@ def encode_directory(rows: Sequence[tuple[int, ...]]) -> bytes:
 
 
 def encode_footer(
-    coverage: Coverage, entries: int, records: int, bitmap: Part, directory: bytes, directory_position: int
+    coverage: Coverage, entries: int, records: int, bitmap: FilePart, directory: bytes, directory_position: int
 ) -> bytes:
     """The footer that belongs behind the padded directory; its CRC covers header and directory too."""
     footer_position = directory_position + len(directory) + -len(directory) % ALIGNMENT
@@ -245,12 +245,12 @@ def _read_metadata(size: int, read: ReadRanges) -> Metadata:
     columns = list(stored.view("<i8").reshape(Directory.WIDTH, chunks))
     columns[4] = np.append(columns[4], entries)
     columns[5] = np.append(columns[5], records)
-    directory, bitmap = Directory(*columns), Part(bitmap_position, bitmap_size, bitmap_crc)
+    directory, bitmap = Directory(*columns), FilePart(bitmap_position, bitmap_size, bitmap_crc)
     _check_places(directory, bitmap, position)
     return Metadata(Coverage(*covered), directory, bitmap, Identity(size, crc))
 
 
-def _check_places(directory: Directory, bitmap: Part, end: int) -> None:
+def _check_places(directory: Directory, bitmap: FilePart, end: int) -> None:
     """Chunks and bitmap lie in front of the directory, and a chunk has a size that its entries can have."""
     plain, packed = directory.codec == CODEC_PLAIN, directory.codec == CODEC_PACKED
     if not (plain | packed).all():

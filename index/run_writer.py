@@ -20,8 +20,8 @@ import numpy as np
 from crc32c import crc32c
 
 from afterlog.files import Data, File, Files, publishing
-from afterlog.index.columns import Int64Array, UInt32Array
 from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 from afterlog.index.offset_bitmap import BitmapBuilder
 from afterlog.index.packing import pack
 from afterlog.index.run import Run
@@ -32,7 +32,7 @@ from afterlog.index.run_format import (
     ENTRY_SIZE,
     HEADER,
     Coverage,
-    Part,
+    FilePart,
     encode_directory,
     encode_footer,
 )
@@ -149,7 +149,7 @@ class RunWriter:
         self._entries += len(chunk)
         self._records += int(chunk.records.sum())
 
-    def _add_columns(self, deliver_after: Int64Array, details: UInt32Array) -> tuple[int, Part]:
+    def _add_columns(self, deliver_after: Int64Array, details: UInt32Array) -> tuple[int, FilePart]:
         """Write a chunk with the codec that makes it smaller."""
         packed = pack(deliver_after, details)
         if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
@@ -178,7 +178,7 @@ class _Output:
         self._position = 0
         self._written = 0
 
-    def add(self, buffers: Sequence[bytes | memoryview]) -> Part:
+    def add(self, buffers: Sequence[bytes | memoryview]) -> FilePart:
         """The part that `buffers` make together."""
         position, size, crc = self._position, 0, 0
         for buffer in buffers:
@@ -189,7 +189,7 @@ class _Output:
         self._position += size + len(padding)
         if self._position - self._written >= _WRITE_BYTES:
             self.flush()
-        return Part(position, size, crc)
+        return FilePart(position, size, crc)
 
     def flush(self) -> None:
         """Hand to the file what it does not have yet."""

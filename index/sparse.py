@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.time_index import TimeIndex
 

@@ -16,8 +16,8 @@ from array import array
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import is_sorted
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import bitmap_bytes, bitmap_bytes_at_most, bitmap_of, column_of, compact
 
 _ASKED_FIRST = 64

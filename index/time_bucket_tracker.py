@@ -24,8 +24,8 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import sort_by_due
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.time_bucket import TimeBucket
 from afterlog.index.tracker import Due, check_columns, check_entry, check_limit

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from afterlog.index.columns import GrowableColumns, Int64Array
+from afterlog.index.growing_columns import GrowableColumns, Int64Array
 from afterlog.index.offset_index import INT32_MAX
 
 _STORED = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from afterlog.clock import INT64_MAX, check_deliver_after
 from afterlog.errors import OffsetOutOfRange
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

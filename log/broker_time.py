@@ -14,10 +14,10 @@ from bisect import bisect_left
 import numpy as np
 
 from afterlog.errors import CorruptFile, InvalidTopic
-from afterlog.log import kernels
-from afterlog.log.entry import read_entry
 from afterlog.log.log_state import End, Visible
 from afterlog.log.segment import SealedSegment, Segment
+from afterlog.records import kernels
+from afterlog.records.entry import read_entry
 
 WALK_ENTRIES = 256
 """Entries that the walk looks at in one go; an interval of the offset index seldom holds more."""

@@ -30,7 +30,7 @@ class BucketMerger(Background):
 
 
 def _merge(log: PartitionLog) -> None:
-    folder = log.place.folder
+    folder = log.context.folder
     try:
         log.merge_buckets()
     except (StoreClosed, PartitionPoisoned):

@@ -1,6 +1,6 @@
 """Cancelled records of one partition: who decides, and what readers do not see.
 
-    pending ──cancel──> cancelled                 a control batch in the log says so (`afterlog.log.control`)
+    pending ──cancel──> cancelled                 a control batch in the log says so (`afterlog.records.control`)
        └───time───> due: too late to cancel
 
 Decided under the append lock, by the stamp of the control batch: a target is cancelled iff it is due after that. No
@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from afterlog.index.cancel_index import Cancelled
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Entries, Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import NOTHING_HIDDEN, HiddenKeys
 from afterlog.index.offset_set import OffsetSet
 

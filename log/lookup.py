@@ -3,7 +3,7 @@
     offset ── segment by base offset ── page by offset index ── walk over the headers of that page ──> entry
 
 A look-up reads a few KiB, whatever is pending; offsets that lie close share a walk. Nothing is decoded: what an entry's
-two headers say is covered by header_crc32c (`afterlog.log.entry`), and bodies are left to who reads them. A bare batch
+two headers say is covered by header_crc32c (`records/entry.py`), and bodies are left to who reads them. A bare batch
 has no such CRC, so each entry must also follow the one before it, and the first be the one that the index names.
 """
 
@@ -14,11 +14,11 @@ from itertools import pairwise
 import numpy as np
 
 from afterlog.errors import CorruptFile, RemoteMissing
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Entries, sort_by_due
-from afterlog.log import kernels
+from afterlog.index.growing_columns import Int64Array
 from afterlog.log.log_state import LogState, Visible
 from afterlog.log.segment import SealedSegment, Segment
+from afterlog.records import kernels
 
 WALK_BYTES = 1 << 20
 """One walk goes over about so much. Larger: fewer calls where offsets lie close, more memory."""

@@ -34,19 +34,19 @@ from afterlog.errors import (
 )
 from afterlog.files import Bytes
 from afterlog.index.entries import Entries, Key
-from afterlog.log.batches import Batches, stamp_batches
 from afterlog.log.cancellation import Cancellations, CancelResult, Int8Array
 from afterlog.log.checkpoints import LogStart, RemoteMark
-from afterlog.log.columns import EXTRA_BYTES_MAX, Int64Array
-from afterlog.log.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
-from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.log.entry import extra_fields
+from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
 from afterlog.log.lookup import find_written
-from afterlog.log.place import Place
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.upkeep import RecoveredLog, Upkeep
+from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
+from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import Batches, stamp_batches
+from afterlog.records.entry import extra_fields
 
 logger = logging.getLogger("afterlog.log")
 
@@ -57,30 +57,32 @@ PREFIX_BYTES_MAX = 64
 class PartitionLog:
     """One partition, open for appends. `recovery.open_log` makes it. Thread-safe."""
 
-    def __init__(self, place: Place, recovered: RecoveredLog) -> None:
-        self.place = place
+    def __init__(self, context: LogContext, recovered: RecoveredLog) -> None:
+        self.context = context
         self.index = recovered.buckets.index
         self.checkpoints = recovered.checkpoints
         self.cut_bytes = recovered.cut_bytes
-        self._config = place.config
+        self._config = context.config
         frontier = recovered.checkpoints.current.frontier
         used_ms = max(frontier.used_ms, self.log_start.deliver_after)  # what retention removed stays due
         self.cancellations = Cancellations(recovered.cancelled, self.log_start.key)
-        self._clock = LogClock(place.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
+        self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         end = End(recovered.end_offset, recovered.active.size, recovered.active)
-        self.state = LogState(place.folder, place.config.durability, self._clock, recovered.sealed, end, place.changed)
-        self._upkeep = Upkeep(place, recovered, self.state, self._clock, self.cancellations)
+        self.state = LogState(
+            context.folder, context.config.durability, self._clock, recovered.sealed, end, context.changed
+        )
+        self._upkeep = Upkeep(context, recovered, self.state, self._clock, self.cancellations)
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
         self._closing = False
         self.clamped_records = 0
         """Appended since the log was opened with another time than was asked for."""
-        interceptors = place.config.broker_entry_metadata_interceptors
+        interceptors = context.config.broker_entry_metadata_interceptors
         self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
     @property
     def delayed(self) -> bool:
-        return self.place.settings.delayed
+        return self.context.settings.delayed
 
     @property
     def log_start(self) -> LogStart:
@@ -175,8 +177,8 @@ class PartitionLog:
             return
         if not self.delayed:
             raise InvalidTopic("the topic was made with delayed=False: send without delay or deliver_after")
-        limit_ms = self.place.settings.max_delay_ms
-        if limit_ms is not None and deliver_after > self.place.now_ms() + limit_ms:
+        limit_ms = self.context.settings.max_delay_ms
+        if limit_ms is not None and deliver_after > self.context.now_ms() + limit_ms:
             raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
 
     def roll(self) -> None:
@@ -368,7 +370,7 @@ class PartitionLog:
         targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
         with self._append_lock, self.state.poisoning():
             self.state.usable()
-            answers = self.cancellations.answers(found, offsets, self.log_start.key, self.place.now_ms())
+            answers = self.cancellations.answers(found, offsets, self.log_start.key, self.context.now_ms())
             pending = np.flatnonzero(answers == CancelResult.CANCELLED)
             for first in range(0, len(pending), targets_max):
                 rows = pending[first : first + targets_max]

@@ -19,18 +19,16 @@ import numpy as np
 
 from afterlog.errors import CorruptFile, CorruptRemote, InvalidBatch, RemoteError
 from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
-from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.buckets import Buckets, Start
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
+from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Coverage, Run
-from afterlog.log import kernels
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
-from afterlog.log.control import read_controls, read_tail
+from afterlog.log.context import LogContext
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.place import Place
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
 from afterlog.log.upkeep import RecoveredLog
@@ -46,23 +44,25 @@ from afterlog.names import (
     run_key,
     segment_file,
 )
+from afterlog.records import kernels
+from afterlog.records.control import read_controls, read_tail
 
 logger = logging.getLogger("afterlog.recovery")
 
 
-def create_log(place: Place, content: Checkpoints | None = None) -> None:
+def create_log(context: LogContext, content: Checkpoints | None = None) -> None:
     """Make the folder of a new, empty partition, durably. What an unfinished creation left there is removed.
 
     content: what it begins with that is in object storage, and the offset behind it.
     """
-    files, folder, content = place.files, place.folder, content or Checkpoints.of_new_log()
+    files, folder, content = context.files, context.folder, content or Checkpoints.of_new_log()
     for path in (folder, folder / BUCKETS, folder / SUBSCRIPTIONS):
         with contextlib.suppress(FileExistsError):
             files.make_folder(path)
     for name in files.names(folder):
         if name not in (BUCKETS, SUBSCRIPTIONS):
             files.unlink(folder / name)
-    ActiveSegment.create(files, folder, content.active.base_offset, place.config.index_interval_bytes).close()
+    ActiveSegment.create(files, folder, content.active.base_offset, context.config.index_interval_bytes).close()
     CheckpointFile.create(files, folder / CHECKPOINTS, content)
     files.sync_folder(folder.parent)
 
@@ -90,35 +90,35 @@ def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
                 yield segment[0], file.size()
 
 
-def open_log(place: Place) -> PartitionLog:
+def open_log(context: LogContext) -> PartitionLog:
     """Recover the partition in `place.folder` and open it for appends. Raises CorruptFile."""
-    return PartitionLog(place, recover(place))
+    return PartitionLog(context, recover(context))
 
 
-def recover(place: Place) -> RecoveredLog:
+def recover(context: LogContext) -> RecoveredLog:
     """Everything that `PartitionLog` starts from."""
-    files, folder, known = place.files, place.folder, _checkpoints(place)
-    sealed = tuple(_sealed_segment(place, mark) for mark in known.current.sealed)
+    files, folder, known = context.files, context.folder, _checkpoints(context)
+    sealed = tuple(_sealed_segment(context, mark) for mark in known.current.sealed)
     _unlink_leftovers(files, folder, known.current)
     files.sync_folder(folder)  # a process that was killed may have left names behind that are not durable
 
     recovery = known.current.recovery
-    active = _open_active(place, known.current)
+    active = _open_active(context, known.current)
     scan, fresh = _scan_tail(active, recovery)
     cut_bytes = _cut_torn_tail(active, scan)
     tail = _entries(scan)
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else recovery.offset
     active.sparse.add(tail.position, tail.offset + tail.records - 1, scan.max_timestamp)
     active.add_cancelled(fresh)
-    cancelled = [_cancelled(place, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
-    cancelled.append(_cancelled(place, active, recovery.position, known.current.active.cancel_index))
+    cancelled = [_cancelled(context, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
+    cancelled.append(_cancelled(context, active, recovery.position, known.current.active.cancel_index))
 
     return RecoveredLog(
         checkpoints=known,
         sealed=sealed,
         active=active,
         end_offset=end_offset,
-        buckets=_open_buckets(place, known.current, {each.base_offset: each for each in sealed}, active, tail),
+        buckets=_open_buckets(context, known.current, {each.base_offset: each for each in sealed}, active, tail),
         cancelled=Cancelled.concatenate([*cancelled, fresh]),
         last_stamp_ms=max(recovery.stamp_ms, int(scan.broker_timestamp.max(initial=-1))),
         cut_bytes=cut_bytes,
@@ -138,16 +138,16 @@ def _content(segment: Segment, end: int) -> Bytes:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def _checkpoints(place: Place) -> CheckpointFile:
-    return CheckpointFile.open(place.files, place.folder / CHECKPOINTS)
+def _checkpoints(context: LogContext) -> CheckpointFile:
+    return CheckpointFile.open(context.files, context.folder / CHECKPOINTS)
 
 
-def _sealed_segment(place: Place, mark: SealedMark) -> SealedSegment:
-    segment = SealedSegment(place.files, place.folder, mark, place.config.index_interval_bytes, place.remote)
+def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
+    segment = SealedSegment(context.files, context.folder, mark, context.config.index_interval_bytes, context.remote)
     if not mark.local:
         return segment
     try:
-        with opened(place.files, segment.path) as file:
+        with opened(context.files, segment.path) as file:
             size = file.size()
     except FileNotFoundError:
         raise CorruptFile("a sealed segment is gone; restore it from a copy", path=segment.path) from None
@@ -187,12 +187,14 @@ def _bucket_names(files: Files, folder: Path) -> list[str]:
         return []
 
 
-def _open_active(place: Place, known: Checkpoints) -> ActiveSegment:
+def _open_active(context: LogContext, known: Checkpoints) -> ActiveSegment:
     """The active segment with its sparse indexes as of the recovery point."""
     try:
-        active = ActiveSegment(place.files, place.folder, known.active.base_offset, place.config.index_interval_bytes)
+        active = ActiveSegment(
+            context.files, context.folder, known.active.base_offset, context.config.index_interval_bytes
+        )
     except FileNotFoundError:
-        path = place.folder / segment_file(known.active.base_offset, LOG)
+        path = context.folder / segment_file(known.active.base_offset, LOG)
         raise CorruptFile("the active segment is gone; restore it from a copy", path=path) from None
     position = known.recovery.position
     if active.size < position:
@@ -224,9 +226,9 @@ def _scan_tail(active: ActiveSegment, recovery: Recovery) -> tuple[kernels.Scan,
     return scan, cancelled
 
 
-def _cancelled(place: Place, segment: Segment, end: int, saved: tuple[int, int]) -> Cancelled:
+def _cancelled(context: LogContext, segment: Segment, end: int, saved: tuple[int, int]) -> Cancelled:
     """The cancel index of the first `end` bytes of a segment; made anew where it is not as saved."""
-    cancelled = load_cancelled(place.files, segment.path, saved)
+    cancelled = load_cancelled(context.files, segment.path, saved)
     if cancelled is None:
         path = segment.path.with_suffix(CANCEL_INDEX)
         if isinstance(segment, SealedSegment) and not segment.mark.local:
@@ -236,7 +238,7 @@ def _cancelled(place: Place, segment: Segment, end: int, saved: tuple[int, int])
             logger.warning("%s: missing or unreadable; made anew", path)
             with _ours(segment):
                 cancelled = read_controls(_content(segment, end), scan_all(segment, end)).cancelled
-        publish(place.files, path, [cancelled.to_bytes()])
+        publish(context.files, path, [cancelled.to_bytes()])
     return cancelled
 
 
@@ -274,34 +276,34 @@ def _cut_torn_tail(active: ActiveSegment, scan: kernels.Scan) -> int:
 
 
 def _open_buckets(
-    place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
+    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
 ) -> Buckets:
     """The runs, made anew where they are missing or wrong, with the tail in the mutable bucket."""
-    if not place.settings.delayed:
-        return Buckets(place.bucket_storage(), DelayedIndex())
-    buckets = _assembled(place, known, sealed, active, tail)
+    if not context.settings.delayed:
+        return Buckets(context.bucket_storage(), DelayedIndex())
+    buckets = _assembled(context, known, sealed, active, tail)
     if not _complete(buckets.index, known.log_start):
-        logger.warning("%s: the runs do not hold what the log does; all of them made anew", place.folder)
-        _delete_runs(place, kept=())
-        buckets = _assembled(place, known, sealed, active, tail)
+        logger.warning("%s: the runs do not hold what the log does; all of them made anew", context.folder)
+        _delete_runs(context, kept=())
+        buckets = _assembled(context, known, sealed, active, tail)
     return buckets
 
 
 def _assembled(
-    place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
+    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
 ) -> Buckets:
-    storage, spans = place.bucket_storage(), spans_of(_bucket_names(place.files, place.folder))
+    storage, spans = context.bucket_storage(), spans_of(_bucket_names(context.files, context.folder))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
     for mark in found.missing:
         segment, key = sealed[mark.base_offset], run_key(mark.base_offset)
         remote = None if mark.local else segment.remote_copy().run()
         runs.append(remote or _rebuilt(storage, key, segment, mark.end_offset, mark.log_bytes))
-    runs_of_this = _runs_of_active(place, storage, spans, known, active)
-    _delete_runs(place, kept=[run.key for run in (*runs, *runs_of_this)])
+    runs_of_this = _runs_of_active(context, storage, spans, known, active)
+    _delete_runs(context, kept=[run.key for run in (*runs, *runs_of_this)])
 
     start, stale = Start(known.recovery.segment, known.recovery.position, known.recovery.offset), None
-    if runs_of_this and runs_of_this[-1].count < place.config.min_index_count_per_bucket:
+    if runs_of_this and runs_of_this[-1].count < context.config.min_index_count_per_bucket:
         stale = runs_of_this.pop()
         start = Start(start.segment, stale.coverage.start_position, stale.coverage.first_offset)
     runs += runs_of_this
@@ -312,7 +314,7 @@ def _assembled(
     buckets = Buckets(
         storage,
         DelayedIndex(removed_records, runs=runs, bucket=bucket),
-        max_num_buckets=place.config.max_num_buckets,
+        max_num_buckets=context.config.max_num_buckets,
         start=start,
         stale=[] if stale is None else [stale.key],
     )
@@ -334,13 +336,13 @@ def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
 
 
 def _runs_of_active(
-    place: Place, storage: BucketSnapshotStorage, spans: list[Span], known: Checkpoints, active: ActiveSegment
+    context: LogContext, storage: BucketSnapshotStorage, spans: list[Span], known: Checkpoints, active: ActiveSegment
 ) -> list[Run]:
     """The runs that cover the active segment up to the recovery point, in offset order."""
     recovery = known.recovery
     with contextlib.suppress(CorruptFile):
         runs = runs_of_active(storage.open, spans, known)
-        if runs and runs[-1].count < place.config.min_index_count_per_bucket:
+        if runs and runs[-1].count < context.config.min_index_count_per_bucket:
             runs[-1].entries()  # it will be loaded: a rotten chunk must be found while it can be made anew
         if runs or not recovery.position:
             return runs
@@ -356,13 +358,13 @@ def _rebuilt(storage: BucketSnapshotStorage, key: str, segment: Segment, end_off
     return storage.create(key, [entries], Coverage(base_offset, end_offset, base_offset, 0, base_offset, end))
 
 
-def _delete_runs(place: Place, kept: Collection[str]) -> None:
+def _delete_runs(context: LogContext, kept: Collection[str]) -> None:
     """Delete the stored runs but for some."""
-    names = [name for name in place.files.names(place.folder) if name.endswith(DELIVER_AFTER_INDEX)]
-    names += [f"{BUCKETS}/{name}" for name in _bucket_names(place.files, place.folder)]
+    names = [name for name in context.files.names(context.folder) if name.endswith(DELIVER_AFTER_INDEX)]
+    names += [f"{BUCKETS}/{name}" for name in _bucket_names(context.files, context.folder)]
     for name in names:
         if name not in kept:
-            place.files.unlink(place.folder / name)
+            context.files.unlink(context.folder / name)
 
 
 def _entries(scan: kernels.Scan) -> Entries:

@@ -13,8 +13,8 @@ from typing import NoReturn, Protocol
 
 from afterlog.errors import RemoteRefused
 from afterlog.files import Bytes
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.run import Coverage, Outline, Run
 from afterlog.index.run_format import Metadata
 from afterlog.index.sparse import SparseIndexes

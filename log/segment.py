@@ -23,10 +23,10 @@ from afterlog.errors import CorruptFile
 from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
-from afterlog.log import kernels
 from afterlog.log.checkpoints import ActiveMark, SealedMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.records import kernels
 
 REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""

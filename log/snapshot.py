@@ -38,15 +38,15 @@ from afterlog.index.buckets import Buckets
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.run import Run
-from afterlog.log import kernels
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, FrontierLease
-from afterlog.log.header import CONTROL
+from afterlog.log.context import LogContext
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.place import Place
 from afterlog.log.run_files import runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
 from afterlog.log.upkeep import RecoveredLog
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
+from afterlog.records import kernels
+from afterlog.records.header import CONTROL
 
 SETTLE_MS = 10_000
 """How long an append may take, and how far apart the clocks of writer and reader may be."""
@@ -55,16 +55,16 @@ ALL_MS = INT64_MAX - 1
 _TRIES = 8
 
 
-def open_snapshot(place: Place, *, at_ms: int | None = None, settle_ms: int | None = SETTLE_MS) -> PartitionLog:
+def open_snapshot(context: LogContext, *, at_ms: int | None = None, settle_ms: int | None = SETTLE_MS) -> PartitionLog:
     """The log as far as it is durable, to read from; `place.files` should not be able to write.
 
     Records are due by one reading: `at_ms`, or the latest by which delivery order is final. By ALL_MS the pending are
     due, too; their delivery offsets may still change. Raises CorruptFile.
     """
-    before_ms = place.now_ms()  # first of all: what is appended from now on is stamped later
+    before_ms = context.now_ms()  # first of all: what is appended from now on is stamped later
     for left in reversed(range(_TRIES)):
         try:
-            return _open(place, before_ms, at_ms, settle_ms)
+            return _open(context, before_ms, at_ms, settle_ms)
         except (CorruptFile, FileNotFoundError) as error:
             if left:
                 continue
@@ -74,43 +74,43 @@ def open_snapshot(place: Place, *, at_ms: int | None = None, settle_ms: int | No
     raise AssertionError("unreachable")
 
 
-def _open(place: Place, before_ms: int, at_ms: int | None, settle_ms: int | None) -> PartitionLog:
-    path = place.folder / CHECKPOINTS
-    known = CheckpointFile.open(place.files, path).current
-    interval_bytes = place.config.index_interval_bytes
+def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int | None) -> PartitionLog:
+    path = context.folder / CHECKPOINTS
+    known = CheckpointFile.open(context.files, path).current
+    interval_bytes = context.config.index_interval_bytes
     active = ActiveSegment(
-        place.files, place.folder, known.active.base_offset, interval_bytes, size=known.recovery.position
+        context.files, context.folder, known.active.base_offset, interval_bytes, size=known.recovery.position
     )
     if not active.load_sparse(known.active):
         raise CorruptFile("an index of the active segment is not as it was saved: open the store", path=active.path)
     sealed = tuple(
-        SealedSegment(place.files, place.folder, mark, interval_bytes, place.remote) for mark in known.sealed
+        SealedSegment(context.files, context.folder, mark, interval_bytes, context.remote) for mark in known.sealed
     )
     frontier_ms = max(known.frontier.used_ms, known.recovery.stamp_ms)
     if at_ms is None:
         at_ms = frontier_ms if settle_ms is None else max(frontier_ms, before_ms - settle_ms)
-        at_ms = min(at_ms, _earliest_behind(place, known))
-    index = _index(place, known, {each.base_offset: each for each in sealed})
+        at_ms = min(at_ms, _earliest_behind(context, known))
+    index = _index(context, known, {each.base_offset: each for each in sealed})
     latest_ms = max((run.last_key.deliver_after for run in index.runs), default=0)
     at_ms = min(at_ms, max(latest_ms, frontier_ms))  # all that is needed, and quicker to search
     known = replace(known, frontier=FrontierLease(used_ms=at_ms, lease_ms=at_ms))  # so that none is written
     recovered = RecoveredLog(
-        checkpoints=CheckpointFile(place.files, path, known),
+        checkpoints=CheckpointFile(context.files, path, known),
         sealed=sealed,
         active=active,
         end_offset=known.recovery.offset,
-        buckets=Buckets(place.bucket_storage(), index),
-        cancelled=_cancelled(place, known, (*sealed, active)),
+        buckets=Buckets(context.bucket_storage(), index),
+        cancelled=_cancelled(context, known, (*sealed, active)),
         last_stamp_ms=known.recovery.stamp_ms,
         cut_bytes=0,
     )
-    return PartitionLog(replace(place, now_ms=lambda: at_ms), recovered)
+    return PartitionLog(replace(context, now_ms=lambda: at_ms), recovered)
 
 
-def _earliest_behind(place: Place, known: Checkpoints) -> int:
+def _earliest_behind(context: LogContext, known: Checkpoints) -> int:
     """The latest reading that nothing written behind the recovery point is due before, or has cancelled anything by."""
     recovery = known.recovery
-    with opened(place.files, place.folder / segment_file(recovery.segment, LOG)) as file:
+    with opened(context.files, context.folder / segment_file(recovery.segment, LOG)) as file:
         data = np.frombuffer(file.pread(max(file.size() - recovery.position, 0), recovery.position), np.uint8)
     if not len(data):
         return INT64_MAX
@@ -119,12 +119,12 @@ def _earliest_behind(place: Place, known: Checkpoints) -> int:
     return int(min(scan.deliver_after.min(initial=INT64_MAX), control_stamp_ms.min(initial=INT64_MAX)))
 
 
-def _index(place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment]) -> DelayedIndex:
+def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment]) -> DelayedIndex:
     """The runs that hold the log up to the recovery point."""
-    if not place.settings.delayed:
+    if not context.settings.delayed:
         return DelayedIndex()
-    storage = place.bucket_storage()
-    spans = spans_of(place.files.names(place.folder / BUCKETS))
+    storage = context.bucket_storage()
+    spans = spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     active: list[Run] = runs_of_active(storage.open, spans, known)
     missing = [sealed[mark.base_offset] for mark in found.missing]
@@ -132,18 +132,18 @@ def _index(place: Place, known: Checkpoints, sealed: Mapping[int, SealedSegment]
         if segment.mark.local:
             raise CorruptFile("no intact run: open the store, or run the index job", path=segment.path)
     if known.recovery.position and not active:
-        raise CorruptFile("no intact runs of the active segment: open the store", path=place.folder / BUCKETS)
+        raise CorruptFile("no intact runs of the active segment: open the store", path=context.folder / BUCKETS)
     runs = [group.run for group in found.groups if group.run is not None]
     runs += [*(segment.remote_copy().run() for segment in missing), *active]
     return DelayedIndex(known.recovery.offset - sum(run.records for run in runs), runs=runs)
 
 
-def _cancelled(place: Place, known: Checkpoints, segments: tuple[Segment, ...]) -> Cancelled:
+def _cancelled(context: LogContext, known: Checkpoints, segments: tuple[Segment, ...]) -> Cancelled:
     """What the control batches below the recovery point have cancelled."""
     marks = [*(mark.cancel_index for mark in known.sealed), known.active.cancel_index]
     parts = []
     for segment, saved in zip(segments, marks, strict=True):
-        part = load_cancelled(place.files, segment.path, saved)
+        part = load_cancelled(context.files, segment.path, saved)
         if part is None and isinstance(segment, SealedSegment) and not segment.is_local():
             part = Cancelled.from_bytes(segment.remote_copy().cancel_index())
         if part is None:

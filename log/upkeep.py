@@ -22,9 +22,9 @@ from afterlog.index.run import Run
 from afterlog.log import retention
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Recovery, RemoteMark, SealedMark
+from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
-from afterlog.log.place import Place
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.names import CANCEL_INDEX
 
@@ -51,17 +51,22 @@ class Upkeep:
     """The segments and runs of one partition. Its log calls all but `merge_buckets` under the append lock."""
 
     def __init__(
-        self, place: Place, recovered: RecoveredLog, state: LogState, clock: LogClock, cancellations: Cancellations
+        self,
+        context: LogContext,
+        recovered: RecoveredLog,
+        state: LogState,
+        clock: LogClock,
+        cancellations: Cancellations,
     ) -> None:
         self.active = recovered.active
         self._sealed = recovered.sealed
         self._buckets = recovered.buckets
         self._checkpoints = recovered.checkpoints
         self._cancellations = cancellations
-        self._place = place
-        self._config = place.config
-        self._files = place.files
-        self._delayed = place.settings.delayed
+        self._context = context
+        self._config = context.config
+        self._files = context.files
+        self._delayed = context.settings.delayed
         self._state = state
         self._clock = clock
 
@@ -77,7 +82,7 @@ class Upkeep:
             self.checkpoint()
         except StorageFull as error:
             # The append itself succeeded, and the log holds all that the checkpoint would say.
-            folder = self._place.folder
+            folder = self._context.folder
             logger.warning("%s: no room for a checkpoint, recovery would start further back: %s", folder, error)
 
     def checkpoint(self) -> None:
@@ -98,7 +103,7 @@ class Upkeep:
         end = self._state.written
         run = self._buckets.write_segment(end.offset, end.position) if self._delayed else None
         mark = self.active.seal(end.offset, run.last_key.deliver_after if run else 0)
-        folder, interval_bytes = self._place.folder, self._config.index_interval_bytes
+        folder, interval_bytes = self._context.folder, self._config.index_interval_bytes
         active = ActiveSegment.create(self._files, folder, end.offset, interval_bytes)
         beginning = End(end.offset, 0, active)
         self._checkpoints.update(
@@ -106,16 +111,16 @@ class Upkeep:
             active=active.mark,
             recovery=self._recovery_point(beginning),
         )
-        self._sealed = (*self._sealed, SealedSegment(self._files, folder, mark, interval_bytes, self._place.remote))
+        self._sealed = (*self._sealed, SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote))
         self.active = active
         replaced = self._buckets.begin_segment(run) if run else ()
         self._state.switch(self._sealed, beginning)
         self._buckets.delete(replaced)
         self._buckets.delete_stale()
-        if not self._place.settings.remote_storage_enable:  # there it may have to read what is far away
+        if not self._context.settings.remote_storage_enable:  # there it may have to read what is far away
             self.enforce_retention()
         self._merge_when_crowded()
-        self._place.sealed()
+        self._context.sealed()
 
     def _recovery_point(self, end: End) -> Recovery:
         return Recovery(
@@ -150,7 +155,7 @@ class Upkeep:
                 after = None
             else:
                 return count
-            with self._place.operations.merge.measured(self._place.clock):
+            with self._context.operations.merge.measured(self._context.clock):
                 count += self._buckets.merge(sources, lock, after=after, proceed=proceed)
 
     def _durable_runs(self) -> Sequence[Run]:
@@ -160,7 +165,7 @@ class Upkeep:
 
     def _merge_when_crowded(self) -> None:
         if self.crowded:
-            self._place.crowded()
+            self._context.crowded()
 
     # Retention.
 
@@ -177,13 +182,13 @@ class Upkeep:
         self._cancellations.forget(log_start, self._state.visible().end.offset)
         self._state.retain(self._sealed)
         retention.remove(self._files, removed)
-        self._files.sync_folder(self._place.folder)
-        self._place.sealed()
+        self._files.sync_folder(self._context.folder)
+        self._context.sealed()
         return len(removed)
 
     def expired(self) -> list[SealedSegment]:
         """The segments that the topic's retention lets go now."""
-        settings = self._place.settings
+        settings = self._context.settings
         return self._removable(self._sealed, retention.Rule(settings.retention_ms, settings.retention_bytes))
 
     def _removable(self, segments: Sequence[SealedSegment], rule: retention.Rule) -> list[SealedSegment]:
@@ -191,7 +196,7 @@ class Upkeep:
         if rule == retention.Rule(None, None):
             return []
         try:
-            frontier_ms = self._state.due_reading()[0] if self._delayed else self._place.now_ms()
+            frontier_ms = self._state.due_reading()[0] if self._delayed else self._context.now_ms()
         except ClockBehind:
             return []
         return retention.removable(segments, self.active, rule, frontier_ms, delayed=self._delayed)
@@ -223,7 +228,7 @@ class Upkeep:
         """Remove the local files that the topic's local retention lets go: of segments that are due as a whole, and
         whose attempt is among `listed`. The number of segments.
         """
-        settings = self._place.settings
+        settings = self._context.settings
         held = [
             segment
             for segment in self._sealed
@@ -236,7 +241,7 @@ class Upkeep:
         self._let_runs_go()
         retention.remove(self._files, gone, kept=[CANCEL_INDEX])
         if gone:
-            self._files.sync_folder(self._place.folder)
+            self._files.sync_folder(self._context.folder)
         return len(gone)
 
     def _mark(self, marks: Mapping[SealedSegment, SealedMark], *, used_ms: int = 0) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from afterlog.fetch.columns import Columns
-from afterlog.log.batch import decode_own_headers
-from afterlog.log.columns import Bools, Int64Array, Ragged
+from afterlog.fetch.message_columns import Columns
+from afterlog.records.batch import decode_own_headers
+from afterlog.records.columns import Bools, Int64Array, Ragged
 
 TYPES: dict[str, pa.DataType] = {
     "STRING": pa.string(),

@@ -28,7 +28,7 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.run_files import runs_of_sealed, spans_of
-from afterlog.log.topics import read_topics
+from afterlog.log.topics_document import read_topics
 from afterlog.names import BUCKETS, CHECKPOINTS, bucket_key, parse_bucket_file, partition_folder, run_key
 
 OFFSETS_MAX = 2**32

@@ -18,7 +18,7 @@ from afterlog.clock import SystemClock
 from afterlog.config import Config
 from afterlog.errors import RemoteConflict
 from afterlog.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
-from afterlog.log.segment_indexing import IndexedSegment, SegmentToIndex, index_segment
+from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
 from afterlog.spark.location import SegmentInBucket, find_remote_segments, find_segments, is_url, sweep
 from afterlog.spark.tasks import balanced, run_tasks, task_count
 from afterlog.tier.manifest import Manifest

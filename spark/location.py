@@ -22,12 +22,12 @@ from pathlib import Path
 from afterlog.errors import UnknownTopic
 from afterlog.files import Files, opened
 from afterlog.index.run import Run
+from afterlog.log.build import SegmentToIndex, abandoned
 from afterlog.log.checkpoints import CheckpointFile
-from afterlog.log.place import TopicSettings
 from afterlog.log.run_files import runs_of_sealed, spans_of
-from afterlog.log.segment_indexing import SegmentToIndex, abandoned
-from afterlog.log.stretch import log_bases
-from afterlog.log.topics import read_topics
+from afterlog.log.scan import log_bases
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topics_document import read_topics
 from afterlog.names import (
     BUCKETS,
     CHECKPOINTS,

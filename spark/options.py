@@ -47,9 +47,9 @@ from afterlog.clock import INT64_MAX
 from afterlog.config import Codec, Config
 from afterlog.errors import InvalidDeliverAfter, InvalidOption
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
-from afterlog.log.deliver_after import instant_ms
 from afterlog.log.snapshot import SETTLE_MS
 from afterlog.names import is_job
+from afterlog.records.deliver_after import instant_ms
 
 COLUMNS = {
     "topic": "STRING",

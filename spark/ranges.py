@@ -18,12 +18,12 @@ from itertools import pairwise
 import numpy as np
 
 from afterlog.errors import InvalidOption, OffsetOutOfRange
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Timeline
 from afterlog.index.entries import Key
-from afterlog.log.place import TopicSettings
 from afterlog.log.snapshot import ALL_MS
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.readable import Readable
 
@@ -48,7 +48,7 @@ class DeliveryRange:
     """With `keys`: records from this append offset on are newer than the plan."""
 
 
-class Planner:
+class RangePlanner:
     """Decides what is read, on the driver."""
 
     def __init__(self, source: Readable, options: ReadOptions) -> None:

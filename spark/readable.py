@@ -20,12 +20,13 @@ from afterlog.config import Config
 from afterlog.errors import CorruptFile, UnknownTopic
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files, OsFiles, temporary_folder
-from afterlog.log import kernels
-from afterlog.log.place import Place, TopicSettings
+from afterlog.log.context import LogContext
 from afterlog.log.segment import SealedSegment
 from afterlog.log.snapshot import open_snapshot
-from afterlog.log.topics import read_topics
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topics_document import read_topics
 from afterlog.names import partition_folder
+from afterlog.records import kernels
 from afterlog.spark.options import ReadOptions
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.tiering import Tiering
@@ -61,19 +62,19 @@ class Readable:
     ) -> Partition:
         """A snapshot of one partition (`open_snapshot`). CorruptFile, and what the object storage raises."""
         if self._location is not None:
-            place = self._place(self._files, self._location, number, settings)
-            log = open_snapshot(place, at_ms=at_ms, settle_ms=settle_ms)
+            context = self._context(self._files, self._location, number, settings)
+            log = open_snapshot(context, at_ms=at_ms, settle_ms=settle_ms)
         else:
             assert self._tiering is not None, "there is a folder or a bucket"
-            place = self._place(OsFiles(), self._scratch, number, settings)
-            self._tiering.restore(place)
-            log = open_snapshot(place, at_ms=0 if at_ms is None else at_ms)
+            context = self._context(OsFiles(), self._scratch, number, settings)
+            self._tiering.restore(context)
+            log = open_snapshot(context, at_ms=0 if at_ms is None else at_ms)
             if at_ms is None:
-                log = open_snapshot(place, at_ms=min(last_stamp_ms(log.sealed), self._clock.now_ms()))
+                log = open_snapshot(context, at_ms=min(last_stamp_ms(log.sealed), self._clock.now_ms()))
         return Partition(self._topic, number, log)
 
-    def _place(self, files: Files, folder: Path, number: int, settings: TopicSettings) -> Place:
-        place = Place(
+    def _context(self, files: Files, folder: Path, number: int, settings: TopicSettings) -> LogContext:
+        context = LogContext(
             files=files,
             folder=folder / partition_folder(self._topic, number),
             config=Config(),
@@ -82,7 +83,9 @@ class Readable:
             now_ms=self._clock.now_ms,
             changed=threading.Condition(),
         )
-        return place if self._tiering is None else replace(place, remote=self._tiering.remote_log(place.folder.name))
+        return (
+            context if self._tiering is None else replace(context, remote=self._tiering.remote_log(context.folder.name))
+        )
 
 
 @contextlib.contextmanager

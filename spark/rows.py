@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from afterlog.errors import InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
-from afterlog.fetch.topic import partitions_of_keys
 from afterlog.index.entries import sort_by_due
-from afterlog.log.batch import encode_headers, own_headers
-from afterlog.log.batches import PART_RECORDS, RecordColumns, ragged
-from afterlog.log.columns import Int64Array, Ragged
-from afterlog.log.columns import ragged as ragged_column
-from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.produce.topic import partitions_of_keys
+from afterlog.records.batch import encode_headers, own_headers
+from afterlog.records.columns import Int64Array, Ragged
+from afterlog.records.columns import ragged as ragged_column
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import PART_RECORDS, RecordColumns, ragged
 
 PART_BYTES = 64 << 20
 """Rows are sorted and encoded so many bytes at a time, or PART_RECORDS. Larger: more memory, larger batches."""

@@ -31,7 +31,7 @@ from afterlog.errors import InvalidOption
 from afterlog.files import ReadOnlyFiles
 from afterlog.spark.arrow import record_batch
 from afterlog.spark.options import ReadOptions, WriteOptions
-from afterlog.spark.ranges import DeliveryRange, Planner, limited, read_range
+from afterlog.spark.ranges import DeliveryRange, RangePlanner, limited, read_range
 from afterlog.spark.readable import readable
 from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked
 
@@ -121,9 +121,9 @@ class AfterlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 @contextlib.contextmanager
-def _planner(options: ReadOptions) -> Iterator[Planner]:
+def _planner(options: ReadOptions) -> Iterator[RangePlanner]:
     with readable(ReadOnlyFiles(), SystemClock(), options) as source:
-        yield Planner(source, options)
+        yield RangePlanner(source, options)
 
 
 def _rows(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

@@ -32,10 +32,10 @@ from afterlog.clock import Clock, SystemClock
 from afterlog.config import Config
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteError, StorageError
 from afterlog.files import Files, OsFiles, ReadOnlyFiles, unused_name
+from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile
-from afterlog.log.segment_indexing import SegmentToIndex
-from afterlog.log.stretch import GONE
-from afterlog.log.topics import read_topics
+from afterlog.log.scan import GONE
+from afterlog.log.topics_document import read_topics
 from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.spark.location import find_segments, sweep
 from afterlog.spark.tasks import contiguous, run_tasks, task_count

@@ -1,7 +1,7 @@
 """Writing: the tasks of a job prepare files, its commit has them adopted, all or nothing, and once.
 
-    task    rows ── by partition and due time ── encoded ──> a prepared file (`afterlog.log.prepared`)
-    driver  commit ──> store opened under its lock ──> adoption (`afterlog.log.adoption`)
+    task    rows ── by partition and due time ── encoded ──> a prepared file (`afterlog.produce.prepared`)
+    driver  commit ──> store opened under its lock ──> adoption (`afterlog.produce.adoption`)
                   └──> adopt=false: handed over to the process that has the store open
 
 What the store remembers a job by: of a stream its query's id and the number of the micro-batch, which are Spark's and
@@ -23,11 +23,11 @@ from pyspark.sql.types import StructType
 from afterlog.clock import Clock, SystemClock
 from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
 from afterlog.files import OsFiles, ReadOnlyFiles, unused_name
-from afterlog.log.adoption import give_up, hand_over
-from afterlog.log.place import TopicSettings
-from afterlog.log.prepared import Prepared, PreparedFile, preparing
-from afterlog.log.topics import read_topics
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topics_document import read_topics
 from afterlog.names import prepared_file
+from afterlog.produce.adoption import give_up, hand_over
+from afterlog.produce.prepared import Prepared, PreparedFile, preparing
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.rows import check_columns, routed
 from afterlog.store import Store, open_store

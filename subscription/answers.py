@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterlog.fetch.columns import Columns
-from afterlog.index.columns import Int64Array
+from afterlog.fetch.message_columns import Columns
+from afterlog.index.growing_columns import Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,9 +15,9 @@ from collections import deque
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import bitmap_of, column_of
-from afterlog.log.columns import Bools
+from afterlog.records.columns import Bools
 
 FEW = 64
 """Up to here one by one."""

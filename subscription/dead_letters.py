@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from afterlog.fetch.columns import Columns
 from afterlog.fetch.message import RecordId
-from afterlog.fetch.topic import Topic
-from afterlog.index.columns import Int64Array
-from afterlog.log.batch import decode_own_headers, encode_headers
-from afterlog.log.batches import RecordColumns, ragged, take_ragged
-from afterlog.log.columns import Bools
-from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.log.header import HEADER_BYTES
+from afterlog.fetch.message_columns import Columns
+from afterlog.index.growing_columns import Int64Array
+from afterlog.produce.topic import Topic
+from afterlog.records.batch import decode_own_headers, encode_headers
+from afterlog.records.columns import Bools
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import RecordColumns, ragged, take_ragged
+from afterlog.records.header import HEADER_BYTES
 from afterlog.subscription.events import DeadLetter
 from afterlog.subscription.origin import Origin, ascii_of, origin_of
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -100,7 +100,7 @@ class DeadLetters:
             return
         topic.append(number, self._columns(letters))
         state = topic.partition(number).log.state
-        if topic.partition(number).log.place.config.durability.kind != "always":
+        if topic.partition(number).log.context.config.durability.kind != "always":
             state.sync()
         self._subscription.finish_dead_letters([letter.delivery_offset for letter in letters])
 
@@ -111,7 +111,7 @@ class DeadLetters:
 
     def _fitting(self, letters: Sequence[DeadLetter]) -> Bools:
         """Which are not too large with their new headers: bool[n]."""
-        config = self._subscription.partition.log.place.config
+        config = self._subscription.partition.log.context.config
         return self._columns(letters).record_bytes() + HEADER_BYTES <= config.batch_bytes_max
 
     def _columns(self, letters: Sequence[DeadLetter]) -> RecordColumns:

@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 
 _INT64 = struct.Struct("<q")
 

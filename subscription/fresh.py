@@ -9,7 +9,7 @@ what reading all of it does.
 
 from __future__ import annotations
 
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
 from afterlog.index.delayed_index import DueCounter

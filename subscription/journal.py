@@ -42,7 +42,7 @@ LIMIT_BYTES = 256 << 10
 restarts."""
 
 
-class Place(NamedTuple):
+class JournalPosition(NamedTuple):
     """A place in all journals that a subscription ever has: of which number, and behind which byte."""
 
     number: int
@@ -69,9 +69,9 @@ class Journal:
                 self._unlink(other)
 
     @property
-    def place(self) -> Place:
+    def end(self) -> JournalPosition:
         """Behind the last event."""
-        return Place(self.number, self.size)
+        return JournalPosition(self.number, self.size)
 
     @property
     def poisoned(self) -> bool:
@@ -97,11 +97,11 @@ class Journal:
                 raise
         self.size += len(frame[0]) + len(body)
 
-    def committed(self, place: Place) -> None:
-        """Return once everything before `place` is safe under the durability: one sync for all who wait."""
-        if self._durability.kind == "always" and self._durable < place:
+    def committed(self, end: JournalPosition) -> None:
+        """Return once everything before `end` is safe under the durability: one sync for all who wait."""
+        if self._durability.kind == "always" and self._durable < end:
             with self._sync_lock:
-                if self._durable < place:
+                if self._durable < end:
                     self._sync_held()
 
     def sync(self) -> None:
@@ -111,7 +111,7 @@ class Journal:
 
     def sync_if_behind(self) -> None:
         """`sync`, where something is not durable yet: what the thread behind `interval` calls."""
-        if self._durable < self.place and self._poison is None and not self._closed:
+        if self._durable < self.end and self._poison is None and not self._closed:
             self.sync()
 
     def postpone(self) -> None:
@@ -144,7 +144,7 @@ class Journal:
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
-        assert self._durable <= self.place
+        assert self._durable <= self.end
         assert self._closed or self._file.size() == self.size
 
     def _begin(self, number: int, snapshot: bytes, log_end_offset: int) -> None:
@@ -158,7 +158,7 @@ class Journal:
         self.path, self.number = path, number
         self.size = len(frame[0]) + len(snapshot)
         self._limit_bytes = self.size + max(LIMIT_BYTES, self.size)
-        self._durable = self.place
+        self._durable = self.end
 
     def _unlink(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the next opening does it; until then the newest counts
@@ -166,11 +166,11 @@ class Journal:
 
     def _sync_held(self) -> None:
         self.usable()
-        place = self.place
+        end = self.end
         if not self._closed:
             with self._poisoning():
                 self._file.sync()
-            self._durable = place
+            self._durable = end
 
     @contextlib.contextmanager
     def _poisoning(self) -> Iterator[None]:

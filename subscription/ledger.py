@@ -16,7 +16,7 @@ import numpy as np
 
 from afterlog.errors import PartitionPoisoned, StorageFull
 from afterlog.fetch.partition import Partition
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.names import subscription_folder
 from afterlog.subscription.ack_set import AckSet
@@ -38,15 +38,15 @@ class Ledger:
 
         Raises CorruptFile, StorageFull, SubscriptionPoisoned.
         """
-        place = partition.log.place
+        context = partition.log.context
         self._partition = partition
-        self._owner = Owner(place.folder.name, name)
-        folder = subscription_folder(place.folder, name)
+        self._owner = Owner(context.folder.name, name)
+        folder = subscription_folder(context.folder, name)
         for each in (folder.parent, folder):  # a copy of the store may have left out the empty first one
             with contextlib.suppress(FileExistsError):
-                place.files.make_folder(each)
-            place.files.sync_folder(each.parent)
-        self.replayed = replay(place.files, folder, self._owner, partition.log_end_offset)
+                context.files.make_folder(each)
+            context.files.sync_folder(each.parent)
+        self.replayed = replay(context.files, folder, self._owner, partition.log_end_offset)
         """What was found; None of a new subscription."""
         replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start)))
         self.state = replayed.state
@@ -54,7 +54,9 @@ class Ledger:
         end_offset = partition.log_end_offset
         partition.log.state.make_delivered_durable()
         snapshot = self.state.to_bytes(self._owner)
-        self.journal = Journal(place.files, folder, place.config.durability, replayed.number + 1, snapshot, end_offset)
+        self.journal = Journal(
+            context.files, folder, context.config.durability, replayed.number + 1, snapshot, end_offset
+        )
 
     def record(self, event: Event) -> None:
         """Write it down, and make it so. Raises StorageFull, SubscriptionPoisoned, StoreClosed: then nothing is."""
@@ -74,7 +76,7 @@ class Ledger:
 
     def now_ms(self) -> int:
         """Now by the log clock, without deciding what is due: also while it is far behind."""
-        return max(self._partition.log.place.now_ms(), self._partition.log.frontier_ms)
+        return max(self._partition.log.context.now_ms(), self._partition.log.frontier_ms)
 
     def seal(self) -> None:
         """Make everything durable, with the proof that it is."""
@@ -84,7 +86,7 @@ class Ledger:
         """AssertionError where an invariant does not hold: of the state, of the journal, or that it replays to it."""
         self.state.check()
         self.journal.check()
-        files, end_offset = self._partition.log.place.files, self._partition.log_end_offset
+        files, end_offset = self._partition.log.context.files, self._partition.log_end_offset
         replayed = replay(files, self.journal.path.parent, self._owner, end_offset)
         assert replayed is not None
         assert replayed.state.to_bytes(self._owner) == self.state.to_bytes(self._owner)

@@ -19,12 +19,12 @@ from afterlog.clock import Clock
 from afterlog.errors import InvalidSubscription, NameTaken
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import Position
-from afterlog.fetch.topic import Topic
 from afterlog.names import position_file, subscription_folder
+from afterlog.produce.topic import Topic
 from afterlog.subscription.dead_letters import DeadLetters
 from afterlog.subscription.journal import Journal, numbers
 from afterlog.subscription.partition_subscription import PartitionSubscription
-from afterlog.subscription.subscription import Part, ReaderSettings, Subscription
+from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subscription
 
 PartName = tuple[str, int, str]
 """(topic, partition, subscription)"""
@@ -32,7 +32,7 @@ PartName = tuple[str, int, str]
 
 @dataclass(slots=True)
 class _Shared:
-    part: Part
+    part: ReaderPart
     readers: int = 0
 
 
@@ -114,12 +114,14 @@ class OpenSubscriptions:
         for subscription in self:
             subscription.check()
 
-    def _acquired(self, partition: Partition, name: str, start: Position, delay_ms: int, held: list[PartName]) -> Part:
+    def _acquired(
+        self, partition: Partition, name: str, start: Position, delay_ms: int, held: list[PartName]
+    ) -> ReaderPart:
         key = (partition.topic, partition.number, name)
         shared = self._shared.get(key)
         if shared is None:
             subscription = PartitionSubscription(partition, name, start=start, delay_ms=delay_ms)
-            shared = self._shared[key] = _Shared(Part(subscription, DeadLetters(subscription, self._topic_of)))
+            shared = self._shared[key] = _Shared(ReaderPart(subscription, DeadLetters(subscription, self._topic_of)))
         elif shared.part.subscription.delay_ms != delay_ms:
             open_with = f"{name!r} of {partition.topic} is open with delay_ms={shared.part.subscription.delay_ms}"
             raise InvalidSubscription(f"{open_with}, not {delay_ms}")
@@ -145,14 +147,14 @@ class OpenSubscriptions:
 def check_no_group(partitions: Sequence[Partition], name: str) -> None:
     """Raises NameTaken where a consumer group of this name has committed a position."""
     for partition in partitions:
-        place = partition.log.place
-        if place.files.exists(position_file(place.folder, name)):
+        context = partition.log.context
+        if context.files.exists(position_file(context.folder, name)):
             raise NameTaken(f"{name!r} is a consumer group of {partition.topic}; take another name, or consumer()")
 
 
 def check_no_subscription(partitions: Sequence[Partition], name: str) -> None:
     """Raises NameTaken where there is a subscription of this name."""
     for partition in partitions:
-        place = partition.log.place
-        if numbers(place.files, subscription_folder(place.folder, name)):
+        context = partition.log.context
+        if numbers(context.files, subscription_folder(context.folder, name)):
             raise NameTaken(f"{name!r} is a subscription to {partition.topic}; take another name, or subscribe()")

@@ -24,14 +24,14 @@ import numpy as np
 from pyroaring import BitMap64
 
 from afterlog.errors import InvalidSubscription, InvalidTopic, OffsetOutOfRange, StoreClosed, StoreForked
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.index.tracker import Due
-from afterlog.log.columns import Bools
-from afterlog.log.deliver_after import instant_ms
+from afterlog.records.columns import Bools
+from afterlog.records.deliver_after import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.events import Acked, Dead, DeadLetter, Intended, Leased, Reason, Returned, Skipped, Sought
@@ -76,7 +76,7 @@ class PartitionSubscription:
         """Grows with everything that may let another reader receive earlier; whoever waits looks at it."""
         self.seeks = 0
         """Grows with every seek: what was leased before is leased no more."""
-        self._place = partition.log.place
+        self._context = partition.log.context
         self._lock = threading.Lock()
         self._closed = False
         self._nothing = Columns.empty(partition.topic)
@@ -138,8 +138,8 @@ class PartitionSubscription:
             acked = len(ackable)
             if acked:
                 self._ledger.record(Acked(ackable))
-            place = self.journal.place
-        self.journal.committed(place)
+            end = self.journal.end
+        self.journal.committed(end)
         return AckResult(acked=acked, already=len(known) - acked, unknown=len(column) - len(known))
 
     def nack(
@@ -188,8 +188,8 @@ class PartitionSubscription:
             self._ledger.record(Sought(self._sought(position)))
             self._timers = Timers(self._state)
             self.seeks += 1
-            place = self.journal.place
-        self.journal.committed(place)
+            end = self.journal.end
+        self.journal.committed(end)
         self._wake()
 
     # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
@@ -218,8 +218,8 @@ class PartitionSubscription:
             dying = [offset for offset in set(_column(delivery_offsets).tolist()) if offset in self._state.dying]
             if dying:
                 self._ledger.record(Dead(BitMap64(dying)))
-            place = self.journal.place
-        self.journal.committed(place)
+            end = self.journal.end
+        self.journal.committed(end)
         return len(dying)
 
     def unfinished_dead_letters(self) -> tuple[DeadLetter, ...]:
@@ -254,10 +254,10 @@ class PartitionSubscription:
             times = [self._timers.next_ms(), self._fresh.next_due_ms()]
             if self._fresh.high_watermark(reading) > self._state.position:
                 times = [reading.clock_ms]
-        now_ms = self._place.now_ms()
+        now_ms = self._context.now_ms()
         # What has come by the wall clock and not by the reading is held back by an append in flight, which notifies.
         coming = [ms for ms in times if ms is not None and (ms <= reading.clock_ms or ms > now_ms)]
-        return min(coming) + self._place.clock.now_ms() - now_ms if coming else None
+        return min(coming) + self._context.clock.now_ms() - now_ms if coming else None
 
     def close(self) -> None:
         """Release what is leased, and make all durable. Poisoned, or of a store that is closed, it is only let go."""
@@ -313,12 +313,12 @@ class PartitionSubscription:
             position = int(fresh.delivery_offset[fresh_count])
         delivery_offset = retries.offset[: len(order) - fresh_count]
         ascending = np.argsort(delivery_offset)
-        place = np.empty_like(ascending)
-        place[ascending] = np.arange(len(ascending))
-        offset = self._ledger.append_offsets(delivery_offset[ascending])[place]
+        context = np.empty_like(ascending)
+        context[ascending] = np.arange(len(ascending))
+        offset = self._ledger.append_offsets(delivery_offset[ascending])[context]
         columns = [fresh[:fresh_count], self.partition.records_at(offset, delivery_offset)]
         redelivery_count = np.zeros(len(order), np.int64)
-        redelivery_count[again] = self._state.redeliveries.attempts(delivery_offset[ascending])[place]
+        redelivery_count[again] = self._state.redeliveries.attempts(delivery_offset[ascending])[context]
         merged = Columns.concatenate(columns).take(np.where(again, order - len(fresh) + fresh_count, order))
         return merged, redelivery_count, position
 
@@ -368,8 +368,8 @@ class PartitionSubscription:
             now_ms = self._ledger.now_ms()
             retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms)
             self._give_back(reason, column, retry_ms, _column(offsets)[rows])
-            place = self.journal.place
-        self.journal.committed(place)
+            end = self.journal.end
+        self.journal.committed(end)
         if len(rows):
             self._wake()
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
@@ -403,9 +403,9 @@ class PartitionSubscription:
         return self.partition.position(position)
 
     def _wake(self) -> None:
-        with self._place.changed:
+        with self._context.changed:
             self.changes += 1
-            self._place.changed.notify_all()
+            self._context.changed.notify_all()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from afterlog.errors import InvalidSubscription
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 
 DELAY_MS_MAX = 10 * 366 * 86_400_000
 """Ten years: what is away for longer is not retried but lost."""

@@ -7,9 +7,9 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from afterlog.fetch.columns import Columns
-from afterlog.index.columns import Int64Array
-from afterlog.log.columns import Bools
+from afterlog.fetch.message_columns import Columns
+from afterlog.index.growing_columns import Int64Array
+from afterlog.records.columns import Bools
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 
 

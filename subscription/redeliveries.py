@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.index.columns import Int64Array
-from afterlog.log.columns import Bools
+from afterlog.index.growing_columns import Int64Array
+from afterlog.records.columns import Bools
 
 RECENT = 8_192
 """Records in the dict: 300 bytes each. Larger: fewer folds, each of which copies all columns."""

@@ -27,9 +27,9 @@ def at_rest(partition: Partition, name: str) -> PartitionStats:
 
     Raises CorruptFile.
     """
-    place = partition.log.place
-    folder, owner = subscription_folder(place.folder, name), Owner(place.folder.name, name)
-    replayed = replay(place.files, folder, owner, partition.log_end_offset)
+    context = partition.log.context
+    folder, owner = subscription_folder(context.folder, name), Owner(context.folder.name, name)
+    replayed = replay(context.files, folder, owner, partition.log_end_offset)
     assert replayed is not None, "who calls has seen its journal"
     state, log_start, reading = replayed.state, partition.log_start, partition.look()
     if log_start > state.acks.mark_delete:  # as the next receive will find out

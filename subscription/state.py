@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
-from afterlog.log.columns import Bools
+from afterlog.records.columns import Bools
 from afterlog.subscription import bits
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.events import (

@@ -35,12 +35,12 @@ from afterlog.errors import (
     StoreForked,
     UnknownPartition,
 )
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.pause import Pause
 from afterlog.fetch.positions import AtTime, Position
-from afterlog.index.columns import Int64Array
-from afterlog.log.deliver_after import Delay
-from afterlog.log.deliver_after import delay_ms as milliseconds
+from afterlog.index.growing_columns import Int64Array
+from afterlog.records.deliver_after import Delay
+from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.dead_letters import DeadLetters
 from afterlog.subscription.leased_message import Background, LeasedMessage
@@ -96,7 +96,7 @@ class SubscriptionStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReaderPart:
     """One partition of a subscription, as all its readers share it."""
 
     subscription: PartitionSubscription
@@ -114,7 +114,7 @@ class Subscription:
         self,
         topic: str,
         name: str,
-        parts: Sequence[Part],
+        parts: Sequence[ReaderPart],
         settings: ReaderSettings,
         *,
         clock: Clock,
@@ -128,7 +128,7 @@ class Subscription:
         self._parts = {part.number: part for part in parts}
         self._settings = settings
         self._policy = settings.policy
-        self._now_ms = parts[0].subscription.partition.log.place.now_ms
+        self._now_ms = parts[0].subscription.partition.log.context.now_ms
         self._clock = clock
         self._changed = changed
         self._usable = usable
@@ -350,7 +350,7 @@ class Subscription:
 
     def _sweep(self, max_records: int) -> Received:
         """Due records of the partitions in turn."""
-        parts, leases, left = list(self._parts.values()), list[tuple[Part, Lease]](), max_records
+        parts, leases, left = list(self._parts.values()), list[tuple[ReaderPart, Lease]](), max_records
         turn = self._turn
         self._turn = (turn + 1) % len(parts)
         try:
@@ -367,7 +367,7 @@ class Subscription:
             raise
         return self._received([lease for _, lease in leases])
 
-    def _lease(self, part: Part, max_records: int) -> Lease:
+    def _lease(self, part: ReaderPart, max_records: int) -> Lease:
         """Lease due records of one partition; those that have failed too often go to the dead letters at once."""
         part.dead_letters.resume()
         while True:
@@ -424,7 +424,7 @@ class Subscription:
 
     # Failing.
 
-    def _nack(self, part: Part, receipts: Receipts, delay_ms: int | None, reason: str) -> ReceiptResult:
+    def _nack(self, part: ReaderPart, receipts: Receipts, delay_ms: int | None, reason: str) -> ReceiptResult:
         failures = receipts.redelivery_count + 1
         exhausted = self._policy.exhausted(failures)
         answers = []
@@ -436,14 +436,14 @@ class Subscription:
             answers.append(_return(part, receipts, delays_ms))
         return _sum(answers)
 
-    def _give_up(self, part: Part, lease: Lease) -> None:
+    def _give_up(self, part: ReaderPart, lease: Lease) -> None:
         columns, failures = lease.exhausted, lease.exhausted_count
         receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, failures)
         for count in np.unique(failures).tolist():
             rows = failures == count
             self._bury(part, receipts.at(rows), failures[rows], LEASE_ENDED.format(count))
 
-    def _bury(self, part: Part, receipts: Receipts, failures: Int64Array, reason: str) -> ReceiptResult:
+    def _bury(self, part: ReaderPart, receipts: Receipts, failures: Int64Array, reason: str) -> ReceiptResult:
         """Move leased records to the dead letters; those too large are retried, as seldom as can be."""
         assert self._settings.dead_letter is not None
         buried, too_large = part.dead_letters.bury(self._settings.dead_letter, receipts, failures, reason)
@@ -484,12 +484,12 @@ class Subscription:
         if (leased_by.topic, leased_by.name) != (self.topic, self.name):
             raise InvalidReceipt(f"a message of {leased_by.name!r} of {leased_by.topic}, not of {self!r}")
 
-    def _part_of(self, message: LeasedMessage) -> Part:
+    def _part_of(self, message: LeasedMessage) -> ReaderPart:
         self._check_open()
         self._check_mine(message)
         return self._part(message.partition)
 
-    def _part(self, number: int) -> Part:
+    def _part(self, number: int) -> ReaderPart:
         part = self._parts.get(number) if isinstance(number, int) else None
         if part is None:
             raise UnknownPartition(f"this reader does not have partition {number!r} of {self.topic}")
@@ -509,11 +509,11 @@ def _settle(messages: Messages) -> None:
         message.settle()
 
 
-def _return(part: Part, receipts: Receipts, delays_ms: Int64Array) -> ReceiptResult:
+def _return(part: ReaderPart, receipts: Receipts, delays_ms: Int64Array) -> ReceiptResult:
     return part.subscription.nack(receipts.delivery_offset, receipts.offset, receipts.redelivery_count, delays_ms)
 
 
-def _release(part: Part, columns: Columns, redelivery_count: Int64Array) -> None:
+def _release(part: ReaderPart, columns: Columns, redelivery_count: Int64Array) -> None:
     """Give back what a receive that failed had leased already; where that fails too, the lease ends by itself."""
     with contextlib.suppress(AfterlogError):
         part.subscription.release(columns.delivery_offset, columns.offset, redelivery_count)

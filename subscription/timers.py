@@ -21,7 +21,7 @@ import numpy as np
 from pyroaring import BitMap64
 from sortedcontainers import SortedDict
 
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.memory_tracker import MemoryTracker, in_delivery_order
 from afterlog.index.offset_set import column_of
 from afterlog.index.time_bucket_tracker import TimeBucketTracker

@@ -32,11 +32,11 @@ from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.index.entries import Entries, Key
 from afterlog.log import recovery
-from afterlog.log.batch import decode_batch
-from afterlog.log.columns import FAULTS
-from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.log.entry import decode_entry
-from afterlog.log.kernels import scan_entries
+from afterlog.records.batch import decode_batch
+from afterlog.records.columns import FAULTS
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.entry import decode_entry
+from afterlog.records.kernels import scan_entries
 from afterlog.store import open_store
 from tests.crash_states import CrashState
 from tests.simulated_disk import SimulatedFiles

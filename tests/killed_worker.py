@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import afterlog
 from afterlog.fetch.consumer import Consumer
-from afterlog.fetch.topic import Topic
+from afterlog.produce.topic import Topic
 from afterlog.store import Store
 from afterlog.subscription import journal
 from afterlog.subscription.dead_letters import DeadLetters

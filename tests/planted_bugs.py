@@ -22,14 +22,14 @@ from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
 from afterlog.log import recovery, segment
-from afterlog.log.batches import Batches
 from afterlog.log.checkpoints import CheckpointFile
-from afterlog.log.control import Control, read_controls
 from afterlog.log.log_clock import LogClock
 from afterlog.log.log_state import End, LogState
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import ActiveSegment
 from afterlog.names import BUCKETS, LOG, segment_file
+from afterlog.records.control import Control, read_controls
+from afterlog.records.encode import Batches
 from tests.crashes import PATH, SCENARIOS, Scenario
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
@@ -88,8 +88,8 @@ def rename_before_sync(files: Files, path: Path, data: Sequence[Data]) -> None:
 # In the engine.
 
 
-def patched(place: Any, name: str, function: Any) -> Callable[[], Planted]:
-    return lambda: patch.object(place, name, function)
+def patched(owner: Any, name: str, function: Any) -> Callable[[], Planted]:
+    return lambda: patch.object(owner, name, function)
 
 
 def unchecked_scan(*arguments: Any) -> Any:
@@ -196,10 +196,10 @@ def recovery_without_folder_sync() -> Iterator[None]:
     original = SimulatedFiles.sync_folder
     recovering = [False]
 
-    def recover(place: Any) -> Any:
+    def recover(context: Any) -> Any:
         recovering[0] = True
         try:
-            return original_recover(place)
+            return original_recover(context)
         finally:
             recovering[0] = False
 

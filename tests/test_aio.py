@@ -19,7 +19,7 @@ from afterlog.clock import ManualClock
 from afterlog.errors import NameTaken, StoreClosed, StoreLocked, UnknownTopic
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.message import RecordId
-from afterlog.log.producer import Producer
+from afterlog.produce.producer import Producer
 from afterlog.store import Store, open_store
 from afterlog.subscription.subscription import Subscription
 from tests.simulated_disk import SimulatedFiles

@@ -18,8 +18,8 @@ import pytest
 
 from afterlog import EARLIEST, CorruptFile, ManualClock, Store
 from afterlog.fetch import verified
-from afterlog.log import kernels, plain
 from afterlog.names import CANCEL_INDEX, LOG
+from afterlog.records import kernels, pure
 from afterlog.store import open_store
 from tests.crashes import FAR_MS, PATH, START_MS, small
 from tests.simulated_disk import Image, SimulatedFiles
@@ -230,8 +230,8 @@ def a_bit_of_the_key(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 class Blind:
     """The kernels, but for the CRC of the records on the way to a reader."""
 
-    check_entries = staticmethod(plain.check_entries)
-    read_records = staticmethod(plain.read_records)
+    check_entries = staticmethod(pure.check_entries)
+    read_records = staticmethod(pure.read_records)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(kernels, name)
@@ -239,7 +239,7 @@ class Blind:
 
 def test_unchecked_rot_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep can see: without that check other bytes come out, and it says so."""
-    monkeypatch.setattr(plain, "read_entry", partial(plain.read_entry, check_body=False))
+    monkeypatch.setattr(pure, "read_entry", partial(pure.read_entry, check_body=False))
     monkeypatch.setattr(verified, "kernels", Blind())
     with pytest.raises(AssertionError, match="a bit of the key") as raised:
         sweep(images(KINDS["delayed"])[-1], a_bit_of_the_key)

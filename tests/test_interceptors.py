@@ -4,7 +4,8 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.errors import InvalidRecord
-from afterlog.log.entry import (
+from afterlog.names import LOG, segment_file
+from afterlog.records.entry import (
     AppendBrokerTimestamp,
     AppendIndex,
     BrokerEntryMetadata,
@@ -13,7 +14,6 @@ from afterlog.log.entry import (
     decode_entry,
     protobuf_field,
 )
-from afterlog.names import LOG, segment_file
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, open_small

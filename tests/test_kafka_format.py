@@ -17,8 +17,8 @@ import afterlog
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Codec, Config
 from afterlog.fetch.partition import Partition
-from afterlog.log.batch import decode_batch
 from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX
+from afterlog.records.batch import decode_batch
 from afterlog.store import Store, open_store
 from tests.log import kafka_python
 from tests.support import NOW_MS

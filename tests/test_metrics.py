@@ -24,9 +24,9 @@ from afterlog.fetch.partition import Partition
 from afterlog.store import open_store
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.tier.directory_store import DirectoryStore
+from tests.cli.test_main import run
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, HeldFiles, SteppedClock, small
-from tests.test_cli import run
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
 from tests.tier.support import REMOTE
 

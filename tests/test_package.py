@@ -13,7 +13,7 @@ import afterlog
 from afterlog import errors
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("afterlog", "log", "index", "tier", "fetch", "subscription", "spark")
+FOLDERS = ("afterlog", *sorted(path.name for path in (ROOT / "afterlog").iterdir() if path.is_symlink()))
 MODULES = sorted(
     f"{'afterlog' if folder == 'afterlog' else f'afterlog.{folder}'}.{path.stem}".removesuffix(".__init__")
     for folder in FOLDERS

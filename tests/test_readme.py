@@ -36,7 +36,7 @@ def test_python_block_runs_as_pasted(block: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", SHELL)
 def test_shell_block_runs_as_pasted(block: str, tmp_path: Path) -> None:
-    command = f'{sys.executable} -c "from afterlog.cli import main; main()"'
+    command = f'{sys.executable} -c "from afterlog.cli.main import main; main()"'
     done = subprocess.run(
         ["bash", "-euc", f"afterlog() {{ {command} \"$@\"; }}\n{block}"], cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},

@@ -39,9 +39,9 @@ from afterlog import (
     encode_batch,
 )
 from afterlog.fetch.partition import Partition
-from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.log.entry import decode_entry
-from afterlog.log.kernels import FAULTS, scan_entries
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.entry import decode_entry
+from afterlog.records.kernels import FAULTS, scan_entries
 from afterlog.store import open_store
 from tests.crash_states import CrashModel, CrashPoints
 from tests.model import Expected, Model

@@ -30,7 +30,7 @@ from afterlog.errors import (
 )
 from afterlog.fetch.message import RecordId
 from afterlog.log.cancellation import CancelResult
-from afterlog.log.topics import FORMAT, VERSION, read_topics
+from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.names import CHECKPOINTS, LOCK, LOG, TOPICS
 from afterlog.store import open_store
 from tests.failing_files import FailingFiles

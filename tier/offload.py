@@ -87,7 +87,7 @@ class Offloader:
         return len(left), sum(left)
 
     def _offload(self) -> Offloaded:
-        remove_leftovers(self.manifest, started_before_ms=self.log.place.now_ms() - LEFTOVER_MS)
+        remove_leftovers(self.manifest, started_before_ms=self.log.context.now_ms() - LEFTOVER_MS)
         self._note_unlisted()
         uploaded, faults = self._upload()
         expired = self.log.enforce_retention()
@@ -128,19 +128,19 @@ class Offloader:
 
     def _uploaded(self, segment: SealedSegment) -> bool:
         """Upload a segment and note it; False where it is gone meanwhile."""
-        place, attempts = self.log.place, (unused_name(), unused_name())
+        context, attempts = self.log.context, (unused_name(), unused_name())
         try:
             with segment_files(
-                place.files,
-                place.folder,
+                context.files,
+                context.folder,
                 segment.mark,
-                config=place.config,
+                config=context.config,
                 delayed=self.log.delayed,
                 attempt=attempts[0],
             ) as files:
-                row = upload(self.manifest, files, attempt=attempts[0], now_ms=place.now_ms())
+                row = upload(self.manifest, files, attempt=attempts[0], now_ms=context.now_ms())
                 if any(row.files.get(suffix) != mark for suffix, mark in files.marks.items()):  # ours were made anew
-                    row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=place.now_ms())
+                    row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=context.now_ms())
         except (FileNotFoundError, CorruptFile):
             if segment in self.log.sealed:
                 raise

@@ -40,7 +40,7 @@ import numpy as np
 
 from afterlog.errors import CorruptRemote, StorageFull
 from afterlog.files import Bytes, Files, ScratchFile
-from afterlog.index.columns import Int64Array
+from afterlog.index.growing_columns import Int64Array
 from afterlog.tier.remote_store import RemoteStore
 
 _FLIGHT_BYTES = 16 << 20

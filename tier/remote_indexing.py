@@ -26,10 +26,9 @@ from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.errors import CorruptRemote, RemoteConflict, RemoteMissing
 from afterlog.files import Files, map_file, publish
+from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment, is_indexed
 from afterlog.log.checkpoints import SealedMark
-from afterlog.log.entry import PREFIX_MAGIC
-from afterlog.log.segment_indexing import IndexedSegment, SegmentToIndex, index_segment, is_indexed
-from afterlog.log.stretch import read_log
+from afterlog.log.scan import read_log
 from afterlog.names import (
     CANCEL_INDEX,
     DELIVER_AFTER_INDEX,
@@ -39,10 +38,11 @@ from afterlog.names import (
     parse_partition_folder,
     segment_file,
 )
+from afterlog.records.entry import PREFIX_MAGIC
 from afterlog.tier.manifest import Manifest
+from afterlog.tier.read_back import verify
 from afterlog.tier.remote_segment import FileMark, RemoteSegment, file_mark
 from afterlog.tier.remote_store import RemoteStore
-from afterlog.tier.verify import verify
 
 INDEXES = (OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX)
 """The run last: where it is there, the others are."""

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
-from afterlog.index.run_format import Metadata, Part, read_metadata
+from afterlog.index.run_format import FilePart, Metadata, read_metadata
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.remote_store import RemoteStore
 
@@ -48,9 +48,9 @@ class RemoteSnapshot:
     def segments(self, first: int, last: int) -> list[Bytes]:
         directory = self.metadata().directory
         columns = (directory.position, directory.size, directory.crc32c)
-        return [self._part(Part(*(int(column[chunk]) for column in columns))) for chunk in range(first, last + 1)]
+        return [self._part(FilePart(*(int(column[chunk]) for column in columns))) for chunk in range(first, last + 1)]
 
-    def _part(self, part: Part) -> Bytes:
+    def _part(self, part: FilePart) -> Bytes:
         place = [(part.position, part.position + part.size)]
         [stored] = self._read(place)
         if crc32c(stored) != part.crc32c:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from afterlog import document
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteMissing
-from afterlog.log.place import TopicSettings
-from afterlog.log.topics import FORMAT, VERSION, settings_to_json, topics_of_json
+from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
+from afterlog.log.topics_document import FORMAT, VERSION
 from afterlog.names import TOPICS
 from afterlog.tier.remote_store import RemoteStore
 

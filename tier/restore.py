@@ -17,7 +17,7 @@ from afterlog.errors import CorruptRemote
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log.checkpoints import ActiveMark, Checkpoints, FrontierLease, LogStart, Recovery, RemoteMark, SealedMark
-from afterlog.log.place import Place
+from afterlog.log.context import LogContext
 from afterlog.log.recovery import create_log
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.tier.log_facts import LogFacts
@@ -25,21 +25,21 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 
 
-def restore(place: Place, manifest: Manifest, *, partial: bool = False) -> None:
+def restore(context: LogContext, manifest: Manifest, *, partial: bool = False) -> None:
     """Make the folder of the partition, durably, in the place of anything that is there. `place.remote` reads its runs.
 
     CorruptRemote: the manifest fails its checks, or segments are missing that retention did not remove. `partial`: then
     their records are gone for good, as if it had.
     """
-    create_log(place, of_manifest(place, manifest, partial=partial))
+    create_log(context, of_manifest(context, manifest, partial=partial))
 
 
-def of_manifest(place: Place, manifest: Manifest, *, partial: bool) -> Checkpoints:
+def of_manifest(context: LogContext, manifest: Manifest, *, partial: bool) -> Checkpoints:
     """The checkpoints of the partition as the manifest knows it."""
     content = manifest.content()
     facts = content.log or LogFacts(end_offset=0, removed_records=0, log_start=LogStart(), frontier_ms=0, stamp_ms=0)
     listed = [row for row in content.segments if row.state == SegmentState.COPY_FINISHED]
-    removed = [row for row in listed if _removed(row, facts, delayed=place.settings.delayed)]
+    removed = [row for row in listed if _removed(row, facts, delayed=context.settings.delayed)]
     marks = [mark_of(row) for row in listed if row not in removed]
     base_offset = max(facts.end_offset, marks[-1].end_offset if marks else 0)
     held = sum(mark.end_offset - mark.base_offset for mark in marks)
@@ -49,7 +49,7 @@ def of_manifest(place: Place, manifest: Manifest, *, partial: bool) -> Checkpoin
         recovery=Recovery(segment=base_offset, position=0, offset=base_offset, stamp_ms=facts.stamp_ms),
         active=ActiveMark(base_offset=base_offset),
         frontier=FrontierLease(used_ms=facts.frontier_ms, lease_ms=facts.frontier_ms),
-        log_start=_log_start(place, marks, base_offset - held, facts),
+        log_start=_log_start(context, marks, base_offset - held, facts),
         removed_records=base_offset - held,
         sealed=tuple(marks),
         removals=tuple(row.attempt for row in removed),
@@ -89,10 +89,10 @@ def _check_complete(marks: Sequence[SealedMark], held: int, facts: LogFacts, man
         )
 
 
-def _log_start(place: Place, marks: Sequence[SealedMark], removed_records: int, facts: LogFacts) -> LogStart:
+def _log_start(context: LogContext, marks: Sequence[SealedMark], removed_records: int, facts: LogFacts) -> LogStart:
     """Where delivery order begins; its rank is counted anew, for less may be there than was."""
-    if not place.settings.delayed:
+    if not context.settings.delayed:
         return LogStart()
     key = facts.log_start.key
-    index = DelayedIndex(removed_records, runs=[place.remote.copy(mark).run() for mark in marks])
+    index = DelayedIndex(removed_records, runs=[context.remote.copy(mark).run() for mark in marks])
     return LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)

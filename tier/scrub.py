@@ -22,10 +22,10 @@ from afterlog.errors import CorruptRemote, RemoteMissing
 from afterlog.log.checkpoints import SealedMark
 from afterlog.names import LOG, TOPICS, parse_partition_folder, partition_folder, remote_segment_key
 from afterlog.tier.manifest import Manifest, Segments
+from afterlog.tier.read_back import verify
 from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import read_remote_topics
-from afterlog.tier.verify import verify
 
 
 class FindingKind(StrEnum):
@@ -41,7 +41,7 @@ FAULTS = frozenset((FindingKind.MISSING, FindingKind.PARTIAL, FindingKind.CORRUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Discrepancy:
     """One thing that is not as it should be. `key` of an EXTRA comes from the storage, and may be any text."""
 
     kind: FindingKind
@@ -49,13 +49,13 @@ class Finding:
     reason: str
 
 
-def scrub(manifest: Manifest, *, deep: bool = False) -> list[Finding]:
+def scrub(manifest: Manifest, *, deep: bool = False) -> list[Discrepancy]:
     """Compare; sorted by key. `deep` reads every byte of every listed segment. RemoteUnavailable, RemoteRefused."""
     sizes = {found.key: found.size for found in manifest.remote.list_objects(manifest.partition)}
     try:
         segments = manifest.read()
     except CorruptRemote as error:
-        return [Finding(kind=FindingKind.CORRUPT, key=manifest.key, reason=error.message)]
+        return [Discrepancy(kind=FindingKind.CORRUPT, key=manifest.key, reason=error.message)]
     findings = [*_extra(manifest, segments, sizes)]
     findings += [unfinished(manifest, row) for row in segments if row.state != SegmentState.COPY_FINISHED]
     faults = [
@@ -70,7 +70,7 @@ def scrub(manifest: Manifest, *, deep: bool = False) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.key)
 
 
-def survey(remote: RemoteStore) -> tuple[set[str], list[Finding]]:
+def survey(remote: RemoteStore) -> tuple[set[str], list[Discrepancy]]:
     """The partitions that the storage has anything of; and what is wrong outside of them, sorted by key.
 
     By the keys of all objects; of a topic that has no segment yet the document of topics tells, by its first partition.
@@ -79,17 +79,17 @@ def survey(remote: RemoteStore) -> tuple[set[str], list[Finding]]:
     try:
         partitions |= {partition_folder(name, 0) for name in read_remote_topics(remote)}
     except CorruptRemote as error:
-        findings.append(Finding(kind=FindingKind.CORRUPT, key=TOPICS, reason=error.message))
+        findings.append(Discrepancy(kind=FindingKind.CORRUPT, key=TOPICS, reason=error.message))
     for found in remote.list_objects():
         folder, slash, _ = found.key.partition("/")
         if slash and parse_partition_folder(folder) is not None:
             partitions.add(folder)
         elif found.key != TOPICS:
-            findings.append(Finding(kind=FindingKind.EXTRA, key=found.key, reason=f"{found.size} bytes, not ours"))
+            findings.append(Discrepancy(kind=FindingKind.EXTRA, key=found.key, reason=f"{found.size} bytes, not ours"))
     return partitions, sorted(findings, key=lambda finding: finding.key)
 
 
-def unlisted(manifest: Manifest, marks: Callable[[], Sequence[SealedMark]]) -> list[Finding]:
+def unlisted(manifest: Manifest, marks: Callable[[], Sequence[SealedMark]]) -> list[Discrepancy]:
     """Segments that a store takes for uploaded, and the manifest does not list. `marks`: those in its checkpoints, now.
 
     They are asked for once more behind the manifest: what retention takes leaves them first. CorruptFile,
@@ -100,7 +100,7 @@ def unlisted(manifest: Manifest, marks: Callable[[], Sequence[SealedMark]]) -> l
         uploaded.pop(row.attempt, None)
     still = {mark.remote.attempt for mark in marks() if mark.remote is not None} if uploaded else set()
     return [
-        Finding(
+        Discrepancy(
             kind=FindingKind.MISSING,
             key=remote_segment_key(manifest.partition, mark.base_offset, attempt, LOG),
             reason="not listed, and the store takes it for uploaded"
@@ -111,22 +111,22 @@ def unlisted(manifest: Manifest, marks: Callable[[], Sequence[SealedMark]]) -> l
     ]
 
 
-def unfinished(manifest: Manifest, row: RemoteSegment) -> Finding:
+def unfinished(manifest: Manifest, row: RemoteSegment) -> Discrepancy:
     """Tells of an attempt that is not listed."""
     key = manifest.object_key(row, "")
-    return Finding(kind=FindingKind.UNFINISHED, key=key, reason=f"{row.state} since {row.started_ms}")
+    return Discrepancy(kind=FindingKind.UNFINISHED, key=key, reason=f"{row.state} since {row.started_ms}")
 
 
-def _extra(manifest: Manifest, segments: Segments, sizes: dict[str, int]) -> Iterator[Finding]:
+def _extra(manifest: Manifest, segments: Segments, sizes: dict[str, int]) -> Iterator[Discrepancy]:
     known = {manifest.key} | {manifest.object_key(row, suffix) for row in segments for suffix in row.files}
     extra = sizes.keys() - known
     if extra:
         extra &= {found.key for found in manifest.remote.list_objects(manifest.partition)}
     for key in extra:
-        yield Finding(kind=FindingKind.EXTRA, key=key, reason=f"{sizes[key]} bytes that no row names")
+        yield Discrepancy(kind=FindingKind.EXTRA, key=key, reason=f"{sizes[key]} bytes that no row names")
 
 
-def _faults(manifest: Manifest, segment: RemoteSegment, sizes: dict[str, int], deep: bool) -> Iterator[Finding]:
+def _faults(manifest: Manifest, segment: RemoteSegment, sizes: dict[str, int], deep: bool) -> Iterator[Discrepancy]:
     for suffix, mark in segment.files.items():
         key = manifest.object_key(segment, suffix)
         try:
@@ -135,7 +135,7 @@ def _faults(manifest: Manifest, segment: RemoteSegment, sizes: dict[str, int], d
             fault = FindingKind.MISSING, "listed, and not there"
         if fault is not None:
             kind, reason = fault
-            yield Finding(kind=kind, key=key, reason=reason)
+            yield Discrepancy(kind=kind, key=key, reason=reason)
 
 
 def _fault(

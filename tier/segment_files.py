@@ -24,10 +24,10 @@ from afterlog.errors import CorruptFile
 from afterlog.files import Files, read_file
 from afterlog.index.run import Coverage, Run
 from afterlog.index.sparse import SparseIndexes
+from afterlog.log.build import SegmentToIndex, mend_sparse, whole_run
 from afterlog.log.checkpoints import SealedMark
+from afterlog.log.scan import check_log
 from afterlog.log.segment import load_cancelled
-from afterlog.log.segment_indexing import SegmentToIndex, mend_sparse, whole_run
-from afterlog.log.stretch import check_log
 from afterlog.names import (
     CANCEL_INDEX,
     DELIVER_AFTER_INDEX,

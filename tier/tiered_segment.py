@@ -19,8 +19,8 @@ from crc32c import crc32c
 
 from afterlog.errors import CorruptRemote
 from afterlog.files import Bytes
-from afterlog.index.columns import Int64Array
 from afterlog.index.entries import sort_by_due
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.run import Run
 from afterlog.index.sparse import SparseIndexes

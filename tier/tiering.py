@@ -16,8 +16,9 @@ from afterlog.config import Config
 from afterlog.errors import AfterlogError, PartitionPoisoned, StoreClosed
 from afterlog.files import Files
 from afterlog.log.background import Background
+from afterlog.log.context import LogContext
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.place import Place, TopicSettings
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import REMOTE_CACHE, partition_folder
 from afterlog.tier.interruptible_store import InterruptibleStore
 from afterlog.tier.manifest import Manifest
@@ -68,9 +69,9 @@ class Tiering:
         """The topics that the bucket has segments of. CorruptRemote, RemoteUnavailable, RemoteRefused."""
         return read_remote_topics(self.remote)
 
-    def restore(self, place: Place) -> None:
+    def restore(self, context: LogContext) -> None:
         """Make the folder of a partition from the bucket alone. Raises as `topics` does."""
-        restore(place, Manifest(self.remote, place.folder.name), partial=self._partial)
+        restore(context, Manifest(self.remote, context.folder.name), partial=self._partial)
 
     def tell_topic(self, name: str, settings: TopicSettings) -> None:
         """A topic will have segments in the bucket. RemoteConflict where one of that name is another."""
@@ -78,7 +79,7 @@ class Tiering:
 
     def add(self, log: PartitionLog) -> None:
         """From now on the partition is seen to; not at once: who is soon done with the store uploads nothing."""
-        partition = log.place.folder.name
+        partition = log.context.folder.name
         self._offloaders[partition] = Offloader(log, Manifest(self._uploads, partition))
         if self._thread is not None:
             self._thread.begin()

@@ -36,9 +36,9 @@ from collections.abc import Mapping
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
 from afterlog.files import map_file
 from afterlog.tier.manifest import Manifest, Segments, find
+from afterlog.tier.read_back import verify_segment
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remove import end_attempt
-from afterlog.tier.verify import verify_segment
 
 Outcome = RemoteSegment | OSError
 """The row that lists a segment, or why none does."""

@@ -8,8 +8,8 @@ from afterlog.fetch import append_order
 from afterlog.fetch.append_order import AppendOrder, next_base, segment_of
 from afterlog.fetch.partition import Partition
 from afterlog.log import segment
-from afterlog.log.batch import Record, encode_batch
 from afterlog.names import OFFSET_INDEX, segment_file
+from afterlog.records.batch import Record, encode_batch
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, flipped, open_small, with_file

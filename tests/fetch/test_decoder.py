@@ -8,10 +8,10 @@ import pytest
 
 from afterlog.errors import CorruptFile, OffsetOutOfRange
 from afterlog.fetch import decoder, timeline
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
-from afterlog.log.batch import Record, encode_batch
 from afterlog.names import LOG, segment_file
+from afterlog.records.batch import Record, encode_batch
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, SteppedClock, drained, open_small

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterlog.fetch.lateness import EDGES_MS, Lateness
 from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.index.merge import Block
-from afterlog.log.batch import Record, encode_batch
+from afterlog.records.batch import Record, encode_batch
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, killed, open_small

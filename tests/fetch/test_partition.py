@@ -24,8 +24,8 @@ from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.fetch.timeline import Reading
 from afterlog.index.merge import Block
 from afterlog.log import segment
-from afterlog.log.batch import Record, decode_batch, encode_batch
 from afterlog.names import LOG
+from afterlog.records.batch import Record, decode_batch, encode_batch
 from afterlog.store import Store, open_store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import (

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from afterlog.errors import CorruptFile
-from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import Key
+from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from tests.index.support import INT64_MAX, Row, due_counts, entries_of, holds, make_run, next_due, records_up_to
 

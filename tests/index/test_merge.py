@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from afterlog.errors import CorruptFile
-from afterlog.index.bucket import MutableBucket
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import AHEAD_PER_RUN, MERGED_ENTRIES, Block, MergeIterator, merged
+from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from tests.index.support import (
     INT64_MAX,

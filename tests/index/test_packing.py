@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from afterlog.files import Bytes
 from afterlog.index import _packing, packed_chunk, packing
-from afterlog.index.columns import Int64Array, UInt32Array
+from afterlog.index.growing_columns import Int64Array, UInt32Array
 from afterlog.index.packed_chunk import BLOCK, ENTRIES_MAX, HEAD, TABLE_COLUMNS
 from tests.index.support import INT64_MAX, Row
 

@@ -21,7 +21,7 @@ from afterlog.index.run_format import (
     CODEC_PLAIN,
     HEADER,
     Directory,
-    Part,
+    FilePart,
     encode_directory,
     encode_footer,
     parse,
@@ -190,7 +190,7 @@ def forged(run: Run, chunk: bytes, codec: int) -> Run:
     parts, at = [HEADER], len(HEADER)
     places = []
     for part in (chunk, data[bitmap.position : bitmap.position + bitmap.size].tobytes()):
-        places.append(Part(at, len(part), crc32c.crc32c(part)))
+        places.append(FilePart(at, len(part), crc32c.crc32c(part)))
         parts.append(part + bytes(-len(part) % ALIGNMENT))
         at += len(parts[-1])
     row[6:] = [places[0].position, places[0].size, codec, places[0].crc32c]

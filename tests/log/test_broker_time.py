@@ -9,9 +9,9 @@ from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile, InvalidTopic, StoreClosed
 from afterlog.fetch.partition import Partition
 from afterlog.log import broker_time, segment
-from afterlog.log.batch import Record, encode_batch
-from afterlog.log.columns import EXTRA_BYTES_MAX
-from afterlog.log.entry import AppendBrokerTimestamp
+from afterlog.records.batch import Record, encode_batch
+from afterlog.records.columns import EXTRA_BYTES_MAX
+from afterlog.records.entry import AppendBrokerTimestamp
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, open_small, with_file

@@ -120,7 +120,7 @@ def test_the_stamp_decides(setting: Setting, stamp: int, answer: CancelResult) -
     setting.send(10)
     end = setting.partition.log_end_offset
     log = setting.partition.log
-    log.place = replace(log.place, now_ms=lambda: NOW_MS)
+    log.context = replace(log.context, now_ms=lambda: NOW_MS)
     setting.clock.advance(stamp)
     assert [answer] == [CancelResult(code) for code in log.cancel(np.array([0])).tolist()]
     assert end + (answer is CANCELLED) == setting.partition.log_end_offset

@@ -11,8 +11,8 @@ from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile
 from afterlog.fetch.partition import Partition
 from afterlog.log import lookup
-from afterlog.log.batch import Record, encode_batch
 from afterlog.log.lookup import find_entries, find_written
+from afterlog.records.batch import Record, encode_batch
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, killed, open_small, with_file
 

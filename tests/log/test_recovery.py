@@ -360,8 +360,8 @@ def test_opening_a_clean_log_writes_nothing() -> None:
 def test_create_takes_up_what_an_unfinished_creation_left() -> None:
     disk = SimulatedFiles()
     store = open_small(disk, ManualClock(NOW_MS))
-    place = store.create_topic("t").partition(0).log.place
-    other = dataclasses.replace(place, folder=PATH / "u-0")
+    context = store.create_topic("t").partition(0).log.context
+    other = dataclasses.replace(context, folder=PATH / "u-0")
     disk.make_folder(other.folder)
     disk.create(other.folder / segment_file(0, LOG)).append([b"half"])
     create_log(other)

@@ -12,8 +12,8 @@ from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.log import retention
 from afterlog.log.checkpoints import SealedMark
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.place import TopicSettings
 from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import LOG, parse_segment_file
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles

@@ -9,12 +9,13 @@ import pytest
 from afterlog.errors import CorruptFile, RemoteRefused
 from afterlog.files import Bytes
 from afterlog.index.sparse import SparseIndexes
-from afterlog.log import kernels, segment
+from afterlog.log import segment
 from afterlog.log.checkpoints import ActiveMark, RemoteMark
-from afterlog.log.columns import Int64Array
-from afterlog.log.header import BatchHeader, with_crc
 from afterlog.log.segment import ActiveSegment, SealedSegment, load_sparse
 from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.records import kernels
+from afterlog.records.columns import Int64Array
+from afterlog.records.header import BatchHeader, with_crc
 from tests.simulated_disk import SimulatedFiles
 from tests.support import content, flipped, with_file
 

@@ -18,8 +18,9 @@ from afterlog.errors import CorruptFile
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files, OsFiles, ReadOnlyFiles
 from afterlog.log import snapshot
-from afterlog.log.place import Place, TopicSettings
+from afterlog.log.context import LogContext
 from afterlog.log.snapshot import ALL_MS, open_snapshot
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX
 from afterlog.store import Store, open_store
 from tests.failing_files import FailingFiles
@@ -44,7 +45,7 @@ def look(
     delayed: bool = True,
     store: Path = PATH,
 ) -> Partition:
-    place = Place(
+    context = LogContext(
         files=files,
         folder=store / "t-0",
         config=Config(),
@@ -53,7 +54,7 @@ def look(
         now_ms=clock.now_ms,
         changed=threading.Condition(),
     )
-    return Partition("t", 0, open_snapshot(place, at_ms=at_ms, settle_ms=settle_ms))
+    return Partition("t", 0, open_snapshot(context, at_ms=at_ms, settle_ms=settle_ms))
 
 
 def rows_of(partition: Partition) -> list[Row]:
@@ -138,7 +139,7 @@ def test_the_property_sees_what_is_left_out(
     steps: list[tuple[str, int | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(steps)
-    monkeypatch.setattr(snapshot, "_earliest_behind", lambda place, known: ALL_MS)
+    monkeypatch.setattr(snapshot, "_earliest_behind", lambda context, known: ALL_MS)
     with pytest.raises(AssertionError):
         run(steps)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from afterlog.fetch.columns import Columns
-from afterlog.log.batch import encode_headers
-from afterlog.log.columns import ragged
+from afterlog.fetch.message_columns import Columns
+from afterlog.records.batch import encode_headers
+from afterlog.records.columns import ragged
 from afterlog.spark.arrow import TYPES, record_batch
 from afterlog.spark.options import COLUMNS
 

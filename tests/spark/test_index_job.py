@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.errors import UnknownTopic
-from afterlog.log.batches import parse
-from afterlog.log.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.log.segment_indexing import SegmentToIndex
+from afterlog.log.build import SegmentToIndex
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import parse
 from afterlog.spark.index_job import build_indexes, index_group
 from afterlog.spark.upload_job import upload_segments
 from afterlog.store import open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_url import open_remote
-from tests.log.plain_kafka import PlainSegment, run_of, some_segment, stamped
+from tests.log.kafka_log import PlainSegment, run_of, some_segment, stamped
 from tests.support import NOW_MS, flipped
 
 SEGMENTS = 64

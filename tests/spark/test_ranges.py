@@ -13,7 +13,7 @@ from afterlog.clock import ManualClock
 from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
 from afterlog.fetch.positions import LATEST, AtTime
 from afterlog.spark.options import ReadOptions
-from afterlog.spark.ranges import DeliveryRange, Planner, cut, limited, read_range
+from afterlog.spark.ranges import DeliveryRange, RangePlanner, cut, limited, read_range
 from afterlog.spark.readable import Readable
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
@@ -37,8 +37,8 @@ class Setting:
         due = [self.clock.now_ms() + 1 + number * 7_919 % 1_009 for number in range(count)]
         self.store.send_many("t", [b"v%d" % ms for ms in due], deliver_after=due if self.delayed else None)
 
-    def planner(self, **options: object) -> Planner:
-        return Planner(self.source(**options), self.options(**options))
+    def planner(self, **options: object) -> RangePlanner:
+        return RangePlanner(self.source(**options), self.options(**options))
 
     def source(self, **options: object) -> Readable:
         return Readable(self.disk, self.clock, self.options(**options), None, Path())
@@ -204,8 +204,8 @@ def test_what_is_not_there(setting: Setting) -> None:
         planned(setting, ReadOptions(location=Path("/nowhere"), topic="t"))
 
 
-def planned(setting: Setting, options: ReadOptions) -> Planner:
-    return Planner(Readable(setting.disk, setting.clock, options, None, Path()), options)
+def planned(setting: Setting, options: ReadOptions) -> RangePlanner:
+    return RangePlanner(Readable(setting.disk, setting.clock, options, None, Path()), options)
 
 
 class TestStreams:

@@ -12,7 +12,7 @@ from afterlog.errors import RemoteRefused, UnknownTopic
 from afterlog.files import ReadOnlyFiles
 from afterlog.log.snapshot import ALL_MS
 from afterlog.spark.options import ReadOptions
-from afterlog.spark.ranges import Planner, read_range
+from afterlog.spark.ranges import RangePlanner, read_range
 from afterlog.spark.readable import readable
 from afterlog.spark.source import AfterlogDataSource
 from afterlog.store import Store, open_store
@@ -56,7 +56,7 @@ class Setting:
         )
         rows: Rows = []
         with readable(ReadOnlyFiles(), self.clock, asked) as source:
-            for piece in Planner(source, asked).batch():
+            for piece in RangePlanner(source, asked).batch():
                 for columns in read_range(source, "t", piece, rows=11):
                     rows += zip(
                         columns.partition.tolist(), columns.delivery_offset.tolist(), columns.offset.tolist(),

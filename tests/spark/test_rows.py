@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.errors import AfterlogError, InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
-from afterlog.log.batch import decode_headers
+from afterlog.records.batch import decode_headers
 from afterlog.spark import rows
 from afterlog.spark.arrow import TYPES
 from afterlog.spark.rows import check_columns, routed

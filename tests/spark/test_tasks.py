@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.log.segment_indexing import SegmentToIndex
+from afterlog.log.build import SegmentToIndex
 from afterlog.spark.tasks import TASK_BYTES, TASKS_MIN, balanced, contiguous, task_count
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.files import Files, OsFiles
-from afterlog.log.segment_indexing import SegmentToIndex, index_segment
+from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.spark import upload_job
 from afterlog.spark.location import find_segments
@@ -33,7 +33,7 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles
-from tests.log.plain_kafka import some_segment
+from tests.log.kafka_log import some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, content, drained, flipped, open_small, small, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at

@@ -16,8 +16,8 @@ import afterlog
 from afterlog.clock import SystemClock
 from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
 from afterlog.files import ReadOnlyFiles
-from afterlog.log.adoption import Ledger
 from afterlog.names import ADOPTION
+from afterlog.produce.adoption import AdoptionLedger
 from afterlog.spark import writer as writer_module
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked
@@ -118,7 +118,7 @@ def test_a_write_that_is_run_again(frame: DataFrame, location: Path) -> None:
     for _ in range(2):
         write(frame, location, writeId="mail-2096")
     assert ALL == values(location)
-    assert {"mail-2096": 0} == dict(Ledger.read(ReadOnlyFiles(), location).adopted)
+    assert {"mail-2096": 0} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
     write(frame, location)
     assert ALL + ALL == values(location)
 
@@ -189,7 +189,7 @@ def test_a_stream_that_is_restarted(spark: SparkSession, location: Path, tmp_pat
     for part in range(3):
         stream.more(part * 100, 100)
     query = stream.run()
-    assert {query: 2} == dict(Ledger.read(ReadOnlyFiles(), location).adopted)
+    assert {query: 2} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
     expected = Counter(b"value %d" % number for number in range(300))
     assert expected == values(location)
     stream.forget_the_last_commit()
@@ -197,7 +197,7 @@ def test_a_stream_that_is_restarted(spark: SparkSession, location: Path, tmp_pat
     assert query == stream.run()
     expected += Counter(b"value %d" % number for number in range(300, 310))
     assert expected == values(location)
-    assert {query: 3} == dict(Ledger.read(ReadOnlyFiles(), location).adopted)
+    assert {query: 3} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
     assert [] == left(location)
 
 
@@ -236,9 +236,9 @@ class TestCommit:
         for _ in range(2):
             writer.commit([writer.write(self.rows(frame)), writer.write(self.rows(frame))], 7)
         assert ALL + ALL == values(location)
-        assert {"query": 7} == dict(Ledger.read(ReadOnlyFiles(), location).adopted)
+        assert {"query": 7} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
         writer.commit([writer.write(iter([]))], 8)
-        assert {"query": 7} == dict(Ledger.read(ReadOnlyFiles(), location).adopted)
+        assert {"query": 7} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
 
     def test_waits_for_the_store(self, frame: DataFrame, location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         writer = AfterlogWriter(*self.options(frame, location))

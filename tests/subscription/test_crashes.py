@@ -212,7 +212,7 @@ def check(durability: Durability, kill: bool, model: CrashModel, share: int) -> 
 
 @contextmanager
 def ack_without_sync(patch: pytest.MonkeyPatch) -> Iterator[Durability]:
-    patch.setattr(Journal, "committed", lambda self, place: None)
+    patch.setattr(Journal, "committed", lambda self, end: None)
     yield ALWAYS
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.fetch.columns import Columns
+from afterlog.fetch.message_columns import Columns
 from afterlog.subscription.fresh import READ_AHEAD_RECORDS, Fresh
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small

@@ -255,9 +255,9 @@ class TestFailures:
         journal = written(HeldFiles(disk, calls), STORY[:2])
         calls.fail("sync", "", os_error(errno.EIO, PATH))
         with pytest.raises(SubscriptionPoisoned, match="close and reopen"):
-            journal.committed(journal.place)
+            journal.committed(journal.end)
         with pytest.raises(SubscriptionPoisoned):
-            journal.committed(journal.place)
+            journal.committed(journal.end)
         assert 2 == calls.count("sync"), "that of the beginning, and the one that failed"
 
 
@@ -268,8 +268,8 @@ class TestDurability:
         journal = begun(HeldFiles(SimulatedFiles(), calls), durability)
         before = calls.count("sync")
         journal.append(STORY[0], LOG_END)
-        journal.committed(journal.place)
-        journal.committed(journal.place)
+        journal.committed(journal.end)
+        journal.committed(journal.end)
         assert syncs == calls.count("sync") - before
         journal.sync_if_behind()
         journal.sync_if_behind()
@@ -285,8 +285,8 @@ class TestDurability:
         def acked(event: Event) -> None:
             with lock:
                 journal.append(event, LOG_END)
-                place = journal.place
-            journal.committed(place)
+                position = journal.end
+            journal.committed(position)
 
         first = Background(lambda: acked(STORY[0]))
         gate.came()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from afterlog.subscription.inspect import names
+from afterlog.offline.journals import names
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.standing import at_rest
 from tests.subscription.support import Setting
@@ -23,7 +23,7 @@ def test_at_rest_it_stands_as_it_stood_open() -> None:
         expected = sub.shared[0].stats()
     partition = setting.store.topic("mail").partitions[0]
     setting.subscribe("other").close()
-    assert ["other", "sender"] == names(partition.log.place)
+    assert ["other", "sender"] == names(partition.log.context)
     writes = len(setting.disk.operations)
     stats = at_rest(partition, "sender")
     assert expected == stats

@@ -499,9 +499,9 @@ def test_interval_syncs_the_journals() -> None:
         sub.ack_many(sub.receive())
         journal = sub.shared[0].journal
         assert journal in setting.store._synced()
-        assert journal._durable < journal.place
+        assert journal._durable < journal.end
         setting.store.sync()
-        assert journal._durable == journal.place
+        assert journal._durable == journal.end
     assert journal not in setting.store._synced()
     setting.store.close()
 

@@ -30,8 +30,8 @@ class Bug:
     planted: Callable[[], Planted]
 
 
-def patched(place: Any, name: str, function: Any) -> Callable[[], Planted]:
-    return lambda: patch.object(place, name, function)
+def patched(owner: Any, name: str, function: Any) -> Callable[[], Planted]:
+    return lambda: patch.object(owner, name, function)
 
 
 def unlinks_first(checkpoints: CheckpointFile, *frontier: int, **changes: Any) -> None:

@@ -13,8 +13,8 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.errors import CorruptRemote, RemoteConflict, RemoteUnavailable
 from afterlog.files import publish
+from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile
-from afterlog.log.segment_indexing import IndexedSegment, SegmentToIndex, index_segment
 from afterlog.names import (
     CANCEL_INDEX,
     CHECKPOINTS,
@@ -33,7 +33,7 @@ from afterlog.tier.remove import remove
 from afterlog.tier.scrub import scrub
 from afterlog.tier.segment_files import plain_segment_files, segment_files
 from afterlog.tier.upload import upload
-from tests.log.plain_kafka import PlainSegment, some_segment
+from tests.log.kafka_log import PlainSegment, some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, flipped, open_small, small
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at

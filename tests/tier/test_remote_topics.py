@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from afterlog.errors import CorruptRemote, RemoteConflict, RemoteError, RemoteUnavailable
-from afterlog.log.place import TopicSettings
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import TOPICS
 from afterlog.tier.remote_topics import read_remote_topics, tell_topic
 from tests.support import Background, Gate, flipped

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from afterlog.errors import RemoteMissing, RemoteUnavailable
-from afterlog.log.place import TopicSettings
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import CANCEL_INDEX, LOG, TIME_INDEX
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_topics import tell_topic

@@ -13,8 +13,8 @@ from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, read_file
 from afterlog.index.run import Run
+from afterlog.log.build import SegmentToIndex, abandoned, index_segment
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
-from afterlog.log.segment_indexing import SegmentToIndex, abandoned, index_segment
 from afterlog.names import (
     CANCEL_INDEX,
     CHECKPOINTS,
@@ -29,7 +29,7 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import FileMark, SegmentFiles
 from afterlog.tier.segment_files import plain_segment_files, segment_files
 from afterlog.tier.upload import upload
-from tests.log.plain_kafka import some_segment
+from tests.log.kafka_log import some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, content, flipped, open_small, small, with_file
 

@@ -140,10 +140,10 @@ class TestWithoutTheBucket:
         """A snapshot reads through where it is handed the bucket, and says what it lacks where it is not."""
         setting = tiered()
         setting.partition.log.checkpoint()
-        place, now_ms, written = setting.partition.log.place, setting.clock.now_ms(), len(setting.disk.operations)
-        through = Partition("mail", 0, open_snapshot(place, at_ms=now_ms))
+        context, now_ms, written = setting.partition.log.context, setting.clock.now_ms(), len(setting.disk.operations)
+        through = Partition("mail", 0, open_snapshot(context, at_ms=now_ms))
         assert setting.drained() == drained(through)
-        without = Partition("mail", 0, open_snapshot(replace(place, remote=NO_REMOTE_LOG), at_ms=now_ms))
+        without = Partition("mail", 0, open_snapshot(replace(context, remote=NO_REMOTE_LOG), at_ms=now_ms))
         assert (7, [b"here"]) == (without.high_watermark(), drained(without, 6))
         with pytest.raises(RemoteRefused):
             drained(without)

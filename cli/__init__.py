@@ -1,0 +1,1 @@
+"""The command line; it wires everything, and nobody imports it."""

@@ -1,0 +1,165 @@
+"""How every command of the command line behaves: where the store is, and what an error becomes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from afterlog.errors import (
+    AfterlogError,
+    ClockBehind,
+    CorruptFile,
+    CorruptRemote,
+    GroupBusy,
+    NotPending,
+    OffsetOutOfRange,
+    RemoteMissing,
+    RemoteUnavailable,
+    StorageError,
+    StoreLocked,
+    UnknownPartition,
+    UnknownTopic,
+)
+
+if TYPE_CHECKING:
+    from afterlog.store import Store
+    from afterlog.tier.remote_store import RemoteStore
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done; nothing found
+  1    verify or scrub found something; repair would do something; restore misses something; not pending
+  2    wrong usage, or input that cannot be taken
+  3    no such folder, file, topic or position
+  4    not now: open elsewhere, group busy, clock behind, object storage does not answer
+  5    corrupt; see `afterlog verify`, `afterlog repair`, and for object storage `afterlog scrub`
+  6    the disk is full, or failed; object storage refused, or belongs to another store
+  130  interrupted
+"""
+FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, INTERRUPTED = 1, 3, 4, 5, 6, 130
+
+DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+_remote = partial(
+    click.option,
+    "--remote",
+    envvar="AFTERLOG_REMOTE",
+    metavar="URL",
+    help="Object storage: s3://bucket/prefix, gs://…, az://…, or a folder. Credentials come from the environment.",
+)
+REMOTE = _remote()
+_NOTED = "afterlog.remote"
+
+
+def _note_remote(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_NOTED] = value
+
+
+def store_arguments(command: Command) -> Command:
+    """DATA, and the --remote that `opened` opens it with."""
+    return DATA(_remote(expose_value=False, callback=_note_remote)(command))
+
+
+class Failure(click.ClickException):
+    """An error that people should see as one line, with its exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @staticmethod
+    def of(error: AfterlogError | OSError) -> Failure:
+        match error:
+            case CorruptFile() | CorruptRemote() | RemoteMissing():  # the last is a FileNotFoundError, too
+                code = CORRUPT
+            case UnknownTopic() | UnknownPartition() | OffsetOutOfRange() | FileNotFoundError() | NotADirectoryError():
+                code = NOT_FOUND
+            case StoreLocked() | GroupBusy() | ClockBehind() | RemoteUnavailable():
+                code = NOT_NOW
+            case NotPending():
+                code = FINDINGS
+            case StorageError() | OSError():
+                code = DISK
+            case _:
+                code = 2
+        return Failure(str(error), code)
+
+
+class Cli(click.Group):
+    """Errors become one line and an exit code; a command may return its exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            code = super().main(*args, **(extra | {"prog_name": "afterlog", "standalone_mode": False}))
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            code = error.exit_code
+        except click.ClickException as error:
+            click.echo(f"afterlog: {' '.join(error.format_message().split())}", err=True)
+            code = error.code if isinstance(error, Failure) else error.exit_code
+        except click.Abort:
+            code = INTERRUPTED
+        except SystemExit:  # click's answer to a broken pipe: whoever read the output has had enough
+            code = 0
+        sys.exit(code or 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:  # click has an answer to it
+            raise
+        except (AfterlogError, OSError) as error:
+            raise Failure.of(error) from error
+
+
+class StoreCommand(click.Command):
+    """A command whose first argument is DATA. Where AFTERLOG_DATA is set DATA is left out, or has a / in it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        folder = self.params[0].resolve_envvar_value(ctx)
+        if folder:
+            first = self.make_parser(ctx).parse_args(list(args))[0].get("data")
+            if not isinstance(first, str) or ("/" not in first and first not in (".", "..")):
+                args = [folder, *args]
+        return super().parse_args(ctx, args)
+
+
+def remote_store(url: str | None) -> RemoteStore:
+    """The object storage that --remote names, for who cannot do without."""
+    from afterlog.tier.remote_url import open_remote
+
+    if not url:
+        raise click.UsageError("no object storage: give --remote, or set AFTERLOG_REMOTE")
+    try:
+        return open_remote(url)
+    except ImportError as error:
+        raise Failure(str(error), click.UsageError.exit_code) from error
+
+
+def noted_remote() -> RemoteStore:
+    """The same, for a command with `store_arguments`."""
+    return remote_store(click.get_current_context().meta.get(_NOTED))
+
+
+def opened(data: Path, create: bool = False, background: bool = True, partial: bool = False) -> Store:
+    """The store, which must be there unless it may be made; with the object storage that --remote names, if it does.
+
+    `background`, `partial`: as a `Store` has them.
+    """
+    from afterlog.files import OsFiles
+    from afterlog.offline.locked_store import is_store
+    from afterlog.store import open_store
+
+    if not create and not is_store(OsFiles(), data):
+        raise Failure(f"there is no store in {data}", NOT_FOUND)
+    remote = noted_remote() if click.get_current_context().meta.get(_NOTED) else None
+    return open_store(data.absolute(), None, None, None, remote, background=background, partial=partial)

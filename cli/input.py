@@ -1,0 +1,186 @@
+"""What people type and pipe into the command line: durations, instants, lines, JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.names import parse_partition_folder
+
+if TYPE_CHECKING:
+    from afterlog.fetch.message import RecordId
+
+CHUNK_BYTES = 8 << 20
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
+_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
+_INT64_MAX = 2**63 - 1
+_RECORD_KEYS = {"value", "key", "headers", "delay", "deliver_after"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRecord:
+    """A record to be sent. deliver_after: ms; None: as soon as possible."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    deliver_after: int | datetime | None = None
+
+    def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool]:
+        """Neighbours of one kind can be sent in one call: headers, has a key, has a time."""
+        return self.headers, self.key is not None, self.deliver_after is not None
+
+
+def duration_ms(text: str) -> int:
+    """`250ms`, `30s`, `5m`, `2h`, `1d`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
+    if not _DURATION.fullmatch(text):
+        raise InvalidDeliverAfter(f"{text!r} is no duration: write 250ms, 30s, 5m, 2h, 1d or 1h30m")
+    parts = (Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
+    ms = int(sum(parts, Decimal()).to_integral_value(ROUND_CEILING))
+    if ms > _INT64_MAX:
+        raise InvalidDeliverAfter(f"{text!r} is longer than int64 milliseconds can name")
+    return ms
+
+
+def instant(text: str) -> int | datetime:
+    """Epoch milliseconds, or ISO 8601 with a zone. Raises InvalidDeliverAfter."""
+    if text.isascii() and text.isdigit() and len(text) <= 19:
+        return int(text)
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidDeliverAfter(f"{text!r} is no instant: write 2030-01-31T08:00:00Z or epoch milliseconds") from None
+    if parsed.tzinfo is None:
+        raise InvalidDeliverAfter(f"{text!r} has no time zone: write {text}Z or {text}+01:00")
+    return parsed
+
+
+def record_id(text: str) -> RecordId:
+    """`mail-0@1042`: topic, partition and offset. Raises InvalidRecord."""
+    from afterlog.fetch.message import RecordId
+
+    folder, _, offset = text.rpartition("@")
+    place = parse_partition_folder(folder)
+    if place is None or not (offset.isascii() and offset.isdigit()) or len(offset) > 19 or int(offset) > _INT64_MAX:
+        raise InvalidRecord(f"{text!r} names no record: write <topic>-<partition>@<offset>, mail-0@1042")
+    return RecordId(*place, int(offset))
+
+
+class Duration(click.ParamType[int]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else duration_ms(value)
+        except InvalidDeliverAfter as error:
+            self.fail(str(error), param, ctx)
+
+
+class Instant(click.ParamType["int | datetime | str"]):
+    """An instant, or one of some words."""
+
+    name = "instant"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime | str:
+        try:
+            return value if value in self.words or not isinstance(value, str) else instant(value)
+        except InvalidDeliverAfter as error:
+            self.fail(str(error), param, ctx)
+
+
+class RecordIdType(click.ParamType["RecordId"]):
+    """A record, as `send` and `pending` name it."""
+
+    name = "record"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordId:
+        try:
+            return record_id(value) if isinstance(value, str) else value
+        except InvalidRecord as error:
+            self.fail(str(error), param, ctx)
+
+
+def encoded(text: str) -> bytes:
+    """An argument as the bytes that were given."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def chunks_of_lines(stream: BinaryIO, line_bytes_max: int) -> Iterator[list[bytes]]:
+    """The lines of a stream without their ends, as many at a time as have come."""
+    rest = b""
+    read = getattr(stream, "read1", stream.read)
+    while piece := read(CHUNK_BYTES):
+        lines = (rest + piece).split(b"\n")
+        rest = lines.pop()
+        if len(rest) > line_bytes_max:
+            raise RecordTooLarge(f"a line is longer than {line_bytes_max} bytes")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def json_records(lines: list[bytes], first_line: int, now_ms: int, default: InputRecord) -> list[InputRecord]:
+    """One record a line, with key and time of `default` where it has none. Raises InvalidRecord: `line 17: …`."""
+    return [
+        _json_record(line, number, now_ms, default) for number, line in enumerate(lines, first_line) if line.strip()
+    ]
+
+
+def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) -> InputRecord:
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not row.keys() <= _RECORD_KEYS or "value" not in row:
+            raise ValueError(f"needs one JSON object with value, and of {', '.join(sorted(_RECORD_KEYS))} only")
+        headers = row.get("headers") or {}
+        pairs = headers.items() if isinstance(headers, dict) else headers
+        due = _deliver_after(row.get("delay"), row.get("deliver_after"), now_ms)
+        return InputRecord(
+            value=_bytes(row["value"]),
+            key=_bytes(row["key"]) if "key" in row else default.key,
+            headers=tuple((str(name), _bytes(value)) for name, value in pairs),
+            deliver_after=default.deliver_after if due is None else due,
+        )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidRecord(f"line {number}: {error}") from None
+
+
+def _bytes(value: Any) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str(text)} if len(value) == 1:
+            try:
+                return base64.b64decode(text, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"no base64: {error}") from None
+    raise ValueError(f'write a string, null or {{"base64": "..."}}, not {json.dumps(value)[:60]}')
+
+
+def _deliver_after(delay: Any, deliver_after: Any, now_ms: int) -> int | datetime | None:
+    match delay, deliver_after:
+        case None, None:
+            return None
+        case None, str():
+            return instant(deliver_after)
+        case None, int() if not isinstance(deliver_after, bool):
+            return deliver_after
+        case str(), None:
+            return now_ms + duration_ms(delay)
+    raise ValueError('give one of "delay": "30s" and "deliver_after": epoch ms or ISO 8601 with a zone')

@@ -1,0 +1,418 @@
+"""The command line: `afterlog create | send | receive | topics | stats | dump | verify | repair …`.
+
+What schedules and queues need beside is in `cli_queue.py`, object storage in `cli_tier.py`, and so on.
+
+Importing it costs click and no more; numpy and the engine come with the command that needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from afterlog._version import __version__
+from afterlog.cli.base import (
+    DATA,
+    EXIT_CODES,
+    FINDINGS,
+    JSON,
+    REMOTE,
+    Cli,
+    Failure,
+    StoreCommand,
+    opened,
+    remote_store,
+    store_arguments,
+)
+from afterlog.cli.input import Duration, InputRecord, Instant, chunks_of_lines, encoded, json_records
+from afterlog.cli.metrics_command import metrics
+from afterlog.cli.queue_commands import cancel, dead_letters, pending, reschedule
+from afterlog.cli.spark_commands import spark
+from afterlog.cli.tier_commands import offload, restore, scrub
+from afterlog.errors import AfterlogError
+
+if TYPE_CHECKING:
+    from afterlog.fetch.message import Message
+    from afterlog.fetch.positions import Position
+    from afterlog.produce.topic import Topic
+    from afterlog.store import Store
+
+POLL_RECORDS = 500
+
+Messages = TypeVar("Messages", bound="Sequence[Message]")
+
+
+@click.group(cls=Cli, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """A delayed-message log in a plain folder: records are delivered when they are due, in due order.
+
+    DATA is the folder of a store. Set AFTERLOG_DATA and leave it out (a path with a / in it still counts as DATA).
+    One process has a store open at a time; `dump` needs no lock.
+
+    Durations: 250ms 30s 5m 2h 1d 1h30m. Instants: epoch ms, or ISO 8601 with a zone, 2030-01-31T08:00:00Z.
+    """
+
+
+@cli.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--fifo", is_flag=True, help="An ordinary log: no delays.")
+@click.option("--max-delay", type=Duration(), help="How far ahead a record may be due.")
+@click.option("--retention", type=Duration(), help="How long records stay once they are due.")
+@click.option("--retention-bytes", type=click.IntRange(0), help="How large a partition may grow.")
+@click.option("--remote-storage", is_flag=True, help="Sealed segments go to the object storage that --remote names.")
+@click.option("--local-retention", type=Duration(), help="How long they stay here, too, once they are there and due.")
+@click.option("--local-retention-bytes", type=click.IntRange(0), help="How much of a partition stays here, about.")
+def create(
+    data: Path,
+    topic: str,
+    partitions: int,
+    fifo: bool,
+    max_delay: int | None,
+    retention: int | None,
+    retention_bytes: int | None,
+    remote_storage: bool,
+    local_retention: int | None,
+    local_retention_bytes: int | None,
+) -> None:
+    """Make a topic, and the store."""
+    with opened(data, create=True) as store:
+        store.create_topic(
+            topic,
+            partitions,
+            not fifo,
+            max_delay_ms=max_delay,
+            retention_ms=retention,
+            retention_bytes=retention_bytes,
+            remote_storage_enable=remote_storage,
+            local_retention_ms=local_retention,
+            local_retention_bytes=local_retention_bytes,
+        )
+
+
+@cli.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.argument("value", required=False)
+@click.option("--delay", type=Duration(), help="How long from now.")
+@click.option("--at", type=Instant(), help="When.")
+@click.option("--key", help="The records' key.")
+@click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
+@click.option("--json-input", is_flag=True, help="Lines are JSON objects: value, key, headers, delay, deliver_after.")
+@JSON
+def send(
+    data: Path,
+    topic: str,
+    value: str | None,
+    delay: int | None,
+    at: int | datetime | None,
+    key: str | None,
+    make: bool,
+    json_input: bool,
+    as_json: bool,
+) -> None:
+    """Append VALUE, or, without it, every line of the standard input.
+
+    A JSON value, key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line goes before
+    --delay, --at and --key.
+    """
+    if delay is not None and at is not None:
+        raise click.UsageError("give --delay or --at, not both")
+    if json_input and value is not None:
+        raise click.UsageError("--json-input reads lines: leave VALUE out")
+    from afterlog.cli.output import json_line, progress
+
+    with opened(data, create=make) as store:
+        if make and topic not in {there.name for there in store.topics()}:
+            store.create_topic(topic)
+        store.topic(topic)
+        due = at if delay is None else store.clock.now_ms() + delay
+        default = InputRecord(value=None, key=None if key is None else encoded(key), deliver_after=due)
+        if value is not None:
+            sent = store.send(topic, encoded(value), key=default.key, deliver_after=default.deliver_after)
+            row = {"topic": sent.topic, "partition": sent.partition, "offset": sent.offset}
+            click.echo(json_line(row) if as_json else str(sent))
+            return
+        count = line = 0
+        with progress("sending", None) as advance:
+            try:
+                for lines in chunks_of_lines(sys.stdin.buffer, 2 * store.config.batch_bytes_max):
+                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input):
+                        count += sent_now
+                        advance(sent_now)
+                    line += len(lines)
+            except AfterlogError as error:
+                raise Failure(f"{error} ({count} records before it were sent)", Failure.of(error).code) from error
+        click.echo(json_line({"topic": topic, "records": count}) if as_json else f"{count:,} records sent to {topic}")
+
+
+def _send_lines(
+    store: Store, topic: str, lines: list[bytes], first_line: int, default: InputRecord, json_input: bool
+) -> Iterator[int]:
+    """Send lines as columns; how many records at a time."""
+    if not json_input:
+        keys = None if default.key is None else [default.key] * len(lines)
+        yield len(store.send_many(topic, lines, keys=keys, deliver_after=default.deliver_after))
+        return
+    from afterlog.records.deliver_after import instant_ms
+
+    records = json_records(lines, first_line, store.clock.now_ms(), default)
+    for (headers, has_key, timed), alike in groupby(records, key=InputRecord.kind):
+        group = list(alike)
+        offsets = store.send_many(
+            topic,
+            [record.value for record in group],
+            keys=[record.key for record in group] if has_key else None,
+            headers=headers,
+            deliver_after=[instant_ms(record.deliver_after or 0) for record in group] if timed else None,
+        )
+        yield len(offsets)
+
+
+@cli.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--group", help="Read on from this group's position.")
+@click.option("--subscription", help="Lease from this subscription, which is made where it is not there.")
+@click.option("--max", "max_records", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait for the first; with --follow, for each.")
+@click.option("--follow", is_flag=True, help="Go on, waiting for what becomes due.")
+@click.option("--from", "start", type=Instant("earliest", "latest"), help="earliest, latest or an instant.")
+@click.option("--no-commit", is_flag=True, help="Leave the group's position where it is.")
+@click.option("--ack/--no-ack", default=True, help="Whether the subscription is done with what was printed.")
+@click.option("--lease", type=Duration(), default="30s", show_default=True, help="Of the subscription's records.")
+@JSON
+def receive(
+    data: Path,
+    topic: str,
+    group: str | None,
+    subscription: str | None,
+    max_records: int | None,
+    timeout: float | None,
+    follow: bool,
+    start: int | datetime | str | None,
+    no_commit: bool,
+    ack: bool,
+    lease: int,
+    as_json: bool,
+) -> None:
+    """Print what is due, in due order, for a group or a subscription.
+
+    Begins where that stands, or with --from (which moves a subscription for all its readers); ends where nothing more
+    is due, with --follow never. A subscription's records are acked once they are printed; with --no-ack they go out
+    again as if nobody had seen them.
+    """
+    if (group is None) == (subscription is None):
+        raise click.UsageError("give --group or --subscription")
+    if no_commit and group is None:
+        raise click.UsageError("--no-commit goes with --group; leave records to others with --no-ack")
+    if not ack and subscription is None:
+        raise click.UsageError("--no-ack goes with --subscription; leave the position with --no-commit")
+    wait_s = timeout if timeout is not None or follow else 0.0
+    with opened(data) as store:
+        if group is not None:
+            with store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
+                if start is not None:
+                    consumer.seek(_position(start))
+                _print_all(consumer.poll, lambda messages: None, max_records, wait_s, follow, as_json)
+        elif subscription is not None:
+            with store.subscribe(topic, subscription, lease_ms=lease) as reader:
+                if start is not None:
+                    reader.seek(_position(start))
+                done = reader.ack_many if ack else lambda messages: None
+                _print_all(reader.receive, done, max_records, wait_s, follow, as_json)
+
+
+def _print_all(
+    take: Callable[[int, float | None], Messages],
+    done: Callable[[Messages], object],
+    left: int | None,
+    wait_s: float | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print what can be taken; each lot is done with once it is printed."""
+    from afterlog.cli.output import json_message, value_line
+
+    output = sys.stdout.buffer
+    while left is None or left > 0:
+        messages = take(POLL_RECORDS if left is None else min(left, POLL_RECORDS), wait_s)
+        if not messages:
+            return
+        output.write(b"".join(map(json_message if as_json else value_line, messages)))
+        output.flush()
+        done(messages)
+        left = None if left is None else left - len(messages)
+        wait_s = wait_s if follow else 0.0
+
+
+@cli.command(cls=StoreCommand)
+@store_arguments
+@JSON
+def topics(data: Path, as_json: bool) -> None:
+    """List the topics and their settings."""
+    from dataclasses import asdict
+
+    from afterlog.cli.output import json_line, table
+
+    with opened(data) as store:
+        if as_json:
+            for topic in store.topics():
+                click.echo(json_line({"topic": topic.name, **asdict(topic.settings)}))
+            return
+        headings = ("TOPIC", "PARTITIONS", "ORDER", "MAX DELAY", "RETENTION", "RETENTION BYTES")
+        table(headings, map(_topic_row, store.topics()))
+        tiered = [topic for topic in store.topics() if topic.settings.remote_storage_enable]
+        if tiered:
+            click.echo()
+            table(("IN OBJECT STORAGE", "LOCAL RETENTION", "LOCAL BYTES"), map(_tiered_row, tiered))
+
+
+@cli.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic", required=False)
+@click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
+@JSON
+def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
+    """Show what is pending and what is due when, and how the subscriptions stand.
+
+    Asks indexes and journals: no record is read, nothing is leased.
+    """
+    from afterlog.cli.stats_report import show, show_json
+
+    with opened(data) as store:
+        chosen = store.topics() if topic is None else [store.topic(topic)]
+        (show_json if as_json else show)(chosen, store.clock.now_ms(), buckets)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--records", is_flag=True, help="Print the records of a .log, too.")
+@JSON
+def dump(file: Path, records: bool, as_json: bool) -> None:
+    """Print what is in a file of a store.
+
+    FILE: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position, a journal. Needs no lock, writes
+    nothing. Goes on behind broken entries of a .log, and says why they are broken.
+    """
+    from afterlog.cli.output import json_line, text_line
+    from afterlog.files import ReadOnlyFiles
+    from afterlog.names import parse_journal_file
+    from afterlog.offline.dump import dump as rows_of
+    from afterlog.offline.journals import dump as rows_of_journal
+
+    files = ReadOnlyFiles()
+    is_journal = parse_journal_file(file.name) is not None
+    for row in rows_of_journal(files, file) if is_journal else rows_of(files, file, records=records):
+        click.echo(json_line(row) if as_json else text_line(row))
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@click.argument("topic", required=False)
+@JSON
+def verify(data: Path, topic: str | None, as_json: bool) -> int:
+    """Read and check everything that is on disk.
+
+    Every checksum of every entry, the indexes against the logs, the runs, checkpoints, positions, journals. Changes
+    nothing. What is in object storage alone is only counted: `scrub --deep` reads it.
+    """
+    from afterlog.cli.output import amount, json_line, progress
+    from afterlog.clock import SystemClock
+    from afterlog.files import OsFiles
+    from afterlog.offline.locked_store import OfflineStore
+
+    found = 0
+    with (
+        OfflineStore(data.absolute(), OsFiles(), SystemClock()) as store,
+        progress("verifying", store.log_bytes(topic)) as advance,
+    ):
+        for finding in store.verify(topic, advance):
+            found += 1
+            if as_json:
+                row = {name: getattr(finding, name) for name in ("path", "position", "message", "remedy")}
+                click.echo(json_line(row))
+            else:
+                place = "" if finding.position is None else f" at byte {finding.position}"
+                click.echo(f"{finding.path}{place}: {finding.message}; {finding.remedy}")
+        segments, size = store.only_remote(topic)
+    if segments:
+        told = f"{amount(size)} in {segments} segment{'s' * (segments != 1)} are only in object storage"
+        click.echo(f"{told}: see `afterlog scrub --deep`", err=True)
+    click.echo(f"{found or 'no'} finding{'s' * (found != 1)}", err=True)
+    return FINDINGS if found else 0
+
+
+@cli.command(cls=StoreCommand)
+@DATA
+@REMOTE
+@click.option("--clock", "put_clock_back", is_flag=True, help="Put a frontier ahead of the wall clock back to it.")
+@click.option("--apply", "do_it", is_flag=True, help="Do it.")
+@JSON
+def repair(data: Path, remote: str | None, put_clock_back: bool, do_it: bool, as_json: bool) -> int:
+    """Make a broken store whole, once you agree.
+
+    Says what it would do, and what that gives up; does it with --apply only. Nothing is thrown away: bytes that are cut
+    off a log stay beside it, as <name>.log.cut-<position>. With --remote, a segment that is broken here and whole there
+    is read from there.
+    """
+    from afterlog.cli.output import json_line
+    from afterlog.clock import SystemClock
+    from afterlog.files import OsFiles
+    from afterlog.offline.locked_store import OfflineStore
+
+    storage = remote_store(remote) if remote else None
+    with OfflineStore(data.absolute(), OsFiles(), SystemClock(), storage) as store:
+        plan = store.plan(put_clock_back=put_clock_back)
+        for step in plan.steps:
+            click.echo(json_line({"step": step}) if as_json else step)
+        if do_it and plan.steps:
+            store.apply(plan)
+        if plan.beyond_repair:
+            raise plan.beyond_repair[0]
+    if not plan.steps:
+        click.echo("nothing to repair", err=True)
+        return 0
+    click.echo("done" if do_it else "nothing was done yet: --apply does it", err=True)
+    return 0 if do_it else FINDINGS
+
+
+def _topic_row(topic: Topic) -> list[object]:
+    from afterlog.cli.output import span
+
+    settings = topic.settings
+    spans = [None if ms is None else span(ms) for ms in (settings.max_delay_ms, settings.retention_ms)]
+    order = "delayed" if settings.delayed else "fifo"
+    return [topic.name, settings.partitions, order, *spans, settings.retention_bytes]
+
+
+def _tiered_row(topic: Topic) -> list[object]:
+    from afterlog.cli.output import span
+
+    local_ms = topic.settings.local_retention_ms
+    return [topic.name, None if local_ms is None else span(local_ms), topic.settings.local_retention_bytes]
+
+
+def _position(start: int | datetime | str) -> Position:
+    from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
+
+    if isinstance(start, str):
+        return EARLIEST if start == "earliest" else LATEST
+    return AtTime(start)
+
+
+for command in (cancel, reschedule, pending, dead_letters, offload, scrub, restore, metrics, spark):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The entry point."""
+    cli()

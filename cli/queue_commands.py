@@ -1,0 +1,147 @@
+"""`afterlog cancel | reschedule | pending | dead-letters`: what is scheduled, and what has failed for good.
+
+A record is named as `send` and `pending` print it: mail-0@1042, the 1043rd record of partition 0 of mail.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from afterlog.cli.base import FINDINGS, JSON, StoreCommand, opened, store_arguments
+from afterlog.cli.input import Duration, Instant, RecordIdType, encoded
+
+if TYPE_CHECKING:
+    from afterlog.fetch.message import RecordId
+
+LIMIT = click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many, at most.")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("records", type=RecordIdType(), nargs=-1, required=True)
+@JSON
+def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
+    """Cancel pending RECORDS: they are never delivered.
+
+    Says of each what came of it. Exit code 1 where one was too late, or is not there.
+    """
+    from dataclasses import asdict
+
+    from afterlog.cli.output import json_line
+    from afterlog.log.cancellation import CancelResult
+
+    missed = False
+    with opened(data) as store:
+        for record in records:
+            answer = store.cancel(record)
+            missed |= answer in (CancelResult.ALREADY_DELIVERED, CancelResult.UNKNOWN)
+            told = answer.name.lower()
+            row = asdict(record) | {"answer": told}
+            click.echo(json_line(row) if as_json else f"{record} {told.replace('_', ' ')}")
+    return FINDINGS if missed else 0
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("record", type=RecordIdType())
+@click.option("--delay", type=Duration(), help="How long from now.")
+@click.option("--at", type=Instant(), help="When.")
+@JSON
+def reschedule(data: Path, record: RecordId, delay: int | None, at: int | datetime | None, as_json: bool) -> None:
+    """Give a pending RECORD another time, and print its new name."""
+    if (delay is None) == (at is None):
+        raise click.UsageError("give --delay or --at")
+    from dataclasses import asdict
+
+    from afterlog.cli.output import json_line
+
+    with opened(data) as store:
+        new = store.reschedule(record, deliver_after=at if delay is None else store.clock.now_ms() + delay)
+    click.echo(json_line(asdict(new)) if as_json else str(new))
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@LIMIT
+@click.option("--key", help="Only records of this key.")
+@click.option("--partition", type=click.IntRange(0), help="Only of this partition.")
+@JSON
+def pending(data: Path, topic: str, limit: int, key: str | None, partition: int | None, as_json: bool) -> None:
+    """Show what is scheduled, next due first. Nothing is delivered."""
+    from afterlog.cli.output import clipped, iso, json_line, message_row, relative, table
+
+    with opened(data) as store:
+        records, now_ms = (
+            store.pending(topic, limit=limit, key=None if key is None else encoded(key), partition=partition),
+            store.clock.now_ms(),
+        )
+    if as_json:
+        for record in records:
+            click.echo(json_line(message_row(record)))
+        return
+    table(
+        ("RECORD", "DUE", "KEY", "VALUE"),
+        [
+            (str(each.id), f"{relative(each.due, now_ms)}, {iso(each.due)}", clipped(each.key), clipped(each.value))
+            for each in records
+        ],
+    )
+
+
+@click.group(name="dead-letters")
+def dead_letters() -> None:
+    """Records whose delivery failed for good: look at them, send them back."""
+
+
+@dead_letters.command(name="list", cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@LIMIT
+@JSON
+def list_(data: Path, topic: str, limit: int, as_json: bool) -> None:
+    """Show the dead letters in TOPIC that were not sent back, oldest first."""
+    from afterlog.cli.output import clipped, json_line, message_row, table
+
+    with opened(data) as store:
+        letters = store.dead_letters(topic, limit=limit)
+    if as_json:
+        for letter in letters:
+            origin = letter.origin
+            row = message_row(letter.message)
+            row["origin"] = None if origin is None else {
+                "record": str(origin.record), "subscription": origin.subscription, "reason": origin.reason,
+                "redelivery_count": origin.redelivery_count,
+            }  # fmt: skip
+            click.echo(json_line(row))
+        return
+    rows: list[tuple[object, ...]] = []
+    for letter in letters:
+        record, value = str(letter.message.id), clipped(letter.message.value)
+        match letter.origin:
+            case None:
+                rows.append((record, None, None, None, None, value))
+            case origin:
+                failed, reason = origin.redelivery_count, clipped(origin.reason.encode())
+                rows.append((record, str(origin.record), origin.subscription, failed, reason, value))
+    table(("RECORD", "FROM", "SUBSCRIPTION", "FAILED", "REASON", "VALUE"), rows)
+
+
+@dead_letters.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--limit", type=click.IntRange(1), help="How many, at most; all by default.")
+@JSON
+def redrive(data: Path, topic: str, limit: int | None, as_json: bool) -> None:
+    """Send the dead letters in TOPIC back to where they come from, due at once."""
+    from afterlog.cli.output import json_line
+
+    with opened(data) as store:
+        count = store.redrive(topic, limit=limit)
+    click.echo(
+        json_line({"topic": topic, "records": count}) if as_json else f"{count:,} records sent back from {topic}"
+    )

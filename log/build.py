@@ -1,0 +1,328 @@
+"""Making the indexes of one segment that nobody appends to, from its log alone: .index, .timeindex, .deliverafterindex.
+
+    .log ── scan, every check on ──> entries ──┬── sparse indexes ──> .index, .timeindex
+                                               └── sorted by due time ──> .deliverafterindex, last
+
+One function, which a process calls for one segment and Spark for thousands: `index_segment`. It does again only what
+has to be done again, so any number of attempts may run, also at the same time:
+
+    built       an index was missing or not valid, and is made anew
+    skipped     all are there and valid by what can be told without reading the log; or `reason` says why there are none
+    verified    with `verify_only`: the log was read, and every index says what it says. Nothing is written
+    corrupt     the log, or with `verify_only` an index, is not as it was written: `path`, `position`, `reason`
+
+Each file is published by rename, from a temporary name that no other attempt has, the run last; their names become
+durable together, with one sync of the folder. So after a power cut any of them may be there, each of them whole, and
+what is not is made by the next attempt. A sealed segment of a store is held against the store's checkpoints,
+where the CRCs of its indexes are; a plain Kafka segment against its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.errors import CorruptFile
+from afterlog.files import File, Files, publishing, read_file, temporary_path
+from afterlog.index.entries import Entries
+from afterlog.index.run import Coverage, Run
+from afterlog.index.run_writer import RunWriter
+from afterlog.index.sparse import SparseIndexes
+from afterlog.log.checkpoints import SealedMark
+from afterlog.log.kafka_segment import read_plain
+from afterlog.log.scan import GONE, Stretch, read_log
+from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
+
+Action = Literal["built", "verified", "skipped", "corrupt"]
+EMPTY = "it has no batches"
+_SPARSE = (OFFSET_INDEX, TIME_INDEX)
+_ABANDONED = re.compile(r"[0-9]{20}\.[a-z]+\.[0-9a-f]{32}\.tmp\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentToIndex:
+    """A segment, and what is known of it without reading its log."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    path: Path
+    """Of its .log."""
+    log_bytes: int
+    mark: SealedMark | None = None
+    """What a store's checkpoints say; None: a plain Kafka segment."""
+    delayed: bool = True
+    """Of the topic: a FIFO topic has no runs."""
+    has_run: bool = True
+    """It has, or should have, a run of its own: not in a FIFO topic, nor where a bucket of several holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedSegment:
+    """What came of a segment."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    action: Action
+    entries: int | None = None
+    records: int | None = None
+    min_due: int | None = None
+    """Of the entries' effective deliver_after, ms. None where the log was not read and no run of its own tells."""
+    max_due: int | None = None
+    bytes: int
+    seconds: float
+    path: str | None = None
+    position: int | None = None
+    reason: str | None = None
+
+
+def index_segment(
+    files: Files, segment: SegmentToIndex, config: Config, clock: Clock, *, attempt: str, verify_only: bool = False
+) -> IndexedSegment:
+    """Build the indexes that are missing or not valid, or verify them all.
+
+    `config`: of the store, for chunk sizes and `index_interval_bytes`. `attempt`: an `unused_name`. What is corrupt is
+    told, not raised. StorageFull, and OSError; FileNotFoundError where somebody swept the attempt away.
+    """
+    start_s = clock.monotonic_s()
+    try:
+        outcome = _verified(files, segment, config) if verify_only else _built(files, segment, config, attempt)
+    except CorruptFile as found:
+        outcome = _Outcome("corrupt", error=found)
+    summary, error = outcome.summary, outcome.error
+    return IndexedSegment(
+        topic=segment.topic,
+        partition=segment.partition,
+        base_offset=segment.base_offset,
+        action=outcome.action,
+        entries=summary.entries if summary else None,
+        records=summary.records if summary else None,
+        min_due=summary.min_due if summary else None,
+        max_due=summary.max_due if summary else None,
+        bytes=segment.log_bytes,
+        seconds=clock.monotonic_s() - start_s,
+        path=str(error.path) if error else None,
+        position=error.position if error else None,
+        reason=error.message if error else outcome.reason,
+    )
+
+
+def is_indexed(files: Files, segment: SegmentToIndex, config: Config) -> bool:
+    """Whether all indexes are there and valid by what can be told without the log, which need not be there."""
+    return (not segment.has_run or _valid_run(files, segment) is not None) and _sparse_valid(files, segment, config)
+
+
+@contextlib.contextmanager
+def whole_run(files: Files, segment: SegmentToIndex, config: Config, *, attempt: str) -> Iterator[Path]:
+    """A file with the run of just this segment, every byte of it checked: for who takes it elsewhere.
+
+    Its own, where that is there and intact. Else, as where a bucket of several segments holds it, one is made from the
+    log, under a temporary name and for the time of the block. CorruptFile: the log is not as it was written.
+    """
+    run = _valid_run(files, segment)
+    if run is not None and _passes(run):
+        yield run.path
+        return
+    path = temporary_path(segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt)
+    stretch = _read(files, segment, config)
+    file = files.create(path)
+    try:
+        with contextlib.closing(file):
+            _write_run(file, segment, stretch, config)
+        del stretch  # what is done in the block may take long
+        yield path
+    finally:
+        with contextlib.suppress(OSError):  # it may have been swept, and is if it is left
+            files.unlink(path)
+
+
+def mend_sparse(files: Files, segment: SegmentToIndex, config: Config, *, attempt: str) -> None:
+    """Make .index and .timeindex anew where they are not valid. CorruptFile: the log is not as it was written."""
+    _built(files, replace(segment, has_run=False), config, attempt)
+
+
+def abandoned(names: Iterable[str]) -> list[str]:
+    """Temporary files that killed attempts left, among the names in a folder."""
+    return [name for name in names if _ABANDONED.match(name)]
+
+
+class _Summary(NamedTuple):
+    entries: int
+    records: int
+    min_due: int
+    max_due: int
+
+    @staticmethod
+    def of_run(run: Run) -> _Summary:
+        return _Summary(run.count, run.records, run.first_key.deliver_after, run.last_key.deliver_after)
+
+    @staticmethod
+    def of_entries(entries: Entries) -> _Summary | None:
+        due = entries.deliver_after
+        return _Summary(len(due), int(entries.records.sum()), int(due.min()), int(due.max())) if len(due) else None
+
+
+class _Outcome(NamedTuple):
+    action: Action
+    summary: _Summary | None = None
+    error: CorruptFile | None = None
+    reason: str | None = None
+
+
+def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Outcome:
+    run = _valid_run(files, segment) if segment.has_run else None
+    if (run or not segment.has_run) and _sparse_valid(files, segment, config):
+        return _Outcome("skipped", _Summary.of_run(run) if run else None)
+    stretch = _read(files, segment, config)
+    if not len(stretch.entries):
+        return _Outcome("skipped", reason=EMPTY)
+    for suffix, content in zip(_SPARSE, _sparse(stretch, config), strict=True):
+        _publish_sparse(files, segment, suffix, content, attempt)
+    if segment.has_run and not run:
+        _publish_run(files, segment, stretch, config, attempt)
+    files.sync_folder(segment.path.parent)
+    return _Outcome("built", _Summary.of_entries(stretch.entries))
+
+
+def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Outcome:
+    stretch = _read(files, segment, config)
+    if not len(stretch.entries):
+        return _Outcome("skipped", reason=EMPTY)
+    for suffix, content in zip(_SPARSE, _sparse(stretch, config), strict=True):
+        path = segment.path.with_suffix(suffix)
+        if _content(files, path) != content:
+            raise CorruptFile("not what the log says", path=path)
+    if segment.has_run:
+        _verify_run(files, segment, stretch)
+    return _Outcome("verified", _Summary.of_entries(stretch.entries))
+
+
+def _read(files: Files, segment: SegmentToIndex, config: Config) -> Stretch:
+    """The segment's entries, all of them. CorruptFile."""
+    mark, path, base_offset = segment.mark, segment.path, segment.base_offset
+    try:
+        if mark is not None:
+            stretch = read_log(files, path, base_offset, end=mark.log_bytes)
+        else:
+            stretch = read_plain(files, path, base_offset, limit_bytes=config.decompressed_bytes_max)
+    except FileNotFoundError:
+        raise CorruptFile(GONE, path=path) from None
+    if stretch.fault:
+        raise CorruptFile(stretch.fault, path=path, position=stretch.stop)
+    if mark is not None and (stretch.size, stretch.end_offset) != (mark.log_bytes, mark.end_offset):
+        raise CorruptFile(
+            f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, now {stretch.size} and "
+            f"{stretch.end_offset}",
+            path=path,
+        )
+    return stretch
+
+
+def _sparse(stretch: Stretch, config: Config) -> tuple[bytes, bytes]:
+    """The contents of .index and .timeindex."""
+    sparse = SparseIndexes(stretch.base_offset, config.index_interval_bytes)
+    entries = stretch.entries
+    sparse.add(entries.position, entries.offset + entries.records - 1, stretch.max_timestamp)
+    sparse.finish()
+    return sparse.to_bytes()
+
+
+def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool:
+    """Whether both are as the checkpoints say; without these, whether both are there and can be what they should."""
+    contents = [_content(files, segment.path.with_suffix(suffix)) for suffix in _SPARSE]
+    offsets, times = contents
+    if offsets is None or times is None:
+        return False
+    if segment.mark is not None:
+        return [_mark_of(offsets), _mark_of(times)] == [segment.mark.index, segment.mark.time_index]
+    try:
+        SparseIndexes.from_bytes(offsets, times, segment.base_offset, config.index_interval_bytes)
+    except ValueError:
+        return False
+    return True
+
+
+def _publish_sparse(files: Files, segment: SegmentToIndex, suffix: str, content: bytes, attempt: str) -> None:
+    path = segment.path.with_suffix(suffix)
+    mark = segment.mark
+    if mark is not None and _mark_of(content) != (mark.index if suffix == OFFSET_INDEX else mark.time_index):
+        raise CorruptFile("the log does not give the index of the checkpoints: other index_interval_bytes?", path=path)
+    if _content(files, path) != content:
+        with publishing(files, path, attempt, sync_name=False) as file:
+            file.append([content])
+
+
+def _coverage(segment: SegmentToIndex, end_offset: int) -> Coverage:
+    base = segment.base_offset
+    return Coverage(base, end_offset, base, 0, base, segment.log_bytes)
+
+
+def _valid_run(files: Files, segment: SegmentToIndex) -> Run | None:
+    """The run, if there is one of the whole log, by its metadata alone."""
+    with contextlib.suppress(FileNotFoundError, CorruptFile):
+        run = Run.open(files, segment.path.with_suffix(DELIVER_AFTER_INDEX))
+        end_offset = run.coverage.end_offset if segment.mark is None else segment.mark.end_offset
+        if run.coverage == _coverage(segment, end_offset):
+            return run
+    return None
+
+
+def _publish_run(files: Files, segment: SegmentToIndex, stretch: Stretch, config: Config, attempt: str) -> None:
+    with publishing(files, segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt, sync_name=False) as file:
+        _write_run(file, segment, stretch, config)
+
+
+def _write_run(file: File, segment: SegmentToIndex, stretch: Stretch, config: Config) -> None:
+    writer = RunWriter(
+        file,
+        _coverage(segment, stretch.end_offset),
+        max_entries=config.max_indexes_per_bucket_snapshot_segment,
+        max_step_ms=config.max_time_step_per_bucket_snapshot_segment_s * 1000,
+    )
+    writer.add(stretch.entries.sorted())
+    writer.finish()
+
+
+def _passes(run: Run) -> bool:
+    try:
+        run.check()
+    except CorruptFile:
+        return False
+    return True
+
+
+def _verify_run(files: Files, segment: SegmentToIndex, stretch: Stretch) -> None:
+    path = segment.path.with_suffix(DELIVER_AFTER_INDEX)
+    try:
+        run = Run.open(files, path)
+    except FileNotFoundError:
+        raise CorruptFile(GONE, path=path) from None
+    if run.coverage != _coverage(segment, stretch.end_offset):
+        raise CorruptFile("covers another part of the log than it should", path=path)
+    run.check()
+    stored, expected = run.entries(), stretch.entries.sorted()
+    for name in ("deliver_after", "offset", "position", "records"):
+        if not np.array_equal(getattr(stored, name), getattr(expected, name)):
+            raise CorruptFile(f"an entry's {name} is not what the log says", path=path)
+
+
+def _content(files: Files, path: Path) -> bytes | None:
+    try:
+        return read_file(files, path)
+    except FileNotFoundError:
+        return None
+
+
+def _mark_of(content: bytes) -> tuple[int, int]:
+    """As the checkpoints have it: bytes and CRC-32C."""
+    return len(content), crc32c(content)

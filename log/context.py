@@ -1,0 +1,50 @@
+"""Where a partition lives and by what rules: what the modules of the log are handed instead of a dozen arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.files import Files
+from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
+from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
+from afterlog.log.topic_settings import TopicSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContext:
+    """One partition's folder, and what is needed to work in it."""
+
+    files: Files
+    folder: Path
+    config: Config
+    settings: TopicSettings
+    clock: Clock
+    """For waiting."""
+    now_ms: Callable[[], int]
+    """For deciding: the clock's wall time, with jumps held back where that is set."""
+    changed: threading.Condition
+    """Notified when the visible end moves."""
+    crowded: Callable[[], None] = lambda: None
+    """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
+    operations: BucketOperations = field(default_factory=BucketOperations)
+    """Counts what is done with the runs, from now on."""
+    remote: RemoteLog = NO_REMOTE_LOG
+    """Where segments lie that are not in the folder any more."""
+    sealed: Callable[[], None] = lambda: None
+    """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
+
+    def bucket_storage(self) -> BucketSnapshotStorage:
+        """Where the partition's runs are."""
+        storage = LocalBucketSnapshotStorage(
+            self.files,
+            self.folder,
+            max_entries=self.config.max_indexes_per_bucket_snapshot_segment,
+            max_step_ms=self.config.max_time_step_per_bucket_snapshot_segment_s * 1000,
+        )
+        return MeasuredBucketSnapshotStorage(storage, self.operations, self.clock)

@@ -1,0 +1,62 @@
+"""The settings of a topic: what is fixed of it when it is made, checked, and as documents have it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from afterlog.errors import CorruptFile, InvalidTopic
+from afterlog.names import check_name
+
+_LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
+_TIERED = ("remote_storage_enable", *_LOCAL_RETENTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What is fixed of a topic when it is made."""
+
+    partitions: int = 1
+    delayed: bool = True
+    max_delay_ms: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    remote_storage_enable: bool = False
+    """Sealed segments are uploaded to the store's object storage."""
+    local_retention_ms: int | None = None
+    """Of segments that were uploaded: how long the local copy stays behind the last record that became due."""
+    local_retention_bytes: int | None = None
+
+
+def checked(settings: TopicSettings) -> TopicSettings:
+    """`settings` themselves. Raises InvalidTopic where one cannot be, or two contradict each other."""
+    for name in ("partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION):
+        value, least = getattr(settings, name), int(name == "partitions")
+        if value is None and name != "partitions":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
+    if settings.max_delay_ms is not None and not settings.delayed:
+        raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
+    for name in _LOCAL_RETENTION:
+        if getattr(settings, name) is not None and not settings.remote_storage_enable:
+            raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")
+    return settings
+
+
+def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
+    """What a document says that was read from `path`. Raises CorruptFile."""
+    try:
+        return {check_name(name): checked(TopicSettings(**settings)) for name, settings in body.items()}
+    except (TypeError, InvalidTopic) as error:
+        raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
+
+
+def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
+    """As the document has them."""
+    return {
+        name: value
+        for name, value in asdict(settings).items()
+        if name not in _TIERED or (value is not None and value is not False)  # a local retention of 0 is one
+    }

@@ -1,0 +1,1 @@
+"""The folder of a store that nobody has open: verified, repaired, dumped."""

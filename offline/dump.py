@@ -1,0 +1,153 @@
+"""What is in one file of a store, as rows: plain dictionaries, for people and for JSON. Needs no lock, writes nothing.
+
+    .log                 an entry a row: where it is, what its headers say, whether its checksums match; with `records`
+                         each record too. Behind what is broken it goes on with the next entry that can be found
+    .index, .timeindex   an index entry a row
+    .deliverafterindex   what the run covers, then each chunk and its entries, in delivery order
+    documents            the one object
+
+A file that was fetched from object storage, and has the name that it has there, is the same.
+
+Times are ms since the epoch; -1 stands for what an entry does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from afterlog import document
+from afterlog.errors import CorruptFile, InvalidBatch
+from afterlog.files import Bytes, Files, map_file, read_file
+from afterlog.index.run import Run
+from afterlog.log.scan import CUT, next_entry
+from afterlog.names import (
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    parse_remote_segment_file,
+    parse_segment_file,
+)
+from afterlog.offline.verify import OFFSET_ENTRY, TIME_ENTRY
+from afterlog.records import kernels
+from afterlog.records.batch import decode_batch
+from afterlog.records.columns import BODY_CRC, view_of
+from afterlog.records.compression import CODECS
+from afterlog.records.entry import Entry, read_entry
+from afterlog.records.header import CODEC_BITS
+
+Row = dict[str, Any]
+
+_DECOMPRESSED_BYTES_MAX = 256 << 20
+
+
+def dump(files: Files, path: Path, *, records: bool = False) -> Iterator[Row]:
+    """What is in a file of the store, told by its name. Raises CorruptFile, FileNotFoundError."""
+    original = path.name.partition(CUT)[0]
+    parsed = parse_segment_file(original) or parse_remote_segment_file(original)
+    base_offset = parsed[0] if parsed else 0
+    if original.endswith(LOG):
+        return _dump_log(map_file(files, path), records)
+    if path.name.endswith(DELIVER_AFTER_INDEX):
+        return _dump_run(Run.open(files, path))
+    if path.suffix == OFFSET_INDEX:
+        return _dump_sparse(map_file(files, path), OFFSET_ENTRY, base_offset)
+    if path.suffix == TIME_INDEX:
+        return _dump_sparse(map_file(files, path), TIME_ENTRY, base_offset)
+    return iter([_dump_document(read_file(files, path), path)])
+
+
+def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
+    view, position = view_of(data), 0
+    while position < len(view):
+        entry, fault = read_entry(view, position, len(view)), "ok"
+        if entry == BODY_CRC:
+            entry, fault = read_entry(view, position, len(view), check_body=False), kernels.FAULTS[BODY_CRC]
+        if isinstance(entry, int):
+            behind = next_entry(view, position)
+            yield {"position": position, "size": behind - position, "crc": kernels.FAULTS[entry]}
+            position = behind
+            continue
+        header, metadata = entry.header, entry.metadata
+        codec = header.attributes & CODEC_BITS
+        yield {
+            "position": position,
+            "offset": header.base_offset,
+            "records": header.records,
+            "due": metadata.deliver_after if metadata else -1,
+            "broker_timestamp": metadata.broker_timestamp if metadata else -1,
+            "asked": metadata.deliver_after_asked if metadata else -1,
+            "codec": CODECS[codec] if codec < len(CODECS) else str(codec),
+            "size": entry.size,
+            "crc": fault,
+        }
+        if records and fault == "ok":
+            yield from _dump_records(view, entry)
+        position += entry.size
+
+
+def _dump_records(view: memoryview, entry: Entry) -> Iterator[Row]:
+    try:
+        decoded = decode_batch(
+            view[entry.batch_position : entry.position + entry.size], limit_bytes=_DECOMPRESSED_BYTES_MAX
+        )
+    except InvalidBatch as error:
+        yield {"position": entry.position, "records": f"cannot be decoded: {error}"}
+        return
+    for offset, record in enumerate(decoded, entry.header.base_offset):
+        yield {
+            "offset": offset,
+            "timestamp": record.timestamp,
+            "deliver_after": record.deliver_after,
+            "key": record.key,
+            "headers": record.headers,
+            "value": record.value,
+        }
+
+
+def _dump_sparse(data: Bytes, entry: np.dtype[np.void], base_offset: int) -> Iterator[Row]:
+    whole = len(data) // entry.itemsize * entry.itemsize
+    names = ["offset" if name == "relative_offset" else name for name in entry.names or ()]
+    for row in data[:whole].view(entry):
+        yield {name: int(value) + base_offset * (name == "offset") for name, value in zip(names, row, strict=True)}
+    if whole != len(data):
+        yield {"position": whole, "size": len(data) - whole, "crc": "no whole entry"}
+
+
+def _dump_run(run: Run) -> Iterator[Row]:
+    coverage, directory = run.coverage, run.directory
+    yield {
+        "first_offset": coverage.first_offset,
+        "end_offset": coverage.end_offset,
+        "start_segment": coverage.start_segment,
+        "start_position": coverage.start_position,
+        "end_segment": coverage.end_segment,
+        "end_position": coverage.end_position,
+        "chunks": run.chunks,
+        "entries": run.count,
+        "records": run.records,
+    }
+    for chunk in range(run.chunks):
+        entries = run.chunk(chunk)
+        yield {
+            "chunk": chunk,
+            "position": int(directory.position[chunk]),
+            "size": int(directory.size[chunk]),
+            "entries": len(entries),
+            "records_before": int(directory.records_before[chunk]),
+        }
+        columns = (entries.deliver_after, entries.offset, entries.position, entries.records)
+        for due, offset, position, records in zip(*(column.tolist() for column in columns), strict=True):
+            yield {"due": due, "offset": offset, "position": position, "records": records}
+
+
+def _dump_document(data: bytes, path: Path) -> Row:
+    words = data[: data.find(b"\n") + 1].split()
+    if len(words) != 3 or not words[0].startswith(b"afterlog-") or not words[1].isdigit() or len(words[1]) > 9:
+        raise CorruptFile("no file of a store: no segment's name, and no document", path=path, position=0)
+    name, version = words[0].decode("ascii", "replace"), int(words[1])
+    return {"document": name, "version": version, "crc": "ok", **document.decode(name, version, data, path)}

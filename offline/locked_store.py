@@ -1,0 +1,333 @@
+"""A store's folder that is locked but not opened: what `afterlog verify` and `afterlog repair` work on.
+
+Opening recovers, and refuses what is corrupt; here the folder is looked at as it lies. The parts are checked where they
+are known: partitions by `afterlog.offline.verify` and `afterlog.offline.repair`, journals of subscriptions by
+`afterlog.offline.journals`, committed positions and topics here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.errors import CorruptFile, RemoteError, StorageError, UnknownTopic
+from afterlog.fetch.group import GroupPosition
+from afterlog.files import Files, map_file, opened
+from afterlog.log.checkpoints import CheckpointFile, SealedMark
+from afterlog.log.context import LogContext
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
+from afterlog.log.scan import Advance, log_bases, unheard
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topics_document import read_topics, write_topics
+from afterlog.names import (
+    CHECKPOINTS,
+    LOCK,
+    LOG,
+    SUBSCRIPTIONS,
+    TOPICS,
+    parse_partition_folder,
+    partition_folder,
+    position_file,
+    segment_file,
+)
+from afterlog.offline import journals
+from afterlog.offline.repair import apply, plan
+from afterlog.offline.repair_plan import Listed, Plan
+from afterlog.offline.verify import REPAIR, Finding, checkpoint_fault, log_end, verify
+from afterlog.records.columns import view_of
+from afterlog.records.entry import Entry, read_entry
+from afterlog.tier.manifest import Manifest
+from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.restore import mark_of
+from afterlog.tier.tiering import Tiering
+
+ASIDE = ".corrupt"
+COPY = "restore it from a copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionChange:
+    """What becomes of a group's committed position. None: the file is put aside, and the group begins anew."""
+
+    folder: Path
+    group: str
+    position: int | None
+
+    def __str__(self) -> str:
+        path = position_file(self.folder, self.group)
+        if self.position is None:
+            return f"{path}: unreadable: put aside as {path.name}{ASIDE}; the group begins anew and sees records again"
+        return f"{path}: outside the log: set to delivery offset {self.position}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalsAside:
+    """What becomes of a subscription whose journal cannot be read: it begins anew."""
+
+    journals: tuple[Path, ...]
+    fault: CorruptFile
+
+    def __str__(self) -> str:
+        path = self.fault.path
+        aside = f"put aside as {path.name}{ASIDE}; the subscription begins anew and sees records again"
+        return f"{path}: {self.fault.message}: {aside}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePlan:
+    """What repair would do to a store, in order."""
+
+    topics: dict[str, TopicSettings] | None
+    """To be written; None: the document is intact."""
+    partitions: tuple[Plan, ...]
+    positions: tuple[PositionChange, ...]
+    subscriptions: tuple[JournalsAside, ...]
+    beyond_repair: tuple[StorageError, ...]
+
+    @property
+    def steps(self) -> list[str]:
+        """What is done and what is given up, a line each."""
+        steps = [step for partition in self.partitions for step in partition.steps]
+        steps += [str(change) for change in (*self.positions, *self.subscriptions)]
+        if self.topics is not None:
+            named = ", ".join(f"{name} ({_kind(settings)})" for name, settings in self.topics.items())
+            steps.append(f"topics: made anew from the folders: {named}. Given up: max_delay_ms and retention settings")
+        return steps
+
+
+class OfflineStore:
+    """Holds the store's lock from the start to `close`. Raises StoreLocked, FileNotFoundError."""
+
+    def __init__(self, path: Path, files: Files, clock: Clock, remote: RemoteStore | None = None) -> None:
+        """`remote`: what `plan` may ask for segments that are broken here; nothing is asked before that."""
+        self.path = path
+        self._files = files
+        self._clock = clock
+        if not is_store(files, path):
+            raise FileNotFoundError(f"there is no store in {path}")
+        self._lock = files.lock(path / LOCK)
+        self._tiering: Tiering | None = None
+        self._topics_error: CorruptFile | None = None
+        try:
+            if remote is not None:
+                self._tiering = Tiering(remote, files, path, Config(), clock, background=False)
+            self._topics = read_topics(files, path)
+            if not files.exists(path / TOPICS) and _found_topics(files, path):
+                raise CorruptFile("the document is gone, and there are records", path=path / TOPICS)
+        except CorruptFile as error:
+            self._topics_error = error
+            self._topics = _found_topics(files, path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> OfflineStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._tiering is not None:
+            self._tiering.close()
+        self._lock.release()
+
+    def log_bytes(self, topic: str | None = None) -> int:
+        """What `verify` has to read of logs."""
+        total = 0
+        for context in self._places(topic):
+            with contextlib.suppress(FileNotFoundError):
+                for base in log_bases(self._files, context.folder):
+                    with opened(self._files, context.folder / segment_file(base, LOG)) as file:
+                        total += file.size()
+        return total
+
+    def only_remote(self, topic: str | None = None) -> tuple[int, int]:
+        """(segments, bytes of log) that are in object storage and not here, so that `verify` cannot tell of them."""
+        marks = [
+            mark for context in self._places(topic) for mark in _sealed(self._files, context.folder) if not mark.local
+        ]
+        return len(marks), sum(mark.log_bytes for mark in marks)
+
+    def verify(self, topic: str | None = None, advance: Advance = unheard) -> Iterator[Finding]:
+        """Everything that is wrong in the store, or in one topic. Raises UnknownTopic."""
+        places = self._places(topic)
+        if self._topics_error is not None:
+            yield Finding.of(self._topics_error, REPAIR)
+        for context in places:
+            if not self._files.exists(context.folder):
+                yield Finding(path=context.folder, message="the partition is gone", remedy=COPY)
+                continue
+            yield from verify(self._files, context.folder, context.settings.delayed, self._clock.now_ms(), advance)
+            yield from self._verify_readers(context)
+
+    def plan(self, *, put_clock_back: bool = False) -> StorePlan:
+        """What would make the store whole."""
+        plans: list[Plan] = []
+        positions: list[PositionChange] = []
+        subscriptions: list[JournalsAside] = []
+        beyond_repair: list[StorageError] = []
+        for context in self._places(None):
+            try:
+                if not self._files.exists(context.folder):
+                    raise CorruptFile(f"the partition is gone: {COPY}", path=context.folder)
+                made = plan(context, put_clock_back=put_clock_back, listed=self._listed(context))
+            except (CorruptFile, RemoteError) as error:
+                beyond_repair.append(error)
+                continue
+            plans.append(made)
+            positions += self._position_changes(context.folder, made.log_start if made.steps else 0, made.end_offset)
+            subscriptions += self._journals_aside(context, made.end_offset)
+        return StorePlan(
+            topics=None if self._topics_error is None else self._topics,
+            partitions=tuple(plans),
+            positions=tuple(positions),
+            subscriptions=tuple(subscriptions),
+            beyond_repair=tuple(beyond_repair),
+        )
+
+    def apply(self, store_plan: StorePlan) -> None:
+        """Do what the plan says."""
+        for made in store_plan.partitions:
+            if made.steps:
+                apply(made)
+        for change in store_plan.positions:
+            path = position_file(change.folder, change.group)
+            if change.position is None:
+                self._put_aside(path)
+            else:
+                GroupPosition(self._files, change.folder, change.group).commit(change.position)
+        for unreadable in store_plan.subscriptions:
+            for path in unreadable.journals:
+                self._put_aside(path)
+        if store_plan.topics is not None:
+            write_topics(self._files, self.path, store_plan.topics)
+
+    def _places(self, topic: str | None) -> list[LogContext]:
+        if topic is not None and topic not in self._topics:
+            raise UnknownTopic(f"no topic {topic!r} here")
+        return [
+            LogContext(
+                files=self._files,
+                folder=self.path / partition_folder(name, number),
+                config=Config(),
+                settings=settings,
+                clock=self._clock,
+                now_ms=self._clock.now_ms,
+                changed=threading.Condition(),
+                remote=self._remote_log(name, number, settings),
+            )
+            for name, settings in sorted(self._topics.items())
+            if topic in (None, name)
+            for number in range(settings.partitions)
+        ]
+
+    def _remote_log(self, name: str, number: int, settings: TopicSettings) -> RemoteLog:
+        if self._tiering is None or not settings.remote_storage_enable:
+            return NO_REMOTE_LOG
+        return self._tiering.remote_log(partition_folder(name, number))
+
+    def _listed(self, context: LogContext) -> Listed | None:
+        """How to ask object storage for the segments of a partition."""
+        if self._tiering is None or not context.settings.remote_storage_enable:
+            return None
+        manifest = Manifest(self._tiering.remote, context.folder.name)
+        return lambda: [mark_of(row) for row in manifest.listed()]
+
+    def _put_aside(self, path: Path) -> None:
+        self._files.rename(path, path.with_name(path.name + ASIDE))
+        self._files.sync_folder(path.parent)
+
+    def _groups(self, folder: Path) -> list[str]:
+        subscriptions = folder / SUBSCRIPTIONS
+        return self._files.names(subscriptions) if self._files.exists(subscriptions) else []
+
+    def _verify_readers(self, context: LogContext) -> Iterator[Finding]:
+        try:
+            known = CheckpointFile.open(self._files, context.folder / CHECKPOINTS).current
+            if checkpoint_fault(self._files, context.folder, known):
+                return
+        except CorruptFile:
+            return  # a finding already
+        end = log_end(self._files, context.folder, known)
+        for change in self._position_changes(context.folder, 0, end):
+            message = "an unreadable position" if change.position is None else f"a position beyond the log end, {end}"
+            yield Finding(path=position_file(context.folder, change.group), message=message, remedy=REPAIR)
+        for aside in self._journals_aside(context, end):
+            yield Finding.of(aside.fault, REPAIR)
+
+    def _journals_aside(self, context: LogContext, end: int) -> Iterator[JournalsAside]:
+        """Subscriptions that cannot be opened on a log of this end."""
+        for name in journals.names(context):
+            fault = journals.fault(context, name, end)
+            if fault is not None:
+                yield JournalsAside(journals=tuple(journals.journals(context, name)), fault=fault)
+
+    def _position_changes(self, folder: Path, log_start: int, end: int) -> list[PositionChange]:
+        """Positions that a log of these ends cannot serve."""
+        changes = []
+        for group in self._groups(folder):
+            try:
+                committed = GroupPosition(self._files, folder, group).committed
+            except CorruptFile:
+                changes.append(PositionChange(folder=folder, group=group, position=None))
+                continue
+            if committed is not None and not log_start <= committed <= end:
+                changes.append(PositionChange(folder=folder, group=group, position=min(max(committed, log_start), end)))
+        return changes
+
+
+def is_store(files: Files, path: Path) -> bool:
+    """Whether a store was ever opened in the folder."""
+    return files.exists(path / LOCK) or files.exists(path / TOPICS)
+
+
+def _found_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
+    """Topics as their folders tell them: partitions that hold records, delayed or not by these; tiered if one is."""
+    found: dict[str, TopicSettings] = {}
+    for name in files.names(path):
+        parsed = parse_partition_folder(name)
+        sealed = () if parsed is None else _sealed(files, path / name)
+        entry = None if parsed is None else _first_entry(files, path / name)
+        if parsed is None or (entry is None and not sealed):
+            continue
+        topic, number = parsed
+        before = found.get(topic, TopicSettings(partitions=1, delayed=False))
+        delayed = entry is not None and entry.metadata is not None and entry.metadata.deliver_after >= 0
+        found[topic] = TopicSettings(
+            partitions=max(before.partitions, number + 1),
+            delayed=before.delayed or delayed or any(mark.max_deliver_after > 0 for mark in sealed),
+            remote_storage_enable=before.remote_storage_enable or any(mark.remote is not None for mark in sealed),
+        )
+    return found
+
+
+def _sealed(files: Files, folder: Path) -> tuple[SealedMark, ...]:
+    """The sealed segments by a partition's checkpoints; none where these are gone."""
+    try:
+        return CheckpointFile.open(files, folder / CHECKPOINTS).current.sealed
+    except (CorruptFile, NotADirectoryError):
+        return ()
+
+
+def _first_entry(files: Files, folder: Path) -> Entry | None:
+    for base in log_bases(files, folder):
+        view = view_of(map_file(files, folder / segment_file(base, LOG)))
+        entry = read_entry(view, 0, len(view), check_body=False)
+        if isinstance(entry, Entry):
+            return entry
+    return None
+
+
+def _kind(settings: TopicSettings) -> str:
+    return (
+        f"{settings.partitions} partition{'s' * (settings.partitions > 1)}, {'delayed' if settings.delayed else 'FIFO'}"
+    )

@@ -1,0 +1,95 @@
+"""Making a partition whole that does not open any more: first a `Plan` that says what would go, then `apply`.
+
+    a log that fails its checks    the bytes from the fault on are saved as `<name>.log.cut-<position>`, then cut.
+       below the recovery point    The segment ends there for good, the next ones stay. Offsets that were lost are not
+                                   given to other records: an active segment that is cut is sealed, and the next one
+                                   begins behind what was lost. Delivery offsets do not shift either: what was lost
+                                   counts as removed, so a committed position skips nothing; it may see again as many
+                                   records as were lost.
+    a torn tail                    cut too, as opening the store would do, but saved
+    checkpoints gone or rotten     made anew from the logs. Given up: the exact frontier, retention's log start, and
+                                   where the log ended if its end is rotten too
+    indexes gone or rotten         made anew from the log; nothing is given up
+    a segment in object storage    keeps its row. With `listed` (what is listed there): one whose log is broken here is
+                                   read from there from now on, and nothing is cut; checkpoints are made anew with what
+                                   is only there, for which they cannot do without
+    frontier ahead of the clock    with `put_clock_back`: the wall clock. Given up: promise D2 (never skipped) for
+                                   positions beyond it, since records may now sort in front of what was delivered
+
+Order of `apply`, so that a crash anywhere in between leaves a folder that repair can be run on again: copies, the new
+active segment, sparse indexes, removal of runs, checkpoints, then the cuts; at last an ordinary recovery, which makes
+the runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from afterlog.errors import CorruptFile
+from afterlog.files import Files, map_file, opened, publish
+from afterlog.log.checkpoints import CheckpointFile, FrontierLease
+from afterlog.log.context import LogContext
+from afterlog.log.recovery import open_log
+from afterlog.log.segment import ActiveSegment
+from afterlog.names import CHECKPOINTS, LOG, segment_file
+from afterlog.offline.repair_plan import Listed, Plan, RepairPlanner
+from afterlog.offline.verify import checkpoint_fault
+
+
+def plan(context: LogContext, *, put_clock_back: bool = False, listed: Listed | None = None) -> Plan:
+    """What would make the partition whole. Raises CorruptFile where nothing would.
+
+    `listed`: of object storage, where it can be asked. Raises what it raises, and RemoteRefused without it.
+    """
+    planner = RepairPlanner(context, listed)
+    try:
+        known = CheckpointFile.open(context.files, context.folder / CHECKPOINTS).current
+        fault = checkpoint_fault(context.files, context.folder, known)
+    except CorruptFile as error:
+        return planner.from_logs(error.message, put_clock_back)
+    return planner.from_logs(fault, put_clock_back) if fault else planner.plan(known, put_clock_back)
+
+
+def apply(plan: Plan) -> None:
+    """Do what the plan says. Afterwards the partition opens, and `verify` finds nothing."""
+    files, folder = plan.context.files, plan.context.folder
+    for cut in plan.cuts:
+        if cut.lost_bytes:
+            publish(files, cut.copy, [map_file(files, cut.path)[cut.position :]])
+    active = plan.checkpoints.active
+    if not files.exists(folder / segment_file(active.base_offset, LOG)):
+        ActiveSegment.create(files, folder, active.base_offset, plan.context.config.index_interval_bytes).close()
+    for path, data in plan.contents:
+        publish(files, path, [data])
+    _unlink(files, plan.stale)
+    CheckpointFile.create(files, folder / CHECKPOINTS, plan.checkpoints)
+    kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}
+    for cut in plan.cuts:
+        if files.exists(cut.path) and cut.path.name in {segment_file(base, LOG) for base in kept}:
+            with opened(files, cut.path) as file:
+                file.truncate(cut.position)
+                file.sync()
+    files.sync_folder(folder)
+    open_log(plan.context).close()
+    if plan.clock_ms is not None:
+        _put_clock_back(plan.context, plan.clock_ms)
+
+
+def _unlink(files: Files, runs: Iterable[Path]) -> None:
+    """Remove runs durably: one that fits the old checkpoints may not fit the new ones, and nobody would see it."""
+    for path in runs:
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)
+            files.sync_folder(path.parent)
+
+
+def _put_clock_back(context: LogContext, clock_ms: int) -> None:
+    checkpoints = CheckpointFile.open(context.files, context.folder / CHECKPOINTS)
+    recovery = checkpoints.current.recovery
+    checkpoints.update(
+        frontier=FrontierLease(used_ms=clock_ms, lease_ms=clock_ms),
+        recovery=replace(recovery, stamp_ms=min(recovery.stamp_ms, clock_ms)),
+    )

@@ -1,0 +1,342 @@
+"""Looking at the folder of a partition that nobody has open: what is not as it was written. Nothing here writes.
+
+`verify` reads every byte that counts and gives a `Finding` for each thing that is wrong:
+
+    checkpoints    intact, and in agreement with the logs
+    .log           every checksum of every entry, offsets dense, sizes as sealed
+    .index, .timeindex, .cancelindex    as durable (CRC in the checkpoints), and every entry true of the log
+    .deliverafterindex, buckets    `Run.check`, and the very entries of the log
+
+Of segments that are in object storage only the checkpoints tell, and the cancel index is here: that much is verified,
+and that what is in the folder leaves just their offsets out. The rest is `afterlog scrub --deep`'s.
+
+What recovery removes or cuts by itself after a crash (temporary files, an index longer than the checkpoints say, runs
+behind the recovery point) is no finding, but for a torn tail: nobody can tell it from rot in what was just written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+
+from afterlog.errors import CorruptFile, StorageError
+from afterlog.files import Files, map_file
+from afterlog.index.entries import Entries, Key
+from afterlog.index.run import Run
+from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.log_clock import BEHIND_MS_MAX
+from afterlog.log.run_files import Group, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.scan import GONE, Advance, Stretch, log_bases, next_entry, read_log, unheard
+from afterlog.log.segment import load_cancelled
+from afterlog.names import (
+    BUCKETS,
+    CANCEL_INDEX,
+    CHECKPOINTS,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    segment_file,
+)
+from afterlog.records import kernels
+from afterlog.records.columns import Int64Array, view_of
+
+OPEN = "opening the store mends it"
+OPEN_REMOTE = "opening the store with its object storage mends it"
+REPAIR = "see `afterlog repair`"
+CLOCK = "set the clock right, wait, or see `afterlog repair --clock`"
+
+OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+"""As drawn in `afterlog.index.offset_index`."""
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+"""As drawn in `afterlog.index.time_index`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it was written."""
+
+    path: Path
+    position: int | None = None
+    message: str
+    remedy: str
+
+    @staticmethod
+    def of(error: StorageError, remedy: str) -> Finding:
+        return Finding(path=error.path, position=error.position, message=error.message, remedy=remedy)
+
+
+def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Advance = unheard) -> Iterator[Finding]:
+    """Everything that is wrong in a partition's folder, which nobody has open."""
+    path = folder / CHECKPOINTS
+    try:
+        known = CheckpointFile.open(files, path).current
+    except CorruptFile as error:
+        yield Finding.of(error, REPAIR)
+        for base in log_bases(files, folder):
+            stretch = read_log(files, folder / segment_file(base, LOG), base, advance=advance)
+            yield from _log_faults(files, stretch)
+        return
+    fault = checkpoint_fault(files, folder, known)
+    if fault:
+        yield Finding(path=path, message=fault, remedy=REPAIR)
+        return
+    if known.frontier.lease_ms - now_ms > BEHIND_MS_MAX:
+        message = f"the frontier, {known.frontier.lease_ms} ms, lies over an hour ahead of the wall clock, {now_ms} ms"
+        yield Finding(path=path, message=message, remedy=CLOCK)
+    yield from _verify_sealed(files, folder, known, delayed, advance)
+    base_offset = known.active.base_offset
+    active = read_log(files, folder / segment_file(base_offset, LOG), base_offset, advance=advance)
+    yield from _verify_active(files, active, known, delayed)
+    held = known.recovery.offset - base_offset + sum(mark.end_offset - mark.base_offset for mark in known.sealed)
+    if delayed and known.removed_records + held != known.recovery.offset:
+        message = (
+            f"{known.removed_records} records removed and {held} held do not make the {known.recovery.offset} appended"
+        )
+        yield Finding(path=path, message=message, remedy=REPAIR)
+
+
+def checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
+    """Why the checkpoints do not belong to the logs beside them; empty where they do."""
+    bases = [*(mark.base_offset for mark in known.sealed), known.active.base_offset]
+    ends = [*(mark.end_offset for mark in known.sealed), known.recovery.offset]
+    if known.recovery.segment != known.active.base_offset:
+        return "the recovery point is not in the active segment"
+    if any(behind <= base for base, behind in zip(bases[:-1], ends[:-1], strict=True)) or ends[-1] < bases[-1]:
+        return "a segment ends before it begins"
+    if any(behind > base for behind, base in zip(ends, bases[1:], strict=False)):
+        return "segments overlap"
+    if known.frontier.used_ms > known.frontier.lease_ms:
+        return "the frontier lies above its lease"
+    for base in log_bases(files, folder):
+        if base > bases[-1] and map_file(files, folder / segment_file(base, LOG)).size:
+            return f"they were put back to an older copy: the log of {base} is newer"
+    return ""
+
+
+def log_end(files: Files, folder: Path, known: Checkpoints) -> int:
+    """The offset behind the last intact entry from the recovery point on: to be read where rot lies before it, too."""
+    recovery = known.recovery
+    path = folder / segment_file(recovery.segment, LOG)
+    return read_log(files, path, recovery.offset, start=recovery.position).end_offset
+
+
+def active_fault(active: Stretch, known: Checkpoints) -> str:
+    """Why the active segment is not what was durable at the recovery point; empty where it is."""
+    position, offset = known.recovery.position, known.recovery.offset
+    if active.stop < position or active.fault == GONE:
+        return active.fault or f"{position} bytes were durable, {active.size} are left"
+    row = int(active.entries.position.searchsorted(position))
+    at = int(active.entries.offset[row]) if row < len(active.entries) else active.end_offset
+    byte = int(active.entries.position[row]) if row < len(active.entries) else active.stop
+    return "" if (byte, at) == (position, offset) else "the recovery point lies inside an entry"
+
+
+def index_faults(
+    files: Files, stretch: Stretch, mark: SealedMark | ActiveMark, end_offset: int
+) -> Iterator[tuple[Path, str]]:
+    """What is wrong with the indexes of a segment, as far as `end_offset`, where they were durable: (file, why)."""
+    for suffix, (size, crc), entry, fault_of in (
+        (OFFSET_INDEX, mark.index, OFFSET_ENTRY, _offset_index_fault),
+        (TIME_INDEX, mark.time_index, TIME_ENTRY, _time_index_fault),
+    ):
+        path = stretch.path.with_suffix(suffix)
+        try:
+            data = map_file(files, path)[:size]
+        except FileNotFoundError:
+            yield path, GONE
+            continue
+        if len(data) != size or size % entry.itemsize or crc32c(data.tobytes()) != crc:
+            yield path, f"fails its checksum over {size} bytes"
+        elif fault := fault_of(data.view(entry), stretch):
+            yield path, fault
+    path, fault = stretch.path.with_suffix(CANCEL_INDEX), cancel_index_fault(files, stretch.path, mark)
+    if fault:
+        yield path, fault
+        return
+    stored = load_cancelled(files, stretch.path, mark.cancel_index)
+    if stored is None or stored.to_bytes() != stretch.cancelled.before(end_offset).to_bytes():
+        yield path, "is not what the control batches of the log say"
+
+
+def cancel_index_fault(files: Files, log_path: Path, mark: SealedMark | ActiveMark) -> str:
+    """Why the cancel index of a segment is not as it was made durable; empty where it is."""
+    try:
+        stored = load_cancelled(files, log_path, mark.cancel_index)
+    except ValueError as error:
+        return str(error)
+    if stored is not None:
+        return ""
+    there = files.exists(log_path.with_suffix(CANCEL_INDEX))
+    return f"fails its checksum over {mark.cancel_index[0]} bytes" if there else GONE
+
+
+def sealed_runs(files: Files, folder: Path, known: Checkpoints) -> SealedRuns:
+    """What holds the sealed segments."""
+    return runs_of_sealed(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
+
+
+def active_runs(files: Files, folder: Path, known: Checkpoints) -> list[Run]:
+    """The runs of the active segment up to the recovery point; empty where none lead there."""
+    return runs_of_active(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
+
+
+def run_fault(
+    run: Run, expected: Entries, after: Key = BEFORE_ALL, away: Sequence[SealedMark] = ()
+) -> CorruptFile | None:
+    """What is wrong with a run that should hold, behind `after`, just these entries of the log, in offset order.
+
+    away: segments in object storage, whose entries it holds too, and nobody here can tell.
+    """
+    try:
+        run.check()
+        stored = run.entries()
+    except CorruptFile as error:
+        return error
+    stored = stored[stored.rank(after) :]
+    stored = stored.take(np.argsort(stored.offset))
+    for mark in away:
+        first, last = map(int, stored.offset.searchsorted([mark.base_offset, mark.end_offset]))
+        held, records = int(stored.records[first:last].sum()), mark.end_offset - mark.base_offset
+        if held > records or (held < records and after == BEFORE_ALL):
+            message = f"{held} records of the segment at {mark.base_offset}, which has {records}"
+            return CorruptFile(message, path=run.path)
+        stored = Entries.concatenate([stored[:first], stored[last:]])
+    if after != BEFORE_ALL:
+        due, offset = expected.deliver_after, expected.offset
+        later = (due > after.deliver_after) | ((due == after.deliver_after) & (offset > after.offset))
+        expected = expected.take(np.flatnonzero(later))
+    for name in ("offset", "deliver_after", "position", "records"):
+        if not np.array_equal(getattr(stored, name), getattr(expected, name)):
+            return CorruptFile(f"an entry's {name} is not what the log says", path=run.path)
+    return None
+
+
+def entries_of(run: Run, active: Stretch) -> Entries:
+    """The entries of the part of the active segment that a run covers."""
+    first, last = active.entries.position.searchsorted([run.coverage.start_position, run.coverage.end_position])
+    return active.entries[int(first) : int(last)]
+
+
+def bucket_spans(files: Files, folder: Path) -> list[Span]:
+    """The offsets that the buckets have in their names."""
+    return spans_of(files.names(folder / BUCKETS)) if files.exists(folder / BUCKETS) else []
+
+
+def _verify_sealed(
+    files: Files, folder: Path, known: Checkpoints, delayed: bool, advance: Advance
+) -> Iterator[Finding]:
+    """The sealed segments, and the runs that hold them, one or more at a time."""
+    runs = SealedRuns(tuple(Group(None, (mark,)) for mark in known.sealed), (), ())
+    if delayed:
+        runs = sealed_runs(files, folder, known)
+        yield from (Finding.of(error, REPAIR) for error in runs.faults_in(folder))
+    for run, segments in runs.groups:
+        parts, whole, away = list[Entries](), True, [mark for mark in segments if not mark.local]
+        for mark in away:
+            path = folder / segment_file(mark.base_offset, LOG)
+            if fault := cancel_index_fault(files, path, mark):
+                yield Finding(path=path.with_suffix(CANCEL_INDEX), message=fault, remedy=OPEN_REMOTE)
+        for mark in (mark for mark in segments if mark.local):
+            path = folder / segment_file(mark.base_offset, LOG)
+            stretch = read_log(files, path, mark.base_offset, end=mark.log_bytes, advance=advance)
+            yield from _verify_segment(files, stretch, mark, delayed)
+            parts.append(stretch.entries)
+            whole = whole and not stretch.fault and stretch.end_offset == mark.end_offset
+        error = run_fault(run, Entries.concatenate(parts), known.log_start.key, away) if run and whole else None
+        if error is not None:
+            yield Finding.of(error, REPAIR)
+
+
+def _verify_segment(files: Files, stretch: Stretch, mark: SealedMark, delayed: bool) -> Iterator[Finding]:
+    if stretch.fault:
+        yield from _log_faults(files, stretch)
+        return
+    if (stretch.size, stretch.end_offset) != (mark.log_bytes, mark.end_offset):
+        message = (
+            f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, "
+            f"now {stretch.size} bytes and offset {stretch.end_offset}"
+        )
+        yield Finding(path=stretch.path, position=stretch.stop, message=message, remedy=REPAIR)
+        return
+    for path, fault in index_faults(files, stretch, mark, mark.end_offset):
+        yield Finding(path=path, message=fault, remedy=REPAIR)
+    if not delayed:
+        return
+    if int(stretch.entries.deliver_after.max()) != mark.max_deliver_after:
+        message = f"the checkpoints say due by {mark.max_deliver_after}, its entries say another time"
+        yield Finding(path=stretch.path, message=message, remedy=REPAIR)
+
+
+def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: bool) -> Iterator[Finding]:
+    fault = active_fault(active, known)
+    if fault:
+        if active.fault and active.size:
+            yield from _log_faults(files, active)
+        else:
+            yield Finding(path=active.path, position=active.stop, message=fault, remedy=REPAIR)
+        return
+    if active.stop < active.size:
+        message = f"a torn tail of {active.size - active.stop} bytes behind the recovery point: {active.fault}"
+        yield Finding(path=active.path, position=active.stop, message=message, remedy="opening the store cuts it")
+    marks = known.active
+    for path, wrong in index_faults(files, active, marks, known.recovery.offset):
+        yield Finding(path=path, message=wrong, remedy=REPAIR)
+    if not delayed or not known.recovery.position:
+        return
+    folder = active.path.parent
+    runs = active_runs(files, folder, known)
+    if not runs:
+        message = f"no intact runs for the offsets {marks.base_offset} to {known.recovery.offset - 1}"
+        yield Finding(path=folder / BUCKETS, message=message, remedy=OPEN)
+    for run in runs:
+        error = run_fault(run, entries_of(run, active))
+        if error is not None:
+            yield Finding.of(error, REPAIR)
+
+
+def _log_faults(files: Files, stretch: Stretch) -> Iterator[Finding]:
+    """The first fault of a log and those behind it."""
+    if not stretch.fault:
+        return
+    yield Finding(path=stretch.path, position=stretch.stop, message=stretch.fault, remedy=REPAIR)
+    if stretch.stop >= stretch.size:
+        return
+    view, position = view_of(map_file(files, stretch.path)), stretch.stop
+    while (position := next_entry(view, position)) < len(view):
+        scan = kernels.scan_entries(np.frombuffer(view, np.uint8), position, -1, -1, True)
+        position = scan.stop
+        if scan.fault:
+            message = kernels.FAULTS[scan.fault]
+            yield Finding(path=stretch.path, position=position, message=message, remedy=REPAIR)
+
+
+def _offset_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], stretch: Stretch) -> str:
+    last_offset = stored["relative_offset"].astype(np.int64) + stretch.base_offset
+    position = stored["position"].astype(np.int64)
+    row = _row_of(stretch.entries.position, position)
+    entries = stretch.entries
+    if bool((row < 0).any()) or not np.array_equal(entries.offset[row] + entries.records[row] - 1, last_offset):
+        return "an entry names a batch that is not there"
+    return ""
+
+
+def _time_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], stretch: Stretch) -> str:
+    last_offset = stored["relative_offset"].astype(np.int64) + stretch.base_offset
+    row = _row_of(stretch.entries.offset + stretch.entries.records - 1, last_offset)
+    if bool((row < 0).any()):
+        return "an entry names a batch that is not there"
+    latest = np.maximum.accumulate(stretch.max_timestamp)
+    return "" if np.array_equal(latest[row], stored["timestamp"].astype(np.int64)) else "an entry tells another time"
+
+
+def _row_of(column: Int64Array, wanted: Int64Array) -> Int64Array:
+    """The row of each wanted value in an ascending column; -1 where it is not there."""
+    row = column.searchsorted(wanted)
+    found = row < len(column)
+    found[found] = column[row[found]] == wanted[found]
+    return np.where(found, row, -1)

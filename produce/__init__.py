@@ -1,0 +1,1 @@
+"""Records on their way in: topics, the buffered producer, what jobs prepare and the log adopts."""

@@ -1,0 +1,213 @@
+"""The buffered producer: many small sends become few appends.
+
+    send ──> buffer of its partition ──linger_ms over, or batch_bytes full, or flush──> one append ──> futures resolved
+
+A future resolves when its record is safe under the store's durability. A send that cannot be taken raises at once; an
+append that fails fails the futures of that append and of no other, and the producer goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from afterlog.clock import Clock
+from afterlog.errors import InvalidRecord, RecordTooLarge, StoreClosed
+from afterlog.files import process_id
+from afterlog.records.batch import encode_headers, own_headers
+from afterlog.records.columns import Int64Array
+from afterlog.records.deliver_after import Delay, Instant, asked_ms
+from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
+from afterlog.records.header import HEADER_BYTES
+
+Headers = Sequence[tuple[str, bytes | None]]
+BUFFERED_BYTES_MAX = 32 << 20
+"""A send waits while more than this is buffered."""
+
+Id = TypeVar("Id")
+IdOf = TypeVar("IdOf", covariant=True)
+
+
+class Target(Protocol[IdOf]):
+    """Where a producer appends: one topic."""
+
+    @property
+    def partition_count(self) -> int: ...
+
+    def partition_of(self, key: bytes | None) -> int: ...
+
+    def checked_partition(self, number: int) -> int: ...
+
+    def append(self, number: int, columns: RecordColumns) -> Int64Array: ...
+
+    def record_id(self, number: int, offset: int) -> IdOf: ...
+
+    def check_asked(self, deliver_after: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Buffer(Generic[Id]):
+    """Records of one partition that wait for company."""
+
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[bytes] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    deliver_after: list[int] = field(default_factory=list)
+    futures: list[Future[Id]] = field(default_factory=list)
+    size: int = 0
+    first_s: float = 0.0
+
+
+class Producer(Generic[Id]):
+    """Buffers sends to one topic. Thread-safe; leaving the `with` block flushes."""
+
+    def __init__(
+        self,
+        target: Target[Id],
+        *,
+        clock: Clock,
+        now_ms: Callable[[], int],
+        linger_ms: int,
+        batch_bytes: int,
+        batch_bytes_max: int,
+    ) -> None:
+        self._target = target
+        self._clock = clock
+        self._now_ms = now_ms
+        self._linger_s = linger_ms / 1000
+        self._batch_bytes = batch_bytes
+        self._batch_bytes_max = batch_bytes_max
+        self._buffers: dict[int, _Buffer[Id]] = {}
+        self._changed = threading.Condition()
+        self._append_lock = threading.RLock()  # a future's callback may flush
+        self._closed = False
+        self._owner = process_id()
+        self._thread = threading.Thread(target=self._run, name="afterlog-producer", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Producer[Id]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        delay: Delay | None = None,
+        deliver_after: Instant | None = None,
+        partition: int | None = None,
+    ) -> Future[Id]:
+        """Buffer a record; a future of its RecordId. Raises InvalidRecord or a leaf of it, StoreClosed."""
+        now_ms = self._now_ms()
+        asked = asked_ms(now_ms, delay, deliver_after)
+        self._target.check_asked(asked)
+        section = encode_headers(own_headers(headers))
+        for part in (value, key):
+            if part is not None and not isinstance(part, bytes | bytearray | memoryview):
+                raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
+        size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
+        if size + HEADER_BYTES > self._batch_bytes_max:
+            raise RecordTooLarge(
+                f"a record of {size} bytes does not fit into batch_bytes_max ({self._batch_bytes_max})"
+            )
+        number = self._target.partition_of(key) if partition is None else self._target.checked_partition(partition)
+        future: Future[Id] = Future()
+        future.set_running_or_notify_cancel()  # what is buffered will be appended: cancel() answers no
+        with self._changed:
+            while not self._closed and sum(b.size for b in self._buffers.values()) > BUFFERED_BYTES_MAX:
+                self._clock.wait(self._changed, None, self._linger_s)
+            if self._closed or process_id() != self._owner:
+                raise StoreClosed(
+                    "the producer is closed (or this is a forked child); make another with store.producer"
+                )
+            buffer = self._buffers.get(number)
+            if buffer is None:
+                buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
+                self._changed.notify_all()
+            buffer.values.append(value)
+            buffer.keys.append(key)
+            buffer.headers.append(section)
+            buffer.timestamps.append(now_ms)
+            buffer.deliver_after.append(asked)
+            buffer.futures.append(future)
+            buffer.size += size
+            if buffer.size >= self._batch_bytes:
+                self._changed.notify_all()
+        return future
+
+    def flush(self) -> None:
+        """Append everything buffered, and return when every future so far is resolved."""
+        for number in range(self._target.partition_count):
+            self._append(number)
+
+    def close(self) -> None:
+        """Flush and stop."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        if threading.current_thread() is not self._thread:  # closed in a future's callback
+            self._thread.join()
+        self.flush()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                now_s = self._clock.monotonic_s()
+                ready = [number for number, buffer in self._buffers.items() if self._ripe(buffer, now_s)]
+                if not ready:
+                    firsts = [buffer.first_s for buffer in self._buffers.values()]
+                    wait_s = None if not firsts else max(min(firsts) + self._linger_s - now_s, 0.0)
+                    self._clock.wait(self._changed, None, wait_s)
+            for number in ready:
+                self._append(number)
+
+    def _ripe(self, buffer: _Buffer[Id], now_s: float) -> bool:
+        return buffer.size >= self._batch_bytes or now_s - buffer.first_s >= self._linger_s
+
+    def _append(self, number: int) -> None:
+        with self._append_lock:  # Held over both: buffers of one partition are appended in the order they were filled.
+            with self._changed:
+                buffer = self._buffers.pop(number, None)
+                self._changed.notify_all()
+            if buffer is None:
+                return
+            try:
+                offsets = self._target.append(number, _columns(buffer))
+            except Exception as error:  # a user's interceptor may raise anything, and the thread must go on
+                for future in buffer.futures:
+                    future.set_exception(error)
+            else:
+                for future, offset in zip(buffer.futures, offsets.tolist(), strict=True):
+                    future.set_result(self._target.record_id(number, offset))
+
+
+def _columns(buffer: _Buffer[Id]) -> RecordColumns:
+    values, value_valid = ragged(buffer.values)
+    keys, key_valid = ragged(buffer.keys, "keys")
+    headers, _ = ragged(buffer.headers, "headers")
+    return RecordColumns(
+        values=values,
+        value_valid=value_valid,
+        keys=keys,
+        key_valid=key_valid,
+        headers=headers,
+        timestamps=np.array(buffer.timestamps, np.int64),
+        deliver_after=np.array(buffer.deliver_after, np.int64),
+    )

@@ -1,0 +1,124 @@
+"""A topic: its partitions, and which of them a record goes to."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from afterlog.errors import InvalidRecord, UnknownPartition
+from afterlog.fetch.message import RecordId, ScheduledRecord
+from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.partition import Partition
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.records.columns import Int64Array, Ragged
+from afterlog.records.encode import Batches, RecordColumns, encode
+
+
+class Topic:
+    """An open topic. `store.topic(name)` makes it."""
+
+    def __init__(self, name: str, settings: TopicSettings, partitions: Sequence[Partition]) -> None:
+        self.name = name
+        self.settings = settings
+        self.partitions = tuple(partitions)
+        self._next = 0
+        self._lock = threading.Lock()
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
+    def checked_partition(self, number: int) -> int:
+        """`number` itself. Raises UnknownPartition."""
+        self.partition(number)
+        return number
+
+    def check_asked(self, deliver_after: int) -> None:
+        """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
+        self.partitions[0].log.check_asked(deliver_after)
+
+    def record_id(self, number: int, offset: int) -> RecordId:
+        return RecordId(self.name, number, offset)
+
+    def partition(self, number: int) -> Partition:
+        """Raises UnknownPartition."""
+        if not isinstance(number, int) or not 0 <= number < len(self.partitions):
+            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self.partitions) - 1}, not {number!r}")
+        return self.partitions[number]
+
+    def partition_of(self, key: bytes | None) -> int:
+        """Where a record of this key goes: by the CRC-32 of the key, as librdkafka's `consistent` partitioner.
+
+        Records without a key take the partitions in turn.
+        """
+        if len(self.partitions) == 1:
+            return 0
+        if key is not None:
+            return zlib.crc32(key) % len(self.partitions)
+        with self._lock:
+            self._next = (self._next + 1) % len(self.partitions)
+            return self._next
+
+    def partitions_of(self, columns: RecordColumns) -> Int64Array:
+        """`partition_of` for the keys of records, int64[n]. Without a key it is unclear which: InvalidRecord."""
+        if columns.keys is None or not (columns.key_valid is None or bool(columns.key_valid.all())):
+            raise InvalidRecord("a record has no key: name the partition, or give every key")
+        return partitions_of_keys(columns.keys, len(self.partitions))
+
+    def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
+        """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""
+        parts = [self.partition(number).scheduled(limit, key) for number in numbers]
+        columns = Columns.concatenate([Columns.empty(self.name), *parts])
+        order = np.lexsort((columns.offset, columns.partition, columns.due))
+        return columns.take(order[:limit]).to_scheduled()
+
+    def append(self, number: int, columns: RecordColumns) -> Int64Array:
+        """Append records to one partition; their offsets, int64[n], in the order given."""
+        return _append(self._checked(number, columns))
+
+    def append_by_key(self, columns: RecordColumns) -> Int64Array:
+        """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
+        numbers = self.partitions_of(columns)
+        offsets = np.empty(len(columns), np.int64)
+        rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
+        checked = {number: self._checked(number, columns.take(rows)) for number, rows in rows_of.items()}
+        for number, rows in rows_of.items():
+            offsets[rows] = _append(checked[number])
+        return offsets
+
+    def _checked(self, number: int, columns: RecordColumns) -> _Checked:
+        """Records that the partition can take, all of them. Raises as `check_batches`."""
+        log = self.partition(number).log
+        parts, order = encode(columns, log.context.config)
+        for part in parts:
+            log.check_batches(part)
+        return _Checked(log, parts, order)
+
+
+def partitions_of_keys(keys: Ragged, count: int) -> Int64Array:
+    """`Topic.partition_of` each key, of `count` partitions, int64[n]."""
+    offsets, data = keys
+    each = map(memoryview(data).__getitem__, map(slice, offsets[:-1].tolist(), offsets[1:].tolist()))
+    return np.fromiter(map(zlib.crc32, each), np.int64, len(offsets) - 1) % count
+
+
+class _Checked(NamedTuple):
+    """Batches ready to be appended to a log. order: the rows as they are written, None for the order given."""
+
+    log: PartitionLog
+    parts: list[Batches]
+    order: Int64Array | None
+
+
+def _append(checked: _Checked) -> Int64Array:
+    offsets = np.concatenate([checked.log.append(part) + np.arange(int(part.records.sum())) for part in checked.parts])
+    if checked.order is None:
+        return offsets
+    placed = np.empty_like(offsets)
+    placed[checked.order] = offsets
+    return placed

@@ -1,0 +1,70 @@
+from collections.abc import Sequence
+
+from afterlog.files import Bytes
+from afterlog.records.columns import Bools, Checked, Decoded, Int32Array, Int64Array, Ragged, Scan, Verified
+
+def encode_batches(
+    values: Ragged,
+    value_valid: Bools | None,
+    keys: Ragged | None,
+    key_valid: Bools | None,
+    headers: Ragged | None,
+    timestamps: Int64Array,
+    deliver_after: Int64Array | None,
+    bounds: Int64Array,
+) -> tuple[Bytes, Int64Array]: ...
+def stamp_entries(
+    data: Bytes,
+    positions: Int64Array,
+    base_offset: int,
+    broker_timestamp: int,
+    asked: Int64Array | None,
+    extra: bytes,
+) -> tuple[Bytes, Int64Array]: ...
+def encode_entries(
+    values: Ragged,
+    value_valid: Bools | None,
+    keys: Ragged | None,
+    key_valid: Bools | None,
+    headers: Ragged | None,
+    timestamps: Int64Array,
+    deliver_after: Int64Array | None,
+    bounds: Int64Array,
+    base_offset: int,
+    broker_timestamp: int,
+    extra: bytes,
+) -> tuple[Bytes, Int64Array]: ...
+def scan_entries(
+    buffer: Bytes,
+    start: int,
+    end: int,
+    next_offset: int,
+    check_bodies: bool,
+    limit: int = -1,
+    any_epoch: bool = False,
+) -> Scan: ...
+def check_entries(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+) -> Checked: ...
+def decode_records(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    batch_positions: Int64Array,
+    batch_sizes: Int64Array,
+    records: Int64Array,
+) -> Decoded: ...
+def read_records(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+    max_bytes: int,
+) -> Verified: ...
+def crc32c(data: Bytes, by_table: bool) -> int: ...

@@ -1,0 +1,186 @@
+"""Control batches: what the log says to itself, inline, as Kafka's brokers do. Readers never see them.
+
+A batch with attribute bit 5 (`afterlog.records.header`) and one record:
+
+    key      version i16 = 0 | type i16                              big-endian, as in Kafka
+    value    (target offset i64 | target deliver_after i64)*         effective ms; rows ascend by neither
+
+    type     1000 CANCEL        the targets are not to be delivered
+             1001 RESCHEDULE    the same of its one target; the record of the next offset, written with it, is instead
+
+Kafka counts its own types from 0; ours keep away from them. The batch is an entry like any other, with offsets of its
+own. Its deliver_after is the largest of its targets': it sorts behind all of them, so retention, which takes a prefix
+of delivery order, never takes it while one of them can still be read (docs/decisions/0017).
+
+After a crash a RESCHEDULE without its follower can only be the last entry: recovery cuts it, too. Both are covered by
+the checksums that every entry has.
+
+Example: CANCEL of the record of offset 7, due at 1700000060000 ms; the record's key and value:
+
+    00 00   03 E8
+    00 00 00 00 00 00 00 07   00 00 01 8B CF E6 52 60
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from afterlog.errors import InvalidBatch
+from afterlog.files import Bytes
+from afterlog.index.cancel_index import Cancelled
+from afterlog.records import kernels
+from afterlog.records.columns import Int64Array, view_of
+from afterlog.records.encode import Batches, EncodedBatches
+from afterlog.records.header import CODEC_BITS, CONTROL, HEADER_BYTES, BatchHeader, with_crc
+
+KEY: Final = struct.Struct(
+    ">"
+    "h"  # version
+    "h"  # type
+)
+VERSION: Final = 0
+TARGET_BYTES: Final = 16
+OVERHEAD_BYTES: Final = HEADER_BYTES + 32
+"""What a control batch takes at most besides its targets: the header, the record's lengths and deltas, the key."""
+
+
+class ControlType(enum.IntEnum):
+    """What a control batch says; the numbers on disk."""
+
+    CANCEL = 1000
+    RESCHEDULE = 1001
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Control:
+    """A control batch before it is written. Targets: int64 columns of one length.
+
+    follower: the one batch that a RESCHEDULE brings with it.
+    """
+
+    type: ControlType
+    target: Int64Array
+    deliver_after: Int64Array
+    follower: Batches | None = None
+
+    @property
+    def records(self) -> int:
+        """How many offsets it takes, those of its follower with it."""
+        return 1 + (0 if self.follower is None else int(self.follower.records.sum()))
+
+    @property
+    def size_max(self) -> int:
+        """Bytes that it takes at most, its follower with it."""
+        followed = 0 if self.follower is None else int(self.follower.positions[-1] - self.follower.positions[0])
+        return OVERHEAD_BYTES + TARGET_BYTES * len(self.target) + followed
+
+    def later_than(self, stamp_ms: int) -> Control:
+        """The same with only the targets that are due after `stamp_ms`."""
+        later = self.deliver_after > stamp_ms
+        return Control(self.type, self.target[later], self.deliver_after[later], self.follower)
+
+    def batches(self, stamp_ms: int) -> Batches:
+        """What is to be written, at `stamp_ms`: the control batch, and its follower behind it."""
+        batch = self._encoded(stamp_ms)
+        positions, records = np.array([0, len(batch)]), np.ones(1, np.int64)
+        due, timestamp = self.deliver_after.max(keepdims=True), np.array([stamp_ms])
+        control = EncodedBatches(positions, records, due, timestamp, batch)
+        return control if self.follower is None else _joined(control, self.follower)
+
+    def rows(self, offset: int) -> Cancelled:
+        """What the cancel index keeps of it once it is written at `offset`."""
+        return Cancelled(np.full(len(self.target), offset), self.target, self.deliver_after)
+
+    def _encoded(self, stamp_ms: int) -> Bytes:
+        targets = np.stack([self.target, self.deliver_after], axis=1).astype(">i8").view(np.uint8).ravel()
+        key = np.frombuffer(KEY.pack(VERSION, self.type), np.uint8)
+        batch, _ = kernels.encode_batches(
+            (np.array([0, len(targets)]), targets), None, (np.array([0, len(key)]), key), None, None,
+            np.array([stamp_ms]), None, np.array([0, 1]),
+        )  # fmt: skip
+        view = view_of(batch)
+        header = BatchHeader.read(view, 0)._replace(attributes=CONTROL)
+        return np.frombuffer(with_crc(header, view[HEADER_BYTES:].tobytes()), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """The control batches of a stretch of log: int64 columns of one length, and their targets."""
+
+    row: Int64Array
+    """Which entries of the scan they are."""
+    type: Int64Array
+    cancelled: Cancelled
+
+    def unfollowed(self, scan: kernels.Scan) -> bool:
+        """Whether the last entry of the scan is a RESCHEDULE."""
+        last = len(scan.position) - 1
+        return bool(len(self.row)) and int(self.row[-1]) == last and int(self.type[-1]) == ControlType.RESCHEDULE
+
+
+def read_tail(data: Bytes, scan: kernels.Scan) -> tuple[kernels.Scan, Cancelled]:
+    """What a scan to the end of a log found, and what the control batches in it cancelled.
+
+    Without its last entry where that is a RESCHEDULE, whose follower is torn: then neither was acknowledged.
+    """
+    controls = read_controls(data, scan)
+    if not controls.unfollowed(scan):
+        return scan, controls.cancelled
+    columns = {name: getattr(scan, name)[:-1] for name in kernels.Scan._fields[:-2]}
+    scan = scan._replace(**columns, stop=int(scan.position[-1]), fault=kernels.SHORT)
+    return scan, read_controls(data, scan).cancelled
+
+
+def read_controls(data: Bytes, scan: kernels.Scan) -> Controls:
+    """The control batches among the entries that a scan of `data` found. InvalidBatch where one is none of ours."""
+    row = np.flatnonzero(scan.attributes & CONTROL)
+    if not len(row):
+        return Controls(row, row, Cancelled.empty())
+    if bool((scan.attributes[row] & CODEC_BITS).any()) or bool((scan.records[row] != 1).any()):
+        raise InvalidBatch(f"the control batch at offset {int(scan.offset[row[0]])} or behind it is not one of ours")
+    size = scan.size[row] - (scan.batch_position[row] - scan.position[row])
+    decoded = kernels.decode_records(
+        [data], np.zeros(len(row), np.int32), scan.batch_position[row], size, scan.records[row]
+    )
+    keys, values = _equal_items(decoded.key, KEY.size), decoded.value
+    lengths = np.diff(values[0])
+    if keys is None or bool((keys[:, 0] != VERSION).any()) or bool((lengths % TARGET_BYTES != 0).any()):
+        raise InvalidBatch("a control batch of a version that is not known here")
+    if not bool(np.isin(keys[:, 1], list(ControlType)).all()) or not bool(lengths.all()):
+        raise InvalidBatch("a control batch of a type that is not known here")
+    targets = values[1][int(values[0][0]) : int(values[0][-1])].view(">i8").reshape(-1, 2).astype(np.int64)
+    cancelled = Cancelled(
+        np.repeat(scan.offset[row], lengths // TARGET_BYTES), targets[:, 0].copy(), targets[:, 1].copy()
+    )
+    try:
+        cancelled.check()
+    except ValueError as error:
+        raise InvalidBatch(f"a control batch contradicts itself: {error}") from error
+    return Controls(row, keys[:, 1], cancelled)
+
+
+def _equal_items(column: kernels.Ragged, size: int) -> Int64Array | None:
+    """Items of `size` bytes each as rows of big-endian int16; None where one has another size."""
+    offsets, data = column
+    if bool((np.diff(offsets) != size).any()):
+        return None
+    flat = data[int(offsets[0]) : int(offsets[-1])]
+    return flat.view(">i2").reshape(-1, size // 2).astype(np.int64)
+
+
+def _joined(control: EncodedBatches, follower: Batches) -> Batches:
+    """Both, to be written as one."""
+    data, positions = follower.encoded(0, len(follower))
+    size = len(control.data)
+    return EncodedBatches(
+        np.concatenate([control.positions, positions[1:] + size]),
+        np.concatenate([control.records, follower.records]),
+        np.concatenate([control.deliver_after, follower.deliver_after]),
+        np.concatenate([control.max_timestamp, follower.max_timestamp]),
+        np.concatenate([control.data, data]),
+    )

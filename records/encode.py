@@ -1,0 +1,366 @@
+"""Record batches on their way into the log: many records as columns, cut into batches and encoded.
+
+A batch is due with its last record, so records share a batch only where their times lie no further apart than
+`deliver_after_spread_ms` (KIP-1277 takes the maximum for the batch; the spread bounds what that costs in lateness).
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from afterlog.clock import INT64_MAX
+from afterlog.config import Config
+from afterlog.errors import InvalidRecord, RecordTooLarge
+from afterlog.files import Bytes
+from afterlog.records import kernels
+from afterlog.records.batch import compress_batches, encode_headers, own_headers, validate_batches
+from afterlog.records.columns import Bools, Int64Array, Ragged
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.header import HEADER_BYTES, LENGTH_END
+
+RECORD_OVERHEAD_BYTES = 57
+"""At most this much of a record is neither key, value nor header: varints, attributes, the deliver-after header."""
+PART_RECORDS = 1 << 20
+"""Many records are appended so many at a time: others get the append lock in between, and columns stay small."""
+PIECE_BYTES = 1 << 20
+"""Batches are encoded, stamped and written so many bytes at a time, which stay in the processor's cache meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(ABC):
+    """Record batches, to be written one behind another, and what the log must know of each.
+
+    positions: int64[n+1], where each begins and the last one ends, at most; records, deliver_after (as asked, the
+    largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n].
+    """
+
+    positions: Int64Array
+    records: Int64Array
+    deliver_after: Int64Array
+    max_timestamp: Int64Array
+
+    @abstractmethod
+    def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
+        """The batches from `row` to `last` with base offset 0, and their positions, int64[last - row + 1]."""
+
+    def entries(
+        self, row: int, last: int, base_offset: int, stamp_ms: int, *, delayed: bool, extra: bytes
+    ) -> tuple[Bytes, Int64Array]:
+        """The same as entries of the log: the first has `base_offset`, all are appended at `stamp_ms`."""
+        asked = self.deliver_after[row:last] if delayed else None
+        return kernels.stamp_entries(*self.encoded(row, last), base_offset, stamp_ms, asked, extra)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def pieces(self, row: int, last: int) -> Iterator[tuple[int, int]]:
+        """The batches from `row` to `last` in ranges of about PIECE_BYTES, each of at least one."""
+        if int(self.positions[last] - self.positions[row]) <= PIECE_BYTES:
+            yield row, last
+            return
+        while row < last:
+            full = int(self.positions.searchsorted(self.positions[row] + PIECE_BYTES, side="right")) - 1
+            stop = min(max(full, row + 1), last)
+            yield row, stop
+            row = stop
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatches(Batches):
+    """Batches that are bytes already: a producer's own, or compressed."""
+
+    data: Bytes
+
+    def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
+        start, end = int(self.positions[row]), int(self.positions[last])
+        return self.data[start:end], self.positions[row : last + 1] - start
+
+    def behind(self, row: int) -> EncodedBatches:
+        """Without the batches in front of `row`."""
+        return EncodedBatches(
+            self.positions[row:], self.records[row:], self.deliver_after[row:], self.max_timestamp[row:], self.data
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatches(Batches):
+    """Batches that are cut out of columns at `bounds`, int64[n+1], and become bytes when these are asked for."""
+
+    columns: RecordColumns
+    bounds: Int64Array
+
+    def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
+        part, bounds = self._part(row, last)
+        return kernels.encode_batches(
+            part.values, part.value_valid, part.keys, part.key_valid, part.headers,
+            part.timestamps, part.deliver_after, bounds,
+        )  # fmt: skip
+
+    def entries(
+        self, row: int, last: int, base_offset: int, stamp_ms: int, *, delayed: bool, extra: bytes
+    ) -> tuple[Bytes, Int64Array]:
+        part, bounds = self._part(row, last)
+        return kernels.encode_entries(
+            part.values, part.value_valid, part.keys, part.key_valid, part.headers,
+            part.timestamps, part.deliver_after if delayed else None, bounds, base_offset, stamp_ms, extra,
+        )  # fmt: skip
+
+    def _part(self, row: int, last: int) -> tuple[RecordColumns, Int64Array]:
+        first, stop = int(self.bounds[row]), int(self.bounds[last])
+        return self.columns[first:stop], self.bounds[row : last + 1] - first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """Records as columns: what `send_many` takes and the kernels encode. Ragged = (int64 offsets[n+1], uint8 data)."""
+
+    values: Ragged
+    value_valid: Bools | None = None
+    keys: Ragged | None = None
+    key_valid: Bools | None = None
+    headers: Ragged | None = None
+    timestamps: Int64Array
+    deliver_after: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def __getitem__(self, rows: slice) -> RecordColumns:
+        """The records of a slice from one row to another, as views."""
+        offsets = slice(rows.start, rows.stop + 1)
+        return RecordColumns(
+            values=(self.values[0][offsets], self.values[1]),
+            value_valid=None if self.value_valid is None else self.value_valid[rows],
+            keys=None if self.keys is None else (self.keys[0][offsets], self.keys[1]),
+            key_valid=None if self.key_valid is None else self.key_valid[rows],
+            headers=None if self.headers is None else (self.headers[0][offsets], self.headers[1]),
+            timestamps=self.timestamps[rows],
+            deliver_after=self.deliver_after[rows],
+        )
+
+    def take(self, rows: Int64Array) -> RecordColumns:
+        """The records at `rows`, in that order."""
+        return RecordColumns(
+            values=take_ragged(self.values, rows),
+            value_valid=None if self.value_valid is None else self.value_valid[rows],
+            keys=None if self.keys is None else take_ragged(self.keys, rows),
+            key_valid=None if self.key_valid is None else self.key_valid[rows],
+            headers=None if self.headers is None else take_ragged(self.headers, rows),
+            timestamps=self.timestamps[rows],
+            deliver_after=self.deliver_after[rows],
+        )
+
+    def record_bytes(self) -> Int64Array:
+        """An upper bound of each record's encoded size, int64[n]."""
+        size = _lengths(self.values) + RECORD_OVERHEAD_BYTES
+        for column in (self.keys, self.headers):
+            if column is not None:
+                size += _lengths(column)
+        return size
+
+
+def encode(columns: RecordColumns, config: Config) -> tuple[list[Batches], Int64Array | None]:
+    """Cut the records into batches, in parts of PART_RECORDS. Second: the rows as written, or None for the order given.
+
+    With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
+    first (stable), so that neighbours are close. Raises RecordTooLarge.
+    """
+    order: Int64Array | None = None
+    if config.deliver_after_spread_ms:
+        order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
+        columns = columns.take(order)
+    starts = range(0, len(columns), PART_RECORDS)
+    return [_encode(columns[start : start + PART_RECORDS], config) for start in starts], order
+
+
+def _encode(columns: RecordColumns, config: Config) -> Batches:
+    """The batches of one part. Compression is done here; others are encoded when written, a piece at a time."""
+    size = columns.record_bytes()
+    if int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
+        raise RecordTooLarge(
+            f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
+        )
+    batch_bytes = min(config.batch_bytes, (config.batch_bytes_max - HEADER_BYTES) // 2)
+    bounds = cut(columns.deliver_after, size, batch_bytes, config.deliver_after_spread_ms)
+    count = len(bounds) - 1
+    positions = np.zeros(count + 1, np.int64)
+    (_by_batch(np.add, size, bounds) + HEADER_BYTES).cumsum(out=positions[1:])
+    records = bounds[1:] - bounds[:-1]
+    deliver_after = _by_batch(np.maximum, columns.deliver_after, bounds)
+    max_timestamp = _by_batch(np.maximum, columns.timestamps, bounds)
+    batches = ColumnBatches(positions, records, deliver_after, max_timestamp, columns, bounds)
+    if config.compression == "none":
+        return batches
+    data, positions = compress_batches(*batches.encoded(0, count), config.compression)
+    return EncodedBatches(positions, records, deliver_after, max_timestamp, data)
+
+
+def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms: int) -> Int64Array:
+    """Where batches begin, int64[batches + 1], for records in the order given.
+
+    A batch ends where the time leaves its step of `spread_ms` (or changes, for a spread of 0), or where `batch_bytes`
+    are full, which is before the last record begins: it is smaller than twice that, or one record. Steps are counted
+    from the epoch: a pure function of the columns, with no loop.
+    """
+    if len(deliver_after) == 1:
+        return np.array([0, 1], np.int64)
+    step = deliver_after if spread_ms == 0 else np.maximum(deliver_after, 0) // (spread_ms + 1)
+    if spread_ms:
+        step = np.where(deliver_after == AS_SOON_AS_POSSIBLE, -1, step)
+    new = np.empty(len(step), np.bool_)
+    new[:1] = True
+    np.not_equal(step[1:], step[:-1], out=new[1:])
+    if not bool(new.all()):
+        end = np.cumsum(size)
+        starts = np.flatnonzero(new)
+        before = (end - size)[starts]
+        full = (end - size - np.repeat(before, np.diff(starts, append=len(step)))) // batch_bytes
+        new[1:] |= (full[1:] != full[:-1]) | (size[1:] > batch_bytes)
+    return np.append(np.flatnonzero(new), len(step)).astype(np.int64)
+
+
+def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, config: Config) -> Batches:
+    """A producer's own RecordBatches (Kafka v2), checked as Kafka's broker checks them on produce.
+
+    `deliver_after` speaks for every batch; None takes the largest `deliver-after` record header of each.
+    Raises InvalidBatch, UnsupportedCodec, InvalidDeliverAfter; RecordTooLarge beyond `batch_bytes_max`.
+    """
+    columns = validate_batches(data, limit_bytes=config.decompressed_bytes_max)
+    asked = columns.deliver_after if deliver_after is None else np.full(len(columns.records), deliver_after)
+    return EncodedBatches(
+        columns.positions, columns.records, asked, columns.max_timestamp, np.frombuffer(data, np.uint8)
+    )
+
+
+def stamp_batches(data: Bytes, positions: Int64Array, records: Int64Array, base_offset: int) -> Bytes:
+    """Bare batches with their base offsets, as Kafka's broker leaves them."""
+    data = data.copy()
+    at = positions[:-1, None] + np.arange(16)
+    fields = data[at]
+    fields[:, :8] = (base_offset + np.cumsum(records) - records).astype(">i8").view(np.uint8).reshape(-1, 8)
+    fields[:, LENGTH_END:] = 0  # partitionLeaderEpoch
+    data[at] = fields
+    return data
+
+
+def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
+    """A column of byte strings as (offsets, data) and its validity (None: all valid).
+
+    Takes a sequence of bytes-like objects or None, an (offsets, data) pair, or a pyarrow binary or string array.
+    Raises InvalidRecord for anything else.
+    """
+    if isinstance(values, tuple) and len(values) == 2 and isinstance(values[0], np.ndarray):
+        return _checked_pair(values[0], values[1], name), None
+    if hasattr(values, "type") and (hasattr(values, "buffers") or hasattr(values, "chunks")):
+        return _from_arrow(values, name)
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        raise InvalidRecord(f"{name} must be a sequence of byte strings, not one {type(values).__name__}")
+    try:
+        values = values if isinstance(values, list | tuple) else list(values)
+        try:
+            return _joined(values), None
+        except TypeError:  # a None among them, or worse
+            valid = np.fromiter(map(partial(operator.is_not, None), values), np.bool_, len(values))
+            offsets, data = _joined(list(compress(values, valid)))
+    except TypeError as error:
+        raise InvalidRecord(f"{name} must be byte strings: {error}") from error
+    except ValueError as error:
+        raise InvalidRecord(f"{name} must be byte strings, one byte an item") from error
+    return (offsets[np.append(0, np.cumsum(valid))], data), valid
+
+
+def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Ragged | None:
+    """The encoded header section of `headers`, once for each of `count` records. None where there are none."""
+    section = encode_headers(own_headers(list(headers)))
+    if not section:
+        return None
+    data = np.tile(np.frombuffer(section, np.uint8), count)
+    return np.arange(count + 1, dtype=np.int64) * len(section), data
+
+
+def timestamp_column(column: Any, count: int) -> Int64Array:
+    """`count` record timestamps, ms since the epoch or -1 for none. Raises InvalidRecord."""
+    column = np.asarray(column)
+    if column.shape != (count,) or (count and column.dtype.kind not in "iu"):
+        raise InvalidRecord(f"timestamps must be {count} integers, not {column.dtype} of shape {column.shape}")
+    if count and not -1 <= int(column.min()) <= int(column.max()) <= INT64_MAX:
+        raise InvalidRecord("timestamps must be milliseconds since the epoch, or -1 for none")
+    return np.ascontiguousarray(column, np.int64)
+
+
+def offset_column(column: Any) -> Int64Array:
+    """A column of offsets. Raises InvalidRecord."""
+    column = np.asarray(column)
+    if column.ndim != 1 or (len(column) and column.dtype.kind not in "iu"):
+        raise InvalidRecord(f"offsets must be a column of integers, not {column.dtype} of shape {column.shape}")
+    return np.ascontiguousarray(column, np.int64)
+
+
+def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:
+    """The byte strings at `rows`, in that order."""
+    offsets, data = column
+    length = np.diff(offsets)[rows]
+    taken = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(length, out=taken[1:])
+    source = np.repeat(offsets[:-1][rows] - taken[:-1], length) + np.arange(int(taken[-1]))
+    return taken, data[source]
+
+
+def join_ragged(columns: Sequence[Ragged]) -> Ragged:
+    """Columns one behind another."""
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(offsets) for offsets, _ in columns)])
+    data = [part[int(offsets[0]) : int(offsets[-1])] for offsets, part in columns]
+    return np.cumsum(lengths), np.concatenate(data) if data else np.empty(0, np.uint8)
+
+
+def _joined(values: Sequence[bytes]) -> Ragged:
+    data = b"".join(values)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+    if int(offsets[-1]) != len(data):
+        raise ValueError(f"{int(offsets[-1])} items of {len(data)} bytes")
+    return offsets, np.frombuffer(data, np.uint8)
+
+
+def _lengths(column: Ragged) -> Int64Array:
+    offsets, _ = column
+    return offsets[1:] - offsets[:-1]
+
+
+def _by_batch(ufunc: np.ufunc, column: Int64Array, bounds: Int64Array) -> Int64Array:
+    """The column reduced over each batch; as it is where every batch has one record."""
+    if len(bounds) == len(column) + 1:
+        return column
+    reduced: Int64Array = ufunc.reduceat(column, bounds[:-1])
+    return reduced
+
+
+def _checked_pair(offsets: npt.NDArray[Any], data: Any, name: str) -> Ragged:
+    flat = np.frombuffer(data, np.uint8)
+    if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
+        raise InvalidRecord(f"{name}: offsets must be an int64 column of one more than the values")
+    offsets = np.ascontiguousarray(offsets, np.int64)
+    if int(offsets[0]) < 0 or int(offsets[-1]) > len(flat) or bool((offsets[1:] < offsets[:-1]).any()):
+        raise InvalidRecord(f"{name}: offsets must not decrease, and stay within the data")
+    return offsets, flat
+
+
+def _from_arrow(array: Any, name: str) -> tuple[Ragged, Bools | None]:
+    array = array.combine_chunks() if hasattr(array, "combine_chunks") else array
+    kind = str(array.type)
+    if kind not in ("binary", "string", "large_binary", "large_string"):
+        raise InvalidRecord(f"{name}: an Arrow column must be binary or string, not {kind}")
+    _, offset_buffer, data = array.buffers()
+    dtype = np.int64 if kind.startswith("large") else np.int32
+    offsets = np.frombuffer(offset_buffer, dtype)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    valid = np.asarray(array.is_valid()) if array.null_count else None
+    return (offsets, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)), valid

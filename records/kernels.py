@@ -1,0 +1,85 @@
+"""What Python and numpy cannot do fast record by record: the compiled kernels where they are built, else the plain.
+
+    encode_batches   columns of records    -> uncompressed batches
+    stamp_entries    batches               -> entries of the log
+    encode_entries   columns of records    -> entries of the log: the two above in one go
+    scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped; with any_epoch bare
+                                              batches may have a partition leader epoch, as a Kafka broker's have
+    check_entries    places in an index    -> are they what the index says, every checksum verified
+    decode_records   uncompressed batches  -> columns of records
+    read_records     places in an index    -> columns of records: the two above in one go
+
+Both give the same bytes and raise the same errors; tests hold one against the other. Arrays are C-contiguous and may be
+read-only; none is kept. Arguments that contradict each other are the caller's mistake and raise ValueError; bytes that
+came from a disk or a client are never trusted. The compiled kernels run without the GIL.
+"""
+
+from __future__ import annotations
+
+from afterlog.records.columns import (
+    BODY_CRC,
+    EPOCH,
+    FAULTS,
+    HEADER_CRC,
+    INDEX,
+    LENGTH,
+    MAGIC,
+    OFFSET,
+    OK,
+    PREFIX,
+    SHORT,
+    Checked,
+    Decoded,
+    Ragged,
+    Scan,
+    Verified,
+    ragged,
+)
+
+try:
+    from afterlog.records._kernels import (
+        check_entries,
+        decode_records,
+        encode_batches,
+        encode_entries,
+        read_records,
+        scan_entries,
+        stamp_entries,
+    )
+except ImportError:
+    from afterlog.records.pure import (
+        check_entries,
+        decode_records,
+        encode_batches,
+        encode_entries,
+        read_records,
+        scan_entries,
+        stamp_entries,
+    )
+
+__all__ = [
+    "BODY_CRC",
+    "EPOCH",
+    "FAULTS",
+    "HEADER_CRC",
+    "INDEX",
+    "LENGTH",
+    "MAGIC",
+    "OFFSET",
+    "OK",
+    "PREFIX",
+    "SHORT",
+    "Checked",
+    "Decoded",
+    "Ragged",
+    "Scan",
+    "Verified",
+    "check_entries",
+    "decode_records",
+    "encode_batches",
+    "encode_entries",
+    "ragged",
+    "read_records",
+    "scan_entries",
+    "stamp_entries",
+]

@@ -1,0 +1,404 @@
+"""The kernels in plain Python: what runs where there is no compiled module, and what that one is tested against.
+
+Written to be read: one function per kernel, record by record. See `kernels.py` for what each promises, and `header.py`,
+`batch.py` and `entry.py` for the formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.files import Bytes
+from afterlog.records.columns import (
+    BOUNDS,
+    COMPRESSED,
+    COUNT,
+    DELIVER_AFTER,
+    INDEX,
+    INT32_MAX,
+    INT64_MAX,
+    LEFT_OVER,
+    OFFSET,
+    OFFSET_DELTA,
+    OK,
+    PLACE,
+    REASONS,
+    Bools,
+    Checked,
+    Decoded,
+    Int32Array,
+    Int64Array,
+    Ragged,
+    Scan,
+    Verified,
+    check_asked,
+    check_batch_columns,
+    check_entry_places,
+    check_places,
+    check_stamp,
+    ragged,
+    scan_end,
+    undecodable,
+    view_of,
+)
+from afterlog.records.entry import BrokerEntryMetadata, Entry, encode_entry, read_entry
+from afterlog.records.header import (
+    CODEC_BITS,
+    HEADER_BYTES,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC_2,
+    BatchHeader,
+    with_crc,
+)
+from afterlog.records.varint import read_zigzag, zigzag
+
+DELIVER_AFTER_KEY = b"deliver-after"
+RECORD_BYTES_MIN = 7
+"""Six lengths, deltas and counts of one byte each, and the attributes."""
+
+
+def encode_batches(
+    values: Ragged,
+    value_valid: Bools | None,
+    keys: Ragged | None,
+    key_valid: Bools | None,
+    headers: Ragged | None,
+    timestamps: Int64Array,
+    deliver_after: Int64Array | None,
+    bounds: Int64Array,
+) -> tuple[Bytes, Int64Array]:
+    check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    batches: list[bytes] = []
+    for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        times = timestamps[first:stop].tolist()
+        batch_deliver_after = -1 if deliver_after is None else int(deliver_after[first:stop].max())
+        records = []
+        for record in range(first, stop):
+            section = b"" if headers is None else _item(headers, record)
+            own = -1 if deliver_after is None else int(deliver_after[record])
+            body = b"".join(
+                (
+                    b"\0",
+                    zigzag(_wrapped(times[record - first] - times[0])),
+                    zigzag(record - first),
+                    b"\1" if keys is None or not _is_valid(key_valid, record) else _with_length(_item(keys, record)),
+                    b"\1" if not _is_valid(value_valid, record) else _with_length(_item(values, record)),
+                    _header_section(section, own if own != batch_deliver_after else -1, record),
+                )
+            )
+            records.append(_with_length(body))
+        length = HEADER_BYTES - LENGTH_END + sum(map(len, records))
+        if length > INT32_MAX:
+            raise RecordTooLarge(f"batch {len(batches)} is longer than 2^31-1 bytes")
+        header = BatchHeader(
+            0, length, 0, MAGIC_2, 0, 0, stop - first - 1, times[0], max(times), -1, -1, -1, stop - first
+        )
+        batches.append(with_crc(header, b"".join(records)))
+    (positions, data), _ = ragged(batches)
+    return data, positions
+
+
+def stamp_entries(
+    data: Bytes,
+    positions: Int64Array,
+    base_offset: int,
+    broker_timestamp: int,
+    asked: Int64Array | None,
+    extra: bytes,
+) -> tuple[Bytes, Int64Array]:
+    check_asked(data, positions, asked)
+    check_stamp(base_offset, broker_timestamp, extra)
+    view = view_of(data)
+    entries = []
+    for batch, (start, end) in enumerate(zip(positions[:-1].tolist(), positions[1:].tolist(), strict=True)):
+        header = BatchHeader.read(view, start)._replace(base_offset=base_offset, partition_leader_epoch=0)
+        last_offset = base_offset + header.last_offset_delta
+        metadata = BrokerEntryMetadata(broker_timestamp=broker_timestamp, index=last_offset, extra=extra)
+        if asked is not None:
+            wanted = int(asked[batch])
+            due = max(wanted, broker_timestamp)
+            metadata = BrokerEntryMetadata(
+                broker_timestamp=broker_timestamp,
+                index=last_offset,
+                deliver_after=due,
+                deliver_after_asked=wanted if wanted != due else -1,
+                extra=extra,
+            )
+        entries.append(encode_entry(metadata, header.encode() + view[start + HEADER_BYTES : end]))
+        base_offset = last_offset + 1
+    (entry_positions, entry_data), _ = ragged(entries)
+    return entry_data, entry_positions
+
+
+def encode_entries(
+    values: Ragged,
+    value_valid: Bools | None,
+    keys: Ragged | None,
+    key_valid: Bools | None,
+    headers: Ragged | None,
+    timestamps: Int64Array,
+    deliver_after: Int64Array | None,
+    bounds: Int64Array,
+    base_offset: int,
+    broker_timestamp: int,
+    extra: bytes,
+) -> tuple[Bytes, Int64Array]:
+    check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    check_stamp(base_offset, broker_timestamp, extra)
+    data, positions = encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    asked = None
+    if deliver_after is not None:
+        asked = _column(int(deliver_after[first:stop].max()) for first, stop in pairwise(bounds.tolist()))
+    return stamp_entries(data, positions, base_offset, broker_timestamp, asked, extra)
+
+
+def scan_entries(
+    buffer: Bytes,
+    start: int,
+    end: int,
+    next_offset: int,
+    check_bodies: bool,
+    limit: int = -1,
+    any_epoch: bool = False,
+) -> Scan:
+    end = scan_end(buffer, start, end)
+    view = view_of(buffer)
+    entries: list[Entry] = []
+    fault = OK
+    while start < end and len(entries) != limit:
+        entry = read_entry(view, start, end, check_bodies, any_epoch)
+        if isinstance(entry, int):
+            fault = entry
+            break
+        if next_offset >= 0:
+            if entry.header.base_offset != next_offset:
+                fault = OFFSET
+                break
+            next_offset += entry.header.records
+        entries.append(entry)
+        start += entry.size
+    return Scan(
+        _column(entry.position for entry in entries),
+        _column(entry.size for entry in entries),
+        _column(entry.batch_position for entry in entries),
+        _column(entry.header.base_offset for entry in entries),
+        _column(entry.header.records for entry in entries),
+        _column(entry.metadata.deliver_after if entry.metadata else -1 for entry in entries),
+        _column(entry.metadata.broker_timestamp if entry.metadata else -1 for entry in entries),
+        _column(entry.header.max_timestamp for entry in entries),
+        _column(entry.header.attributes for entry in entries),
+        start,
+        fault,
+    )
+
+
+def check_entries(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+) -> Checked:
+    check_entry_places(buffers, which, positions, offsets, records, deliver_after)
+    views = [view_of(buffer) for buffer in buffers]
+    rows = []
+    fault = OK
+    for place, position in enumerate(positions.tolist()):
+        view = views[which[place]]
+        entry = read_entry(view, position, len(view)) if 0 <= position < len(view) else INDEX
+        if isinstance(entry, int):
+            fault = entry
+            break
+        metadata = entry.metadata or BrokerEntryMetadata()
+        header = entry.header
+        if (header.base_offset, header.records) != (offsets[place], records[place]) or (
+            deliver_after is not None and metadata.deliver_after != deliver_after[place]
+        ):
+            fault = INDEX
+            break
+        asked = metadata.deliver_after if metadata.deliver_after_asked < 0 else metadata.deliver_after_asked
+        rows.append((entry.batch_position, header.size, header.attributes, asked))
+    columns = np.array(rows, np.int64).reshape(-1, 4).T.copy()
+    return Checked(columns[0], columns[1], columns[2], columns[3], fault, len(rows))
+
+
+def decode_records(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    batch_positions: Int64Array,
+    batch_sizes: Int64Array,
+    records: Int64Array,
+) -> Decoded:
+    check_places(buffers, which, (batch_positions, batch_sizes, records))
+    views = [view_of(buffer) for buffer in buffers]
+    places = list(zip(which.tolist(), batch_positions.tolist(), batch_sizes.tolist(), records.tolist(), strict=True))
+    for batch, (buffer, position, size, count) in enumerate(places):
+        if position < 0 or size < HEADER_BYTES or size > len(views[buffer]) - position:
+            raise undecodable(PLACE, batch)
+        if count < 0 or count > (size - HEADER_BYTES) // RECORD_BYTES_MIN:
+            raise undecodable(COUNT, batch)
+    decoded = []
+    for batch, (buffer, position, size, count) in enumerate(places):
+        try:
+            decoded += _decode_batch(views[buffer][position : position + size], count)
+        except (InvalidBatch, InvalidDeliverAfter) as error:
+            raise type(error)(f"batch {batch}: {error}") from None
+    key, key_valid = ragged([record[0] for record in decoded])
+    value, value_valid = ragged([record[1] for record in decoded])
+    headers, _ = ragged([record[2] for record in decoded])
+    timestamp = _column(record[3] for record in decoded)
+    deliver_after = _column(record[4] for record in decoded)
+    return Decoded(key, key_valid, value, value_valid, headers, timestamp, deliver_after)
+
+
+def read_records(
+    buffers: Sequence[Bytes],
+    which: Int32Array,
+    positions: Int64Array,
+    offsets: Int64Array,
+    records: Int64Array,
+    deliver_after: Int64Array | None,
+    max_bytes: int,
+) -> Verified:
+    checked = check_entries(buffers, which, positions, offsets, records, deliver_after)
+    compressed = checked.attributes & CODEC_BITS != 0
+    beyond = np.cumsum(checked.batch_sizes) > max_bytes
+    beyond[:1] = False
+    ends = np.flatnonzero(compressed | beyond)
+    row = int(ends[0]) if len(ends) else checked.row
+    holding = records[:row] <= (checked.batch_sizes[:row] - HEADER_BYTES) // RECORD_BYTES_MIN
+    sound = row if bool(holding.all()) else int(holding.argmin())
+    places = which[:sound], checked.batch_positions[:sound], checked.batch_sizes[:sound], records[:sound]
+    decoded = decode_records(buffers, *places)
+    if sound < row:
+        raise undecodable(COUNT, sound)
+    asked = np.repeat(checked.asked[:row], records[:row])
+    return Verified(
+        decoded._replace(deliver_after=np.where(decoded.deliver_after < 0, asked, decoded.deliver_after)),
+        OK if len(ends) else checked.fault,
+        row,
+        bool(compressed[row]) if len(ends) else False,
+    )
+
+
+def _column(numbers: Iterable[int]) -> Int64Array:
+    return np.fromiter(numbers, np.int64)
+
+
+def _item(column: Ragged, item: int) -> bytes:
+    offsets, data = column
+    return data[offsets[item] : offsets[item + 1]].tobytes()
+
+
+def _is_valid(valid: Bools | None, item: int) -> bool:
+    return valid is None or bool(valid[item])
+
+
+def _with_length(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
+
+
+def _wrapped(number: int) -> int:
+    """As int64 arithmetic would have it: a delta between far timestamps wraps, and adding it wraps back."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _header_section(section: bytes, deliver_after: int, record: int) -> bytes:
+    """The section, with one header more where the record's deliver_after is to travel in it."""
+    count, start = 0, 0
+    if section:
+        view = memoryview(section)
+        try:
+            _read_headers(view, 0, len(view))
+        except InvalidBatch as error:
+            raise InvalidRecord(f"record {record}: malformed headers: {error}") from None
+        count, start = read_zigzag(view, 0, len(view), 32)
+    if deliver_after < 0:
+        return section or b"\0"
+    own = _with_length(DELIVER_AFTER_KEY) + _with_length(deliver_after.to_bytes(8, "big"))
+    return zigzag(count + 1) + section[start:] + own
+
+
+_Record = tuple[bytes | None, bytes | None, bytes, int, int]
+"""Key, value, header section, timestamp, deliver_after."""
+
+
+def _decode_batch(batch: memoryview, count: int) -> list[_Record]:
+    header = BatchHeader.read(batch, 0)
+    if header.attributes & CODEC_BITS:
+        raise InvalidBatch(REASONS[COMPRESSED])
+    records = []
+    position = HEADER_BYTES
+    for delta in range(count):
+        record, position = _read_record(batch, position, delta, header)
+        records.append(record)
+    if position != len(batch):
+        raise InvalidBatch(REASONS[LEFT_OVER])
+    return records
+
+
+def _read_record(batch: memoryview, position: int, delta: int, header: BatchHeader) -> tuple[_Record, int]:
+    """The record at `position`, and the position behind it."""
+    size, position = read_zigzag(batch, position, len(batch), 32)
+    if not 1 <= size <= len(batch) - position:
+        raise InvalidBatch(REASONS[BOUNDS])
+    end = position + size
+    timestamp_delta, position = read_zigzag(batch, position + 1, end)
+    offset_delta, position = read_zigzag(batch, position, end, 32)
+    if offset_delta != delta:
+        raise InvalidBatch(REASONS[OFFSET_DELTA])
+    key, position = _read_nullable(batch, position, end)
+    value, position = _read_nullable(batch, position, end)
+    count, asked = _read_headers(batch, position, end)
+    deliver_after = _parse_deliver_after(asked[-1]) if asked else -1
+    if header.attributes & LOG_APPEND_TIME:
+        timestamp = header.max_timestamp
+    else:
+        timestamp = _wrapped(header.base_timestamp + timestamp_delta)
+    section = batch[position:end].tobytes() if count else b""
+    return (key, value, section, timestamp, deliver_after), end
+
+
+def _read_nullable(batch: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = read_zigzag(batch, position, end, 32)
+    if not -1 <= size <= end - position:
+        raise InvalidBatch(REASONS[BOUNDS])
+    if size < 0:
+        return None, position
+    return batch[position : position + size].tobytes(), position + size
+
+
+def _read_headers(section: memoryview, position: int, end: int) -> tuple[int, list[bytes | None]]:
+    """(how many headers fill the section, the values of those called `deliver-after`)."""
+    count, position = read_zigzag(section, position, end, 32)
+    if count < 0:
+        raise InvalidBatch(REASONS[BOUNDS])
+    deliver_after = []
+    for _ in range(count):
+        key, position = _read_nullable(section, position, end)
+        if key is None:
+            raise InvalidBatch(REASONS[BOUNDS])
+        value, position = _read_nullable(section, position, end)
+        if key == DELIVER_AFTER_KEY:
+            deliver_after.append(value)
+    if position != end:
+        raise InvalidBatch(REASONS[LEFT_OVER])
+    return count, deliver_after
+
+
+def _parse_deliver_after(value: bytes | None) -> int:
+    """Eight bytes are a big-endian int64, anything else decimal digits."""
+    deliver_after = -1
+    if value is not None and len(value) == 8:
+        deliver_after = int.from_bytes(value, "big", signed=True)
+    elif value is not None and len(value) <= 19 and value.isdigit():
+        deliver_after = int(value)
+    if not 0 <= deliver_after <= INT64_MAX:
+        raise InvalidDeliverAfter(REASONS[DELIVER_AFTER])
+    return deliver_after

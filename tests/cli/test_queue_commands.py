@@ -1,0 +1,210 @@
+"""The command line as a work queue: what is scheduled, subscriptions, dead letters."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import afterlog
+from afterlog.cli.input import record_id
+from afterlog.cli.output import CELL_WIDTH, clipped
+from afterlog.errors import InvalidRecord
+from afterlog.fetch.message import RecordId
+from tests.cli.test_main import process, rows, run
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    run("create", tmp_path / "data", "mail")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def dead(data: Path) -> Path:
+    """A record that died, and one that somebody put among the dead letters."""
+    run("send", data, "mail", "poison\n", "--key", "k")
+    with afterlog.open(data) as store:
+        once = afterlog.RetryPolicy(attempts=1)
+        with store.subscribe("mail", "sender", retry=once, dead_letter="mail.dead") as subscription:
+            subscription.nack(subscription.receive(), reason="it is bad")
+        store.send("mail.dead", b"mine")
+    return data
+
+
+class TestSchedule:
+    def test_pending(self, data: Path) -> None:
+        run("send", data, "mail", "second", "--delay", "2h", "--key", "k")
+        run("send", data, "mail", "first", "--delay", "1h")
+        run("send", data, "mail", "due")
+        heading, first, second = run("pending", data, "mail").stdout.splitlines()
+        assert ["RECORD", "DUE", "KEY", "VALUE"] == heading.split()
+        assert ("mail-0@1", "-", "first") == (first.split()[0], *first.split()[-2:])
+        assert "in 59m" in first
+        assert ("mail-0@0", "k", "second") == (second.split()[0], *second.split()[-2:])
+        assert [first] == run("pending", data, "mail", "--limit", 1).stdout.splitlines()[1:]
+        [row] = rows(run("pending", data, "mail", "--key", "k", "--json"))
+        assert ("mail", 0, 0, "k", "second") == tuple(
+            row[name] for name in ("topic", "partition", "offset", "key", "value")
+        )
+        assert [] == rows(run("pending", data, "mail", "--key", "none", "--json"))
+
+    def test_cancel(self, data: Path) -> None:
+        run("send", data, "mail", stdin="a\nb\n")
+        run("send", data, "mail", "--delay", "1h", stdin="c\nd\n")
+        assert "mail-0@2 cancelled\n" == run("cancel", data, "mail-0@2").stdout
+        assert "mail-0@2 already cancelled\nmail-0@3 cancelled\n" == run("cancel", data, "mail-0@2", "mail-0@3").stdout
+        assert "mail-0@0 already delivered\n" == run("cancel", data, "mail-0@0", code=1).stdout
+        assert [{"topic": "mail", "partition": 0, "offset": 99, "answer": "unknown"}] == rows(
+            run("cancel", data, "mail-0@99", "--json", code=1)
+        )
+        assert "" == "\n".join(run("pending", data, "mail").stdout.splitlines()[1:])
+        assert "mail-0@2 already cancelled\n" == run("cancel", "mail-0@2", env={"AFTERLOG_DATA": str(data)}).stdout
+
+    def test_reschedule(self, data: Path) -> None:
+        run("send", data, "mail", "a", "--delay", "1h")
+        assert "mail-0@2\n" == run("reschedule", data, "mail-0@0", "--delay", "2h").stdout
+        [row] = rows(run("reschedule", data, "mail-0@2", "--at", "2001-01-01T00:00:00Z", "--json"))
+        assert "a\n" == run("receive", data, "mail", "--group", "g").stdout
+        told = run("reschedule", data, f"mail-0@{row['offset']}", "--delay", "1h", code=1).stderr
+        assert told.startswith("afterlog: ")
+        assert 1 == told.count("\n")
+
+    @pytest.mark.parametrize(
+        ("code", "args", "message"),
+        [
+            (2, ["cancel", "{data}"], "Missing argument"),
+            (2, ["cancel", "{data}", "mail-0"], "names no record"),
+            (2, ["reschedule", "{data}", "mail-0@0"], "--delay or --at"),
+            (2, ["reschedule", "{data}", "mail-0@0", "--delay", "1s", "--at", "5"], "--delay or --at"),
+            (3, ["cancel", "{data}", "post-0@0"], "no topic"),
+            (3, ["cancel", "{data}", "mail-1@0"], "has the partitions"),
+            (3, ["pending", "{data}", "post"], "no topic"),
+            (3, ["pending", "{data}", "mail", "--partition", "1"], "has the partitions"),
+            (3, ["pending", "{data}/nowhere", "mail"], "no store"),
+            (3, ["dead-letters", "list", "{data}", "post"], "no topic"),
+            (3, ["dead-letters", "redrive", "{data}", "post"], "no topic"),
+            (2, ["receive", "{data}", "mail"], "--group or --subscription"),
+            (2, ["receive", "{data}", "mail", "--group", "g", "--subscription", "s"], "--group or --subscription"),
+            (2, ["receive", "{data}", "mail", "--group", "g", "--no-ack"], "goes with --subscription"),
+            (2, ["receive", "{data}", "mail", "--subscription", "s", "--no-commit"], "goes with --group"),
+            (2, ["receive", "{data}", "mail", "--subscription", "s", "--lease", "0s"], "lease_ms must be"),
+        ],
+    )
+    def test_one_line_and_a_code(self, data: Path, code: int, args: list[str], message: str) -> None:
+        result = run(*(arg.format(data=data) for arg in args), code=code)
+        assert message in result.stderr
+        assert 1 == result.stderr.count("\n")
+
+    def test_names_of_records(self) -> None:
+        for record in (RecordId("mail", 0, 1042), RecordId("a-1.b", 12, 0), RecordId("x", 0, 2**63 - 1)):
+            assert record == record_id(str(record))
+        for text in (
+            "",
+            "mail",
+            "mail@1",
+            "mail-0",
+            "mail-0@",
+            "mail-0@-1",
+            "mail-0@x",
+            "mail-01@1",
+            "mail-0@٣",
+            f"m-0@{2**63}",
+        ):
+            with pytest.raises(InvalidRecord, match="names no record"):
+                record_id(text)
+
+    def test_what_fits_into_a_cell(self) -> None:
+        assert ["text", "a\\nb", "\\xff", "é…", None] == [
+            clipped(data) for data in (b"text", b"a\nb", b"\xff", "é".encode() + b"\x00" * 0 + "…".encode(), None)
+        ]
+        for data in (b"x" * 10_000, b"\xff" * 50, "é".encode() * 10_000):
+            assert CELL_WIDTH == len(clipped(data) or "")
+            assert (clipped(data) or "").endswith("…")
+
+
+class TestSubscription:
+    def test_what_is_printed_is_acked(self, data: Path) -> None:
+        run("send", data, "mail", stdin="a\nb\nc\n")
+        receive = ("receive", data, "mail", "--subscription", "sender")
+        assert "a\n" == run(*receive, "--max", 1).stdout
+        assert ["b", "c"] == run(*receive, "--no-ack").stdout.split()
+        [b, c] = rows(run(*receive, "--json"))
+        assert (("b", 0), ("c", 0)) == ((b["value"], b["redelivery_count"]), (c["value"], c["redelivery_count"]))
+        assert "" == run(*receive).stdout
+        assert "a\nb\nc\n" == run(*receive, "--from", "earliest").stdout
+        assert "a\nb\n" == run(*receive[:-1], "other", "--follow", "--max", 2).stdout
+        assert "is a subscription to mail" in run("receive", data, "mail", "--group", "sender", code=2).stderr
+
+    def test_what_could_not_be_printed_comes_again(self, data: Path) -> None:
+        run("send", data, "mail", stdin="a line\n" * 2_000)
+        receive = ["receive", data, "mail", "--subscription", "s"]
+        with Path("/dev/full").open("wb") as full:
+            assert 6 == process(*receive, stdout=full).returncode
+        assert 2_000 == run(*receive).stdout.count("\n")
+
+    def test_stats(self, dead: Path) -> None:
+        run("send", dead, "mail", stdin="a\nb\nc\n")
+        run("send", dead, "mail", "later", "--delay", "1h")
+        run("receive", dead, "mail", "--subscription", "sender", "--max", 1)
+        with afterlog.open(dead) as store, store.subscribe("mail", "sender") as subscription:
+            subscription.nack(subscription.receive(1), delay=timedelta(hours=1))
+            expected = subscription.stats()
+        text = run("stats", dead, "mail").stdout.splitlines()
+        [place] = [number for number, line in enumerate(text) if line.startswith("SUBSCRIPTION")]
+        assert ["SUBSCRIPTION", "PENDING", "DUE", "LEASED", "RETRYING", "ACKED", "DEAD"] == text[place].split()
+        assert ["mail/sender", "1", "1", "0", "1", "1", "1"] == text[place + 1].split()
+        [row] = [row for row in rows(run("stats", dead, "--json")) if row.get("subscription") == "sender"]
+        names = ("pending", "due", "leased", "retrying", "acked", "dead", "nacked", "redelivered")
+        assert [getattr(expected, name) for name in names] == [row[name] for name in names]
+        assert ("mail", 0) == (row["topic"], row["partition"])
+
+
+class TestDeadLetters:
+    def test_list(self, dead: Path) -> None:
+        for _ in range(2):
+            died, mine = rows(run("dead-letters", "list", dead, "mail.dead", "--json"))
+            assert ("poison\n", "k") == (died["value"], died["key"])
+            assert {
+                "record": "mail-0@0", "subscription": "sender", "reason": "it is bad", "redelivery_count": 1,
+            } == died["origin"]  # fmt: skip
+            assert ("mine", None) == (mine["value"], mine["origin"])
+        heading, first, second = run("dead-letters", "list", dead, "mail.dead").stdout.splitlines()
+        assert ["RECORD", "FROM", "SUBSCRIPTION", "FAILED", "REASON", "VALUE"] == heading.split()
+        assert "mail.dead-0@0 mail-0@0 sender 1 it is bad poison\\n" == " ".join(first.split())
+        assert "mail.dead-0@1 - - - - mine" == " ".join(second.split())
+        assert 1 == len(rows(run("dead-letters", "list", dead, "mail.dead", "--limit", 1, "--json")))
+
+    def test_redrive(self, dead: Path) -> None:
+        env = {"AFTERLOG_DATA": str(dead)}
+        assert "1 records sent back from mail.dead\n" == run("dead-letters", "redrive", "mail.dead", env=env).stdout
+        assert [{"topic": "mail.dead", "records": 0}] == rows(
+            run("dead-letters", "redrive", dead, "mail.dead", "--json")
+        )
+        assert ["mine"] == [row["value"] for row in rows(run("dead-letters", "list", "mail.dead", "--json", env=env))]
+        assert "poison\n\n" == run("receive", dead, "mail", "--subscription", "sender").stdout
+
+    def test_help(self) -> None:
+        assert "redrive" in run("dead-letters", "--help").stdout
+        assert "Usage: afterlog dead-letters list" in run("dead-letters", "list", "--help").stdout
+
+
+def test_json_is_json(dead: Path) -> None:
+    for line in run("stats", dead, "--json").stdout.splitlines():
+        assert isinstance(json.loads(line), dict)
+
+
+def test_journals_are_dumped_and_verified(data: Path) -> None:
+    run("send", data, "mail", "a")
+    run("receive", data, "mail", "--subscription", "sender")
+    [journal] = (data / "mail-0" / "subscriptions" / "sender").iterdir()
+    kinds = [row["kind"] for row in rows(run("dump", journal, "--json"))]
+    assert ["SNAPSHOT", "LEASED", "ACKED", "CLOSED"] == kinds
+    assert "kind ACKED" in run("dump", journal).stdout
+    run("verify", data)
+    journal.write_bytes(b"rot" + journal.read_bytes())
+    assert str(journal) in run("verify", data, code=1).stdout
+    assert "begins anew" in run("repair", data, "--apply").stdout
+    assert "a\n" == run("receive", data, "mail", "--subscription", "sender").stdout

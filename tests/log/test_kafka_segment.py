@@ -1,0 +1,122 @@
+"""A segment as a Kafka broker writes it, read by us. The batches are those of another encoder (kafka-python)."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afterlog.files import OsFiles
+from afterlog.log import kafka_segment
+from afterlog.log.kafka_segment import COMPACTED, read_plain
+from afterlog.log.scan import Stretch
+from afterlog.records.columns import BODY_CRC, FAULTS, LENGTH, MAGIC, OFFSET, SHORT
+from afterlog.records.header import BatchHeader, with_crc
+from tests.log.kafka_log import CODECS, batch, some_segment, stamped
+from tests.support import NOW_MS, flipped
+
+VALUE = [(NOW_MS, b"value", [])]
+LIMIT = 1 << 20
+
+
+def read(tmp_path: Path, log: bytes, base_offset: int = 0, limit_bytes: int = LIMIT) -> Stretch:
+    path = tmp_path / f"{base_offset:020d}.log"
+    path.write_bytes(log)
+    return read_plain(OsFiles(), path, base_offset, limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("step", [kafka_segment._STEP_ENTRIES, 1, 2])
+@pytest.mark.parametrize("bytes_of_step", [kafka_segment._STEP_BYTES, 1, 300])
+def test_every_codec_and_every_way_to_say_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, bytes_of_step: int
+) -> None:
+    monkeypatch.setattr(kafka_segment, "_STEP_ENTRIES", step)
+    monkeypatch.setattr(kafka_segment, "_STEP_BYTES", bytes_of_step)
+    segment = some_segment(1, 1_000, batches=12)
+    read_bytes: list[int] = []
+    (tmp_path / "a.log").write_bytes(segment.log)
+    found = read_plain(OsFiles(), tmp_path / "a.log", 1_000, limit_bytes=LIMIT, advance=read_bytes.append)
+    assert segment.entries == [tuple(entry) for entry in found.entries]
+    assert ("", segment.size, segment.size, segment.end_offset) == (
+        found.fault, found.stop, found.size, found.end_offset,
+    )  # fmt: skip
+    assert segment.size == sum(read_bytes)
+
+
+def test_an_empty_one(tmp_path: Path) -> None:
+    found = read(tmp_path, b"", 7)
+    assert (0, "", 0, 7) == (len(found.entries), found.fault, found.stop, found.end_offset)
+
+
+def test_whole_batches_that_compaction_took(tmp_path: Path) -> None:
+    found = read(tmp_path, batch(0, VALUE * 2, 5) + batch(1, VALUE, 40, epoch=9) + batch(0, VALUE, 41), 2)
+    assert ("", 42, [5, 40, 41], [2, 1, 1]) == (
+        found.fault, found.end_offset, found.entries.offset.tolist(), found.entries.records.tolist(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [4, 5])
+def test_offsets_that_fall(tmp_path: Path, first: int) -> None:
+    log = batch(0, VALUE * 2, 5) + batch(0, VALUE, first)
+    found = read(tmp_path, log, 5)
+    assert (FAULTS[OFFSET], [5], len(log) - len(batch(0, VALUE))) == (
+        found.fault, found.entries.offset.tolist(), found.stop,
+    )  # fmt: skip
+    assert FAULTS[OFFSET] == read(tmp_path, batch(0, VALUE, 5), 6).fault
+
+
+@pytest.mark.parametrize("records", [0, 1])
+def test_single_records_that_compaction_took(tmp_path: Path, records: int) -> None:
+    whole = batch(0, VALUE * records or VALUE)
+    body = whole[61:] if records else b""
+    header = BatchHeader.read(memoryview(whole), 0)._replace(last_offset_delta=2, records=records)
+    compacted = with_crc(header._replace(length=49 + len(body)), body)
+    good = batch(0, VALUE)
+    found = read(tmp_path, good + stamped(compacted, 1))
+    assert (COMPACTED, len(good)) == (found.fault, found.stop)
+    rotten = flipped(compacted, 62 if records else 30)
+    assert FAULTS[LENGTH] == read(tmp_path, good + stamped(rotten, 1)).fault
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_that_cannot_be_decoded_is_found(tmp_path: Path, codec: int) -> None:
+    good, bad = batch(codec, VALUE * 3), batch(codec, [(NOW_MS, b"v" * 50, [("deliver-after", b"soon")])], 3)
+    found = read(tmp_path, good + bad + batch(codec, VALUE, 4))
+    assert (len(good), 1, 3) == (found.stop, len(found.entries), found.end_offset)
+    assert found.fault.startswith("a deliver-after header")
+
+
+def test_what_cannot_be_decompressed(tmp_path: Path) -> None:
+    good, large = batch(4, VALUE), batch(4, [(NOW_MS, b"v" * 5_000, [])], 1)
+    found = read(tmp_path, good + large, limit_bytes=1_000)
+    assert (len(good), True) == (found.stop, "more than 1000 bytes" in found.fault)
+    header = BatchHeader.read(memoryview(good), 0)
+    unknown = with_crc(header._replace(attributes=5, length=49 + 3), b"abc")
+    assert "codec 5" in read(tmp_path, good + stamped(unknown, 1)).fault
+
+
+def test_rot(tmp_path: Path) -> None:
+    log = batch(0, VALUE) + batch(0, VALUE * 3, 1, epoch=4)
+    second = len(batch(0, VALUE))
+    for position, fault in ((second + 16, MAGIC), (second + 60, LENGTH), (len(log) - 1, BODY_CRC)):
+        found = read(tmp_path, flipped(log, position))
+        assert (FAULTS[fault], second) == (found.fault, found.stop)
+    for end in range(second + 1, len(log)):
+        assert (FAULTS[SHORT], second) == (read(tmp_path, log[:end]).fault, read(tmp_path, log[:end]).stop)
+    assert "" == read(tmp_path, log[:second]).fault
+
+
+def test_control_batches_are_due_at_once(tmp_path: Path) -> None:
+    marker = batch(0, [(NOW_MS, b"\0\0\0\0\0\5", [])], 1)
+    header = BatchHeader.read(memoryview(marker), 0)
+    marker = with_crc(header._replace(attributes=0x30), marker[61:])
+    found = read(tmp_path, batch(2, VALUE) + marker)
+    assert ("", [0, 0], [0, 1]) == (found.fault, found.entries.deliver_after.tolist(), found.entries.offset.tolist())
+
+
+def test_timestamps(tmp_path: Path) -> None:
+    found = read(tmp_path, batch(0, [(5, b"", []), (9, b"", []), (7, b"", [])]) + batch(1, [(3, b"", [])], 3))
+    assert np.array_equal([9, 3], found.max_timestamp)
+    assert struct.pack(">q", 0) == batch(0, VALUE)[:8]

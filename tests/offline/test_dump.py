@@ -1,0 +1,119 @@
+"""dump tells of each kind of file what is in it, and goes on behind what is broken."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from afterlog.errors import CorruptFile
+from afterlog.files import ReadOnlyFiles
+from afterlog.names import CHECKPOINTS
+from afterlog.offline.dump import dump
+from tests.offline.broken import DELAYED, FIFO, NOW_MS, RECORDS, STORE, flip, paths, rewrite, small_store, value_of
+
+
+@pytest.mark.parametrize("folder", [DELAYED, FIFO])
+def test_logs(folder: Path) -> None:
+    files = small_store()
+    rows = [row for path in paths(files, folder, ".log") for row in dump(files, path)]
+    assert {"ok"} == {row["crc"] for row in rows}
+    assert {"none"} == {row["codec"] for row in rows}
+    assert RECORDS == sum(row["records"] for row in rows)
+    assert {NOW_MS if folder == DELAYED else -1} == {row["broker_timestamp"] for row in rows}
+    for row, behind in itertools.pairwise(rows):
+        assert row["offset"] + row["records"] == behind["offset"]
+        assert row["position"] + row["size"] == behind["position"] or behind["position"] == 0
+
+
+def test_records() -> None:
+    files = small_store()
+    path = paths(files, DELAYED, ".log")[0]
+    rows = [row for row in dump(files, path, records=True) if "value" in row]
+    assert [value_of(row["offset"]) for row in rows] == [row["value"] for row in rows]
+
+
+@pytest.mark.parametrize(("position", "reason"), [(2_000, "CRC"), (-1, "body's CRC"), (0, "neither")])
+def test_broken_entries(position: int, reason: str) -> None:
+    files = small_store()
+    path = paths(files, DELAYED, ".log")[0]
+    whole = list(dump(files, path))
+    flip(files, path, position)
+    rows = list(dump(files, path, records=True))
+    [broken] = [row for row in rows if row.get("crc", "ok") != "ok"]
+    assert reason in broken["crc"]
+    assert len(whole) - 1 == sum(row.get("crc") == "ok" for row in rows)
+
+
+def test_a_log_that_ends_inside_an_entry() -> None:
+    files = small_store()
+    path = paths(files, FIFO, ".log")[0]
+    rewrite(files, path, lambda data: data[:-1])
+    assert "the bytes end before the entry does" == list(dump(files, path))[-1]["crc"]
+
+
+def test_indexes() -> None:
+    files = small_store()
+    [log, *_] = paths(files, DELAYED, ".log")
+    ends = {row["position"]: row["offset"] + row["records"] - 1 for row in dump(files, log)}
+    index = list(dump(files, log.with_suffix(".index")))
+    assert len(index) > 10
+    assert all(ends[row["position"]] == row["offset"] for row in index)
+    assert [{"timestamp": NOW_MS, "offset": index[0]["offset"]}] == [
+        {**row, "offset": index[0]["offset"]} for row in dump(files, log.with_suffix(".timeindex"))
+    ]
+    rewrite(files, log.with_suffix(".index"), lambda data: data + b"abc")
+    assert {"position": 8 * len(index), "size": 3, "crc": "no whole entry"} == list(
+        dump(files, log.with_suffix(".index"))
+    )[-1]
+
+
+def test_runs() -> None:
+    files = small_store()
+    [log, *_] = paths(files, DELAYED, ".log")
+    header, *rows = dump(files, log.with_suffix(".deliverafterindex"))
+    chunks = [row for row in rows if "chunk" in row]
+    entries = [row for row in rows if "due" in row]
+    assert (header["chunks"], header["entries"]) == (len(chunks), len(entries))
+    logged = {(row["due"], row["offset"], row["position"], row["records"]) for row in dump(files, log)}
+    assert sorted(logged) == [tuple(row.values()) for row in entries]
+
+
+def test_documents() -> None:
+    files = small_store()
+    [topics] = dump(files, STORE / "topics")
+    assert ("afterlog-topics", 1, "ok") == (topics["document"], topics["version"], topics["crc"])
+    assert {"mail", "ticks"} <= topics.keys()
+    [checkpoints] = dump(files, DELAYED / CHECKPOINTS)
+    assert {"recovery", "frontier", "sealed"} <= checkpoints.keys()
+    [position] = dump(files, DELAYED / "subscriptions" / "reader" / "position")
+    assert 50 == position["position"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"text\n",
+        b"afterlog-position 1 00000000\n{}\n",
+        b"afterlog-position x 0\n",
+        b"afterlog-x " + b"9" * 5_000 + b" 0\n",
+    ],
+)
+def test_what_is_no_file_of_a_store(content: bytes) -> None:
+    files = small_store()
+    rewrite(files, STORE / "topics", lambda data: content)
+    with pytest.raises(CorruptFile):
+        list(dump(files, STORE / "topics"))
+
+
+def test_rows_are_json_but_for_bytes_and_a_file_that_may_only_be_read_will_do(tmp_path: Path) -> None:
+    files = small_store()
+    path = paths(files, DELAYED, ".log")[0]
+    target = tmp_path / path.name
+    target.write_bytes(files.open(path).pread(1 << 20, 0))
+    target.chmod(0o400)
+    rows = list(dump(ReadOnlyFiles(), target))
+    assert rows == json.loads(json.dumps(rows)) == list(dump(files, path))

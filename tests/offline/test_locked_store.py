@@ -1,0 +1,126 @@
+"""A store that is looked at, and mended, without being opened: topics, positions, the lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from afterlog.clock import ManualClock
+from afterlog.errors import StoreLocked, UnknownTopic
+from afterlog.fetch.group import GroupPosition
+from afterlog.log.topics_document import read_topics
+from afterlog.names import position_file
+from afterlog.offline.locked_store import OfflineStore
+from tests.offline.broken import (
+    DELAYED,
+    FIFO,
+    LATER_MS,
+    RECORDS,
+    STORE,
+    drained,
+    findings,
+    flip,
+    paths,
+    reopened,
+    repaired,
+    rewrite,
+    small_store,
+)
+from tests.simulated_disk import Image, SimulatedFiles
+
+
+def test_needs_the_lock() -> None:
+    files = small_store()
+    with reopened(files), pytest.raises(StoreLocked):
+        OfflineStore(STORE, files, ManualClock(LATER_MS))
+    OfflineStore(STORE, files, ManualClock(LATER_MS)).close()
+
+
+def test_makes_no_store() -> None:
+    with pytest.raises(FileNotFoundError):
+        OfflineStore(Path("/nowhere"), SimulatedFiles(), ManualClock(LATER_MS))
+
+
+def test_one_topic() -> None:
+    files = small_store()
+    flip(files, paths(files, FIFO, ".log")[0], 9)
+    with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+        assert [] == list(store.verify("mail"))
+        assert 1 == len(list(store.verify("ticks")))
+        assert store.log_bytes("mail") + store.log_bytes("ticks") == store.log_bytes()
+        with pytest.raises(UnknownTopic):
+            list(store.verify("post"))
+
+
+def test_verify_changes_nothing() -> None:
+    files = small_store(closed=False)
+    flip(files, paths(files, DELAYED, ".log")[0], 9)
+    before = len(files.operations)
+    assert findings(files)
+    assert before == len(files.operations)
+
+
+class TestTopics:
+    @pytest.mark.parametrize("gone", [True, False])
+    def test_are_made_anew_from_the_folders(self, gone: bool) -> None:
+        files = small_store()
+        before = read_topics(files, STORE)
+        if gone:
+            files.unlink(STORE / "topics")
+        else:
+            flip(files, STORE / "topics", 50)
+        assert [str(STORE / "topics")] == [finding.partition(":")[0] for finding in findings(files)]
+        [step] = repaired(files)
+        assert "Given up: max_delay_ms and retention settings" in step
+        assert [] == findings(files)
+        assert before == read_topics(files, STORE)
+        assert RECORDS == len(drained(files, "mail", "new"))
+
+    def test_of_a_new_store(self) -> None:
+        files = SimulatedFiles()
+        reopened(files).close()
+        assert [] == findings(files)
+        assert [] == repaired(files)
+
+    def test_a_partition_that_is_gone(self) -> None:
+        files = small_store()
+        whole = files.image()
+        gone = Image(
+            [folder for folder in whole.folders if not folder.startswith(str(FIFO))],
+            {path: data for path, data in whole.contents.items() if not path.startswith(str(FIFO))},
+        )
+        files = SimulatedFiles(gone)
+        assert [f"{FIFO}: the partition is gone"] == findings(files)
+        with OfflineStore(STORE, files, ManualClock(LATER_MS)) as store:
+            [error] = store.plan().beyond_repair
+        assert FIFO == error.path
+
+
+class TestPositions:
+    PATH = position_file(DELAYED, "reader")
+
+    def test_rot(self) -> None:
+        files = small_store()
+        flip(files, self.PATH, -3)
+        assert [f"{self.PATH}: an unreadable position"] == findings(files)
+        [step] = repaired(files)
+        assert "put aside as position.corrupt" in step
+        assert [] == findings(files)
+        assert RECORDS == len(drained(files, "mail", "reader"))
+
+    def test_beyond_the_end(self) -> None:
+        files = small_store()
+        GroupPosition(files, DELAYED, "reader").commit(RECORDS + 1)
+        assert [f"{self.PATH}: a position beyond the log end, {RECORDS}"] == findings(files)
+        assert [f"{self.PATH}: outside the log: set to delivery offset {RECORDS}"] == repaired(files)
+        assert [] == drained(files, "mail", "reader")
+
+    def test_below_the_start_after_a_loss(self) -> None:
+        """Retention's work stays as it is: the group is told. A loss moves the start, and with it the group."""
+        files = small_store()
+        GroupPosition(files, DELAYED, "reader").commit(0)
+        rewrite(files, paths(files, DELAYED, ".log")[0], lambda data: b"")
+        steps = repaired(files)
+        assert any("outside the log: set to delivery offset" in step for step in steps)
+        assert len(drained(files, "mail", "new")) == len(drained(files, "mail", "reader")) > 0
