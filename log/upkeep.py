@@ -224,18 +224,19 @@ class Upkeep:
         left = tuple(attempt for attempt in self._checkpoints.current.removals if attempt not in attempts)
         self._checkpoints.update(removals=left)
 
-    def enforce_local_retention(self, listed: Collection[str]) -> int:
-        """Remove the local files that the topic's local retention lets go: of segments that are due as a whole, and
-        whose attempt is among `listed`. The number of segments.
-        """
+    def expired_here(self) -> list[SealedSegment]:
+        """The uploaded segments whose local files the topic's local retention lets go now: due as a whole."""
         settings = self._context.settings
-        held = [
+        held = [segment for segment in self._sealed if segment.is_local() and segment.mark.remote is not None]
+        return self._removable(held, retention.Rule(settings.local_retention_ms, settings.local_retention_bytes))
+
+    def enforce_local_retention(self, listed: Collection[str]) -> int:
+        """Remove these local files, of segments whose attempt is among `listed`. The number of segments."""
+        gone = [
             segment
-            for segment in self._sealed
-            if segment.is_local() and segment.mark.remote is not None and segment.mark.remote.attempt in listed
+            for segment in self.expired_here()
+            if segment.mark.remote is not None and segment.mark.remote.attempt in listed
         ]
-        rule = retention.Rule(settings.local_retention_ms, settings.local_retention_bytes)
-        gone = self._removable(held, rule)
         if gone:  # what is only in object storage is due for good, whatever crashes
             self._mark({segment: _not_here(segment.mark) for segment in gone}, used_ms=self._clock.used_ms)
         self._let_runs_go()

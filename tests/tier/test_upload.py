@@ -219,7 +219,7 @@ class TestRaces:
         gate = Gate()
         slow = Background(lambda: started(faulty(manifest, hold("put_if", gate, 2)), segment, 1))
         gate.came()
-        manifest.move(attempt(1), SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
+        manifest.move({attempt(1)}, SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
         gate.open()
         with pytest.raises(RemoteConflict, match="gave this attempt up"):
             slow.answer()
@@ -340,7 +340,7 @@ class TestTogether:
         gate = Gate()
         slow = Background(lambda: upload_together(faulty(manifest, hold("put_if", gate, 2)), segments, now_ms=NOW_MS))
         gate.came()
-        manifest.move(attempt(1), SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
+        manifest.move({attempt(1)}, SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
         gate.open()
         first, second = slow.answer().values()
         assert (first,) == manifest.read()
