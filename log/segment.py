@@ -24,6 +24,7 @@ from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_f
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
+from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.records import kernels
@@ -240,7 +241,7 @@ class ActiveSegment:
         self._cancelled.clear()
         return self._saved_mark
 
-    def _extend(self, suffix: str, data: bytes, saved: tuple[int, int]) -> tuple[int, int]:
+    def _extend(self, suffix: str, data: bytes, saved: FileMark) -> FileMark:
         """Append to an index file, of which `saved` says what is durable; what is durable then."""
         size, crc = saved
         path = self.path.with_suffix(suffix)
@@ -252,7 +253,7 @@ class ActiveSegment:
                     file.truncate(size)
                 file.append([data])
                 file.sync()
-        return size + len(data), crc32c.crc32c(data, crc)
+        return FileMark(size + len(data), crc32c.crc32c(data, crc))
 
     def seal(self, end_offset: int, max_deliver_after: int) -> SealedMark:
         """Finish the indexes and make everything durable; the row for the checkpoints."""

@@ -31,10 +31,9 @@ from afterlog.files import unused_name
 from afterlog.log.checkpoints import Checkpoints, RemoteMark
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment
-from afterlog.names import DELIVER_AFTER_INDEX
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Content, Manifest, moved
-from afterlog.tier.remote_segment import RemoteSegment, SegmentState
+from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.remove import end_attempts, leftovers, remove
 from afterlog.tier.segment_files import segment_files
 from afterlog.tier.upload import upload, upload_instead
@@ -152,7 +151,7 @@ class Offloader:
                 attempt=attempts[0],
             ) as files:
                 row = upload(self.manifest, files, attempt=attempts[0], now_ms=context.now_ms(), log=self._facts())
-                if any(row.files.get(suffix) != mark for suffix, mark in files.marks.items()):  # ours were made anew
+                if row.indexes != files.facts.indexes:  # ours were made anew
                     row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=context.now_ms())
         except (FileNotFoundError, CorruptFile):
             if segment in self.log.sealed:
@@ -160,7 +159,7 @@ class Offloader:
             return False
         if row.attempt in attempts:
             self._count(copied_segments=1, copied_bytes=sum(mark.size for mark in row.files.values()))
-        self.log.uploaded({segment.base_offset: _mark(row)})
+        self.log.uploaded({segment.base_offset: RemoteMark(attempt=row.attempt, run=row.run)})
         if segment in self.log.sealed:
             return True
         if row.attempt in attempts:  # retention was first, and could not note what was not there yet
@@ -198,11 +197,6 @@ class Offloader:
             self._count(deleted_segments=len(end_attempts(self.manifest, *rows)))
             self.log.removed(removals)
         return len(removals)
-
-
-def _mark(row: RemoteSegment) -> RemoteMark:
-    size, crc = row.files.get(DELIVER_AFTER_INDEX, (0, 0))
-    return RemoteMark(attempt=row.attempt, run=(size, crc))
 
 
 def _differs(content: Content, facts: LogFacts, known: Checkpoints) -> bool:

@@ -43,6 +43,8 @@ from collections.abc import Mapping
 
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
 from afterlog.files import map_file
+from afterlog.log.facts import NO_FILE
+from afterlog.names import DELIVER_AFTER_INDEX, LOG
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Content, Manifest, Segments, find
 from afterlog.tier.read_back import verify_segment
@@ -175,14 +177,12 @@ class _Uploads:
             self.outcomes[attempt] = error
             return None
         return RemoteSegment(
-            base_offset=segment.base_offset,
-            end_offset=segment.end_offset,
+            **segment.facts.facts(),
             attempt=attempt,
             state=SegmentState.COPY_STARTED,
             started_ms=now_ms,
-            max_deliver_after=segment.max_deliver_after,
-            max_timestamp=segment.max_timestamp,
-            files=files,
+            log_crc=files[LOG].crc,
+            run=files.get(DELIVER_AFTER_INDEX, NO_FILE),
         )
 
     def _settle(self, rows: Segments, ours: RemoteSegment, unlisted: str) -> None:
