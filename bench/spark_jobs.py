@@ -35,6 +35,7 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.facts import NO_FILE
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import write_topics
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, bucket_key, run_key, segment_file
@@ -360,7 +361,7 @@ def make_runs(store: Path, entries: int, segments: int) -> None:
         coverage = Coverage(base, behind, base, 0, base, size)
         write_run(files, folder / run_key(base), [columns], coverage, **_CHUNKS)
         mark = {"base_offset": base, "end_offset": behind, "log_bytes": size, "max_deliver_after": int(due.max())}
-        marks.append(SealedMark(**mark, max_timestamp=NOW_MS, index=(0, 0), time_index=(0, 0)))
+        marks.append(SealedMark(**mark, max_timestamp=NOW_MS, index=NO_FILE, time_index=NO_FILE))
     known = replace(Checkpoints.of_new_log(count * segments), sealed=tuple(marks))
     CheckpointFile.create(files, folder / CHECKPOINTS, known)
 

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from afterlog.clock import Clock
 from afterlog.config import Config
@@ -37,7 +36,7 @@ from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.index.sparse import SparseIndexes
-from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_plain
 from afterlog.log.scan import GONE, Stretch, read_log
 from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
@@ -58,7 +57,7 @@ class SegmentToIndex:
     path: Path
     """Of its .log."""
     log_bytes: int
-    mark: SealedMark | None = None
+    mark: SegmentFacts | None = None
     """What a store's checkpoints say; None: a plain Kafka segment."""
     delayed: bool = True
     """Of the topic: a FIFO topic has no runs."""
@@ -244,7 +243,7 @@ def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool
     if offsets is None or times is None:
         return False
     if segment.mark is not None:
-        return [_mark_of(offsets), _mark_of(times)] == [segment.mark.index, segment.mark.time_index]
+        return (FileMark.of(offsets), FileMark.of(times)) == (segment.mark.index, segment.mark.time_index)
     try:
         SparseIndexes.from_bytes(offsets, times, segment.base_offset, config.index_interval_bytes)
     except ValueError:
@@ -255,7 +254,7 @@ def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool
 def _publish_sparse(files: Files, segment: SegmentToIndex, suffix: str, content: bytes, attempt: str) -> None:
     path = segment.path.with_suffix(suffix)
     mark = segment.mark
-    if mark is not None and _mark_of(content) != (mark.index if suffix == OFFSET_INDEX else mark.time_index):
+    if mark is not None and FileMark.of(content) != mark.indexes[suffix]:
         raise CorruptFile("the log does not give the index of the checkpoints: other index_interval_bytes?", path=path)
     if _content(files, path) != content:
         with publishing(files, path, attempt, sync_name=False) as file:
@@ -321,8 +320,3 @@ def _content(files: Files, path: Path) -> bytes | None:
         return read_file(files, path)
     except FileNotFoundError:
         return None
-
-
-def _mark_of(content: bytes) -> tuple[int, int]:
-    """As the checkpoints have it: bytes and CRC-32C."""
-    return len(content), crc32c(content)

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from crc32c import crc32c
-
 from afterlog.errors import CorruptFile
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
@@ -29,6 +27,7 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.context import LogContext
+from afterlog.log.facts import FileMark
 from afterlog.log.scan import CUT, GONE, Stretch, log_bases, read_log
 from afterlog.names import (
     BUCKETS,
@@ -379,9 +378,9 @@ class RepairPlanner:
             log_bytes=stretch.stop,
             max_deliver_after=int(stretch.entries.deliver_after.max()) if self._delayed else 0,
             max_timestamp=sparse.latest[0],
-            index=(len(index), crc32c(index)),
-            time_index=(len(time_index), crc32c(time_index)),
-            cancel_index=(len(cancel_index), crc32c(cancel_index)),
+            index=FileMark.of(index),
+            time_index=FileMark.of(time_index),
+            cancel_index=FileMark.of(cancel_index),
         )
         return mark, _index_files(stretch, index, time_index, cancel_index)
 
@@ -395,10 +394,10 @@ class RepairPlanner:
         self._contents += _index_files(stretch, index, time_index, cancel_index)
         return ActiveMark(
             base_offset=stretch.base_offset,
-            index=(len(index), crc32c(index)),
-            time_index=(len(time_index), crc32c(time_index)),
+            index=FileMark.of(index),
+            time_index=FileMark.of(time_index),
             latest=sparse.latest,
-            cancel_index=(len(cancel_index), crc32c(cancel_index)),
+            cancel_index=FileMark.of(cancel_index),
         )
 
     def _sparse(self, stretch: Stretch, end: int) -> SparseIndexes:
