@@ -65,7 +65,7 @@ SCHEMA = (
 )
 ONE_RUN = "one run holds all of it"
 
-Action = Literal["merged", "skipped", "corrupt"]
+MergeAction = Literal["merged", "skipped", "corrupt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class MergedBucket:
     partition: int
     first_offset: int
     end_offset: int
-    action: Action
+    action: MergeAction
     sources: int
     """Intact runs of these offsets, before."""
     entries: int | None = None
@@ -197,7 +197,7 @@ class _Job:
         return self._spark.range(0, count, 1, min(count, tasks))
 
 
-def _row(group: Sequence[SourceRun], action: Action, **found: Any) -> MergedBucket:
+def _row(group: Sequence[SourceRun], action: MergeAction, **found: Any) -> MergedBucket:
     first, coverage = group[0], coverage_of(group)
     return MergedBucket(
         topic=first.topic,
