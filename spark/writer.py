@@ -1,4 +1,4 @@
-"""Writing: the tasks of a job prepare files, its commit has them adopted, all or nothing, and once.
+"""The writing side of the data source: tasks prepare files, the commit has them adopted, all or nothing, and once.
 
     task    rows ── by partition and due time ── encoded ──> a prepared file (`afterlog.produce.prepared`)
     driver  commit ──> store opened under its lock ──> adoption (`afterlog.produce.adoption`)
