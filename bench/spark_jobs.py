@@ -367,7 +367,7 @@ def make_runs(store: Path, entries: int, segments: int) -> None:
 
 
 def bench_buckets(spark: Any, store: Path, entries: int, rounds: int, segments: int = 64) -> dict[str, Any]:
-    """The bucket job, sorting and merging, against one process: the engine's own merge, and a sort of all in memory."""
+    """The bucket job against one process: the engine's own merge, and a sort of all in memory."""
     from afterlog.spark.bucket_job import merge_buckets
     from afterlog.spark.bucket_plan import coverage_of, find_runs
 
@@ -395,7 +395,6 @@ def bench_buckets(spark: Any, store: Path, entries: int, rounds: int, segments: 
         "lexsort, one process": lexsort,
         "bucket job, 2 slices": lambda: job(tasks=2),
         "bucket job": job,
-        "bucket job, no shuffle": lambda: job(tasks=2, shuffle=False),
     }
 
     def cleared(call: Callable[[], object]) -> Callable[[], object]:
@@ -405,7 +404,7 @@ def bench_buckets(spark: Any, store: Path, entries: int, rounds: int, segments: 
 
         return run
 
-    cleared(lambda: job(tasks=2, shuffle=False))()  # workers are up
+    cleared(lambda: job(tasks=2))()  # workers are up
     spent = medians(rounds, {name: cleared(call) for name, call in calls.items()})
     return {"entries": entries, "run_bytes": sum(source.path.stat().st_size for source in group), "spent": spent}
 

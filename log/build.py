@@ -97,7 +97,7 @@ def index_segment(
     try:
         outcome = _verified(files, segment, config) if verify_only else _built(files, segment, config, attempt)
     except CorruptFile as found:
-        outcome = _Outcome("corrupt", error=found)
+        outcome = _Indexed("corrupt", error=found)
     summary, error = outcome.summary, outcome.error
     return IndexedSegment(
         topic=segment.topic,
@@ -171,39 +171,39 @@ class _Summary(NamedTuple):
         return _Summary(len(due), int(entries.records.sum()), int(due.min()), int(due.max())) if len(due) else None
 
 
-class _Outcome(NamedTuple):
+class _Indexed(NamedTuple):
     action: Action
     summary: _Summary | None = None
     error: CorruptFile | None = None
     reason: str | None = None
 
 
-def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Outcome:
+def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Indexed:
     run = _valid_run(files, segment) if segment.has_run else None
     if (run or not segment.has_run) and _sparse_valid(files, segment, config):
-        return _Outcome("skipped", _Summary.of_run(run) if run else None)
+        return _Indexed("skipped", _Summary.of_run(run) if run else None)
     stretch = _read(files, segment, config)
     if not len(stretch.entries):
-        return _Outcome("skipped", reason=EMPTY)
+        return _Indexed("skipped", reason=EMPTY)
     for suffix, content in zip(_SPARSE, _sparse(stretch, config), strict=True):
         _publish_sparse(files, segment, suffix, content, attempt)
     if segment.has_run and not run:
         _publish_run(files, segment, stretch, config, attempt)
     files.sync_folder(segment.path.parent)
-    return _Outcome("built", _Summary.of_entries(stretch.entries))
+    return _Indexed("built", _Summary.of_entries(stretch.entries))
 
 
-def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Outcome:
+def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Indexed:
     stretch = _read(files, segment, config)
     if not len(stretch.entries):
-        return _Outcome("skipped", reason=EMPTY)
+        return _Indexed("skipped", reason=EMPTY)
     for suffix, content in zip(_SPARSE, _sparse(stretch, config), strict=True):
         path = segment.path.with_suffix(suffix)
         if _content(files, path) != content:
             raise CorruptFile("not what the log says", path=path)
     if segment.has_run:
         _verify_run(files, segment, stretch)
-    return _Outcome("verified", _Summary.of_entries(stretch.entries))
+    return _Indexed("verified", _Summary.of_entries(stretch.entries))
 
 
 def _read(files: Files, segment: SegmentToIndex, config: Config) -> Stretch:

@@ -1,4 +1,4 @@
-"""The bucket job but for the sort: which runs make which bucket, and one bucket of sorted parts. No Spark here.
+"""The bucket job but for Spark: which runs make which bucket, where to cut, and one bucket of the parts.
 
     checkpoints, runs ── find_runs ──> runs, in offset order ── plan ──> groups of adjacent ones, a bucket each
     parts, each a run of a stretch of delivery order ── publish ──> buckets/<first>-<end>.deliverafterindex

@@ -53,7 +53,7 @@ from afterlog.tier.upload import Outcome, upload_together
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Action = Literal["uploaded", "skipped", "refused", "corrupt"]
+UploadAction = Literal["uploaded", "skipped", "refused", "corrupt"]
 BATCH_BYTES = 4 << 30
 """Log that is listed together. Larger: fewer changes of the manifest, more to upload again after a failure."""
 BATCH_SEGMENTS = 64
@@ -76,7 +76,7 @@ class UploadedSegment:
     partition: int
     base_offset: int
     end_offset: int | None
-    action: Action
+    action: UploadAction
     attempt: str | None = None
     """That lists it."""
     bytes: int
@@ -219,7 +219,7 @@ def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: st
 def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome, seconds: float) -> UploadedSegment:
     """The row of a segment."""
     end_offset = segment.mark.end_offset if segment.mark else None
-    action: Action
+    action: UploadAction
     listed_by = path = position = reason = None
     if isinstance(outcome, RemoteSegment):
         action, end_offset, listed_by = "uploaded", outcome.end_offset, outcome.attempt

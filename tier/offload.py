@@ -103,7 +103,7 @@ class Offloader:
         self._note_unlisted()
         uploaded, faults = self._upload()
         expired = self.log.enforce_retention()
-        removals = frozenset(self.log.checkpoints.current.removals)
+        removals = frozenset(self.log.removals)
         self._tell(removals)
         freed = self.log.enforce_local_retention(self._listed)
         done = Offloaded(uploaded=uploaded, freed=freed, expired=expired, removed=self._remove(removals))
@@ -154,17 +154,21 @@ class Offloader:
                 if row.indexes != files.facts.indexes:  # ours were made anew
                     row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=context.now_ms())
         except (FileNotFoundError, CorruptFile):
-            if segment in self.log.sealed:
+            if self._there(segment):
                 raise
             return False
         if row.attempt in attempts:
             self._count(copied_segments=1, copied_bytes=sum(mark.size for mark in row.files.values()))
         self.log.uploaded({segment.base_offset: RemoteMark(attempt=row.attempt, run=row.run)})
-        if segment in self.log.sealed:
+        if self._there(segment):
             return True
         if row.attempt in attempts:  # retention was first, and could not note what was not there yet
             remove(self.manifest, row)
         return False
+
+    def _there(self, segment: SealedSegment) -> bool:
+        """Whether retention has not taken it."""
+        return any(each.base_offset == segment.base_offset for each in self.log.sealed)
 
     def _facts(self) -> LogFacts:
         """What the log is like now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -56,8 +57,8 @@ def without_frontier(upkeep: Upkeep, marks: Any, *, used_ms: int = 0) -> None:
     MARK(upkeep, marks)
 
 
-def with_the_cancel_index(files: Any, removed: Any, *, kept: Collection[str] = ()) -> None:
-    REMOVE(files, removed)
+def with_the_cancel_index(segment: SealedSegment, *, kept: Collection[str] = ()) -> list[Path]:
+    return FILES_OF(segment)
 
 
 @contextlib.contextmanager
@@ -92,7 +93,7 @@ def forgotten_first() -> Iterator[None]:
 MARK = Upkeep._mark
 MOVE_FRONTIER = CheckpointFile.move_frontier
 REMOVABLE = retention.removable
-REMOVE = retention.remove
+FILES_OF = retention.files_of
 REMOVE_OBJECTS = Offloader._remove
 TELL = Offloader._tell
 UPLOADED = Offloader._uploaded
@@ -102,7 +103,7 @@ BUGS = (
     Bug("noted before it is there", NAMED["goes"], patched(Offloader, "_uploaded", noted_first)),
     Bug("pending ones go too", NAMED["goes"], patched(retention, "removable", pending_too)),
     Bug("frontier not written", NAMED["goes"], patched(Upkeep, "_mark", without_frontier)),
-    Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "remove", with_the_cancel_index)),
+    Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "files_of", with_the_cancel_index)),
     Bug("manifest told last", NAMED["expires"], told_last),
     Bug("removals forgotten first", NAMED["expires"], forgotten_first),
 )

@@ -18,7 +18,7 @@ from afterlog.errors import (
     StoreClosed,
 )
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import CANCEL_INDEX, LOG, MANIFEST, segment_file
+from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, MANIFEST, segment_file
 from afterlog.tier import segment_files
 from afterlog.tier.offload import LEFTOVER_MS
 from afterlog.tier.remote_segment import SegmentState
@@ -422,33 +422,39 @@ class TestRaces:
         setting = opened()
         setting.segments(3)
         setting.clock.advance(5)
-        visible = setting.partition.log.state.visible()
+        reading = setting.partition.reading()
+        here = [name for name in setting.disk.names(PATH / PARTITION) if not name.endswith(DELIVER_AFTER_INDEX)]
         setting.offload()
-        with patch.object(type(setting.partition.log.state), "visible", lambda state: visible):
-            assert 6 == len(setting.drained())
+        assert [False] * 3 == setting.local
+        assert set(here) <= set(setting.disk.names(PATH / PARTITION))
+        setting.storage.objects.clear()
+        assert 6 == len(setting.partition.columns(0, 100, 1 << 20, reading)[0])
+        del reading
+        setting.partition.log.enforce_local_retention(list)
+        assert [segment_file(6, LOG)] == [name for name in setting.disk.names(PATH / PARTITION) if name.endswith(LOG)]
 
     @pytest.mark.parametrize("delayed", [True, False])
     def test_a_reader_that_looked_before_the_storage_lost_them(self, delayed: bool) -> None:
-        """It is told that its position is gone, and not that an object is missing."""
+        """What it has pinned stays until it is done; who comes later is told that the position is gone."""
         setting = opened(retention_ms=100, delayed=delayed)
         setting.segments(3)
         setting.clock.advance(50)
         setting.offload()
         setting.store.close()
 
-        def retained() -> None:
-            setting.clock.advance(1_000)
-            setting.offload()
-            assert () == setting.manifest.listed()
-
         gate = Gate()
         setting.open(HeldLogs(setting.storage, gate))
         reading = Background(lambda: setting.partition.fetch(0))
         gate.came()
-        retained()
-        gate.open()
+        setting.clock.advance(1_000)
+        setting.offload()
+        assert 3 == len(setting.manifest.listed())
         with pytest.raises(OffsetOutOfRange):
-            reading.answer()
+            setting.partition.fetch(0)
+        gate.open()
+        assert 2 <= reading.answer().next_position
+        setting.offload()
+        assert () == setting.manifest.listed()
 
     def test_a_record_that_is_looked_up_while_the_storage_loses_it(self) -> None:
         setting = opened(retention_ms=100)
