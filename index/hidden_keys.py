@@ -9,6 +9,7 @@ Invariants, proved by `check`: those of the columns; no offset is there twice.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from afterlog.index.entries import Key, Keys
 from afterlog.index.growing_columns import Int64Array
@@ -36,6 +37,16 @@ class HiddenKeys:
     def rank(self, key: Key) -> int:
         """How many have a key <= `key`."""
         return self._keys.rank(key)
+
+    def holds(self, deliver_after: Int64Array, offset: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which of some keys are there: bool[n]."""
+        found = np.zeros(len(offset), np.bool_)
+        for keys in self._keys.parts():
+            low = keys.deliver_after.searchsorted(deliver_after, "left")
+            high = keys.deliver_after.searchsorted(deliver_after, "right")
+            row = _last_up_to(keys.offset, low, high, offset)
+            found |= (row < high) & (keys.offset[np.minimum(row, len(keys) - 1)] == offset)
+        return found
 
     def counts(self, edges: Int64Array) -> Int64Array:
         """For each edge, how many have deliver_after < edge."""
@@ -79,12 +90,20 @@ def _offsets(parts: list[Keys]) -> Int64Array:
 
 
 def _rows(block: Block, keys: Keys) -> Int64Array:
-    """Which entry of a stretch of delivery order holds each of some records in it: one bisection for all of them."""
+    """Which entry of a stretch of delivery order holds each of some records in it."""
     low = block.deliver_after.searchsorted(keys.deliver_after, "left")
     high = block.deliver_after.searchsorted(keys.deliver_after, "right")
+    return _last_up_to(block.offset, low, high, keys.offset)
+
+
+def _last_up_to(column: Int64Array, low: Int64Array, high: Int64Array, value: Int64Array) -> Int64Array:
+    """For each value the last row from `low` on and below `high` of a column that ascends there which is not above it.
+
+    `low`, where there is none. One bisection for all.
+    """
     while bool((high - low > 1).any()):
         middle = (low + high) >> 1
-        beyond = block.offset[np.minimum(middle, len(block) - 1)] > keys.offset
+        beyond = column[np.minimum(middle, len(column) - 1)] > value
         low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
     return low
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
+from typing import NamedTuple
 
 import numpy as np
 from sortedcontainers import SortedList
@@ -32,14 +33,28 @@ _ADDED_SINGLY = 32
 """Up to here, adding entries one by one costs less than sorting them into the columns."""
 _ORDINAL_BITS = 32
 _ORDINAL_MASK = (1 << _ORDINAL_BITS) - 1
-_BEGINNING = Key(-1, -1)
+_BEFORE = Key(-1, -1)
 _END = Key(INT64_MAX, INT64_MAX)
+
+
+class Start(NamedTuple):
+    """Where the mutable bucket begins: the active segment's base offset, the byte in it, and the offset."""
+
+    segment: int = 0
+    position: int = 0
+    offset: int = 0
+
+
+_BEGINNING = Start()
 
 
 class MutableBucket:
     """Thread-safe: one thread adds, any thread reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start = _BEGINNING, *, stale: tuple[str, ...] = ()) -> None:
+        """`stale`: keys of stored runs whose entries are in here again; they go once it is sealed."""
+        self.start = start
+        self.stale = stale
         self._lock = threading.Lock()
         """Held while singles are added or read."""
         self._held: tuple[SortedColumns[Entries], _Singles] = SortedColumns(), _Singles()
@@ -89,7 +104,7 @@ class MutableBucket:
         """deliver_after of the first entry with a key > `after`."""
         columns, singles = self._held
         with self._lock:
-            due = singles.next_due(after or _BEGINNING)
+            due = singles.next_due(after or _BEFORE)
         in_columns = columns.next_due(after)
         return due if in_columns is None or (due is not None and due < in_columns) else in_columns
 

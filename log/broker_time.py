@@ -14,8 +14,8 @@ from bisect import bisect_left
 import numpy as np
 
 from afterlog.errors import CorruptFile, InvalidTopic
-from afterlog.log.log_state import End, Visible
 from afterlog.log.segment import SealedSegment, Segment
+from afterlog.log.version import End, Visible
 from afterlog.records import kernels
 from afterlog.records.entry import read_entry
 

@@ -19,19 +19,20 @@ import numpy as np
 
 from afterlog.errors import CorruptFile, CorruptRemote, InvalidBatch, RemoteError
 from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
+from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
-from afterlog.index.buckets import Buckets, Start
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
-from afterlog.index.mutable_bucket import MutableBucket
+from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.run import Coverage, Run
+from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
 from afterlog.log.context import LogContext
-from afterlog.log.partition_log import PartitionLog
+from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
-from afterlog.log.upkeep import RecoveredLog
+from afterlog.log.version import End, Version
 from afterlog.names import (
     BUCKETS,
     CANCEL_INDEX,
@@ -91,35 +92,45 @@ def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def open_log(context: LogContext) -> PartitionLog:
-    """Recover the partition in `place.folder` and open it for appends. Raises CorruptFile."""
-    return PartitionLog(context, recover(context))
+    """Recover the partition in `context.folder` and open it for appends. Raises CorruptFile."""
+    return PartitionLog(context, recover(context), recover)
 
 
-def recover(context: LogContext) -> RecoveredLog:
-    """Everything that `PartitionLog` starts from."""
-    files, folder, known = context.files, context.folder, _checkpoints(context)
-    sealed = tuple(_sealed_segment(context, mark) for mark in known.current.sealed)
-    _unlink_leftovers(files, folder, known.current)
-    files.sync_folder(folder)  # a process that was killed may have left names behind that are not durable
+def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> RecoveredLog:
+    """Everything that `PartitionLog` starts from. `checkpoints`: those of a log that begins anew, read again."""
+    files, folder = context.files, context.folder
+    if checkpoints is None:
+        checkpoints = CheckpointFile.open(files, folder / CHECKPOINTS)
+    else:
+        checkpoints.reload()
+    known = checkpoints.current
+    sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
+    _sync_names(files, folder)
+    _unlink_leftovers(files, folder, known)
 
-    recovery = known.current.recovery
-    active = _open_active(context, known.current)
+    recovery = known.recovery
+    active = _open_active(context, known)
     scan, fresh = _scan_tail(active, recovery)
     cut_bytes = _cut_torn_tail(active, scan)
     tail = _entries(scan)
-    end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else recovery.offset
+    end = End(int(tail.offset[-1] + tail.records[-1]) if len(tail) else recovery.offset, active.size)
     active.sparse.add(tail.position, tail.offset + tail.records - 1, scan.max_timestamp)
     active.add_cancelled(fresh)
     cancelled = [_cancelled(context, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
-    cancelled.append(_cancelled(context, active, recovery.position, known.current.active.cancel_index))
+    cancelled.append(_cancelled(context, active, recovery.position, known.active.cancel_index))
 
-    return RecoveredLog(
-        checkpoints=known,
+    version = Version(
         sealed=sealed,
         active=active,
-        end_offset=end_offset,
-        buckets=_open_buckets(context, known.current, {each.base_offset: each for each in sealed}, active, tail),
-        cancelled=Cancelled.concatenate([*cancelled, fresh]),
+        delayed_index=_open_index(context, known, {each.base_offset: each for each in sealed}, active, tail),
+        log_start=known.log_start,
+        cancellations=Cancellations.of(Cancelled.concatenate([*cancelled, fresh]), known.log_start.key),
+        written=end,
+        visible=end,
+    )
+    return RecoveredLog(
+        checkpoints=checkpoints,
+        version=version,
         last_stamp_ms=max(recovery.stamp_ms, int(scan.broker_timestamp.max(initial=-1))),
         cut_bytes=cut_bytes,
     )
@@ -138,10 +149,6 @@ def _content(segment: Segment, end: int) -> Bytes:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def _checkpoints(context: LogContext) -> CheckpointFile:
-    return CheckpointFile.open(context.files, context.folder / CHECKPOINTS)
-
-
 def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
     segment = SealedSegment(context.files, context.folder, mark, context.config.index_interval_bytes, context.remote)
     if not mark.local:
@@ -154,6 +161,17 @@ def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
     if size != mark.log_bytes:
         raise CorruptFile(f"sealed at {mark.log_bytes} bytes, now {size}", path=segment.path)
     return segment
+
+
+def _sync_names(files: Files, folder: Path) -> None:
+    """Make durable what is found: a process that was killed may have left names behind that are not.
+
+    First of all: what is removed on the word of a name must not be gone where a power cut takes the name back.
+    """
+    if not files.exists(folder / BUCKETS):
+        files.make_folder(folder / BUCKETS)  # that it was gone costs a rebuild, and nothing else
+    for names in (folder, folder / BUCKETS):
+        files.sync_folder(names)
 
 
 def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
@@ -173,18 +191,9 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
         )
         if unneeded or name.endswith(TEMPORARY_SUFFIX):
             files.unlink(folder / name)
-    for name in _bucket_names(files, folder):
+    for name in files.names(folder / BUCKETS):
         if name.endswith(TEMPORARY_SUFFIX):
             files.unlink(folder / BUCKETS / name)
-
-
-def _bucket_names(files: Files, folder: Path) -> list[str]:
-    """Names in the folder of buckets; none where the folder is gone, which costs a rebuild and nothing else."""
-    try:
-        return files.names(folder / BUCKETS)
-    except FileNotFoundError:
-        files.make_folder(folder / BUCKETS)
-        return []
 
 
 def _open_active(context: LogContext, known: Checkpoints) -> ActiveSegment:
@@ -275,24 +284,32 @@ def _cut_torn_tail(active: ActiveSegment, scan: kernels.Scan) -> int:
     return cut_bytes
 
 
-def _open_buckets(
-    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
-) -> Buckets:
+def _open_index(
+    context: LogContext,
+    known: Checkpoints,
+    sealed: Mapping[int, SealedSegment],
+    active: ActiveSegment,
+    tail: Entries,
+) -> DelayedIndex:
     """The runs, made anew where they are missing or wrong, with the tail in the mutable bucket."""
     if not context.settings.delayed:
-        return Buckets(context.bucket_storage(), DelayedIndex())
-    buckets = _assembled(context, known, sealed, active, tail)
-    if not _complete(buckets.index, known.log_start):
+        return DelayedIndex()
+    index = _assembled(context, known, sealed, active, tail)
+    if not _complete(index, known.log_start):
         logger.warning("%s: the runs do not hold what the log does; all of them made anew", context.folder)
         _delete_runs(context, kept=())
-        buckets = _assembled(context, known, sealed, active, tail)
-    return buckets
+        index = _assembled(context, known, sealed, active, tail)
+    return index
 
 
 def _assembled(
-    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
-) -> Buckets:
-    storage, spans = context.bucket_storage(), spans_of(_bucket_names(context.files, context.folder))
+    context: LogContext,
+    known: Checkpoints,
+    sealed: Mapping[int, SealedSegment],
+    active: ActiveSegment,
+    tail: Entries,
+) -> DelayedIndex:
+    storage, spans = context.bucket_storage(), spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
     for mark in found.missing:
@@ -307,19 +324,15 @@ def _assembled(
         stale = runs_of_this.pop()
         start = Start(start.segment, stale.coverage.start_position, stale.coverage.first_offset)
     runs += runs_of_this
-    bucket = MutableBucket()
+    bucket = MutableBucket(start, stale=() if stale is None else (stale.key,))
     bucket.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else known.recovery.offset
-    removed_records = end_offset - sum(run.records for run in runs) - bucket.records
-    buckets = Buckets(
-        storage,
-        DelayedIndex(removed_records, runs=runs, bucket=bucket),
-        max_num_buckets=context.config.max_num_buckets,
-        start=start,
-        stale=[] if stale is None else [stale.key],
-    )
-    buckets.forget(known.log_start.key)
-    return buckets
+    index = DelayedIndex.of(runs, bucket, end_offset - sum(run.records for run in runs) - bucket.records)
+    needed = buckets.without(index, known.log_start.key)
+    for run in index.runs:
+        if run not in needed.runs and not run.remote:
+            storage.delete(run.key)
+    return needed
 
 
 def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
@@ -361,7 +374,7 @@ def _rebuilt(storage: BucketSnapshotStorage, key: str, segment: Segment, end_off
 def _delete_runs(context: LogContext, kept: Collection[str]) -> None:
     """Delete the stored runs but for some."""
     names = [name for name in context.files.names(context.folder) if name.endswith(DELIVER_AFTER_INDEX)]
-    names += [f"{BUCKETS}/{name}" for name in _bucket_names(context.files, context.folder)]
+    names += [f"{BUCKETS}/{name}" for name in context.files.names(context.folder / BUCKETS)]
     for name in names:
         if name not in kept:
             context.files.unlink(context.folder / name)
