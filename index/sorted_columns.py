@@ -1,16 +1,16 @@
-"""Sorted columns that grow: blocks of rows in delivery order, each at least twice as large as the next.
+"""Sorted columns that grow: levels of rows in delivery order, each at least twice as large as the next.
 
     4,000 | 1,200 | 300   and 200 more:   4,000 | 1,200 | 500      300 are less than twice as many as 200
     4,000 | 1,200 | 500   and 500 more:   6,200                    so are 500, 1,200 and 4,000, of 500, 1,000 and 2,200
 
-New rows are sorted together with the last blocks while those are less than twice as many. So there are O(log n) blocks,
-and a row is sorted O(log n) times. Whatever is asked is asked of each block, by bisection.
+New rows are sorted together with the last levels while those are less than twice as many. So there are O(log n) levels,
+and a row is sorted O(log n) times. Whatever is asked is asked of each level, by bisection.
 
-It is a value: what adds rows, or leaves some out, makes another one, which shares the blocks that stay. So a reader
+It is a value: what adds rows, or leaves some out, makes another one, which shares the levels that stay. So a reader
 goes on with the one it has, and a change that is interrupted has changed nothing. Rows are `Keys` or `Entries`; an
 entry counts for its records, a key for one.
 
-Invariants, proved by `check`: each block is in delivery order and has rows left; when they were made, each was at least
+Invariants, proved by `check`: each level is in delivery order and has rows left; when they were made, each was at least
 twice as large as the next; its columns hold at most twice the rows that are left.
 """
 
@@ -24,92 +24,92 @@ import numpy as np
 from afterlog.index.entries import Key, Keys, is_delivery_order, rank
 from afterlog.index.growing_columns import Int64Array
 
-Rows = TypeVar("Rows", bound=Keys)
+KeysT = TypeVar("KeysT", bound=Keys)
 
 
-class SortedColumns(Generic[Rows]):
+class SortedColumns(Generic[KeysT]):
     """Immutable, made with nothing in it."""
 
-    __slots__ = ("_blocks", "_first_due", "count")
+    __slots__ = ("_first_due", "_levels", "count")
 
-    def __init__(self, blocks: tuple[_Block[Rows], ...] = ()) -> None:
-        self._blocks: tuple[_Block[Rows], ...] = blocks
-        self.count = sum(len(block.rows) for block in blocks)
+    def __init__(self, levels: tuple[_Level[KeysT], ...] = ()) -> None:
+        self._levels: tuple[_Level[KeysT], ...] = levels
+        self.count = sum(len(level.rows) for level in levels)
         """Rows."""
-        self._first_due = min([block.first_due for block in blocks], default=None)
+        self._first_due = min([level.first_due for level in levels], default=None)
 
-    def including(self, rows: Rows) -> SortedColumns[Rows]:
+    def including(self, rows: KeysT) -> SortedColumns[KeysT]:
         """And these: keys in any order, entries in offset order and behind those that are there."""
         if not len(rows):
             return self
-        blocks, parts, count = [*self._blocks], [rows], len(rows)
-        while blocks and len(blocks[-1].rows) < 2 * count:
-            parts.append(blocks.pop().rows)
+        levels, parts, count = [*self._levels], [rows], len(rows)
+        while levels and len(levels[-1].rows) < 2 * count:
+            parts.append(levels.pop().rows)
             count += len(parts[-1])
         parts.reverse()
-        blocks.append(_Block(type(rows).concatenate(parts).sorted(), count, count))
-        return SortedColumns(tuple(blocks))
+        levels.append(_Level(type(rows).concatenate(parts).sorted(), count, count))
+        return SortedColumns(tuple(levels))
 
-    def behind(self, key: Key) -> SortedColumns[Rows]:
+    def behind(self, key: Key) -> SortedColumns[KeysT]:
         """Those with a key > `key`."""
-        blocks = (block.behind(block.row(key)) for block in self._blocks)
-        return SortedColumns(tuple(block for block in blocks if block is not None))
+        levels = (level.behind(level.row(key)) for level in self._levels)
+        return SortedColumns(tuple(level for level in levels if level is not None))
 
     def rank(self, key: Key) -> int:
         """What those with a key <= `key` count for."""
         count = 0
-        for block in self._blocks:
-            count += block.before(block.row(key))
+        for level in self._levels:
+            count += level.before(level.row(key))
         return count
 
     def counts(self, edges: Int64Array) -> Int64Array:
         """For each edge, what those with deliver_after < edge count for."""
         counts = np.zeros(len(edges), np.int64)
-        for block in self._blocks:
-            rows = block.rows.deliver_after.searchsorted(edges, "left")
-            counts += rows if block.counted is None else block.counted[rows]
+        for level in self._levels:
+            rows = level.rows.deliver_after.searchsorted(edges, "left")
+            counts += rows if level.counted is None else level.counted[rows]
         return counts
 
     def next_due(self, after: Key | None = None) -> int | None:
         """deliver_after of the first with a key > `after`."""
         if after is None:
             return self._first_due
-        dues = [block.next_due(after) for block in self._blocks]
+        dues = [level.next_due(after) for level in self._levels]
         return min((due for due in dues if due is not None), default=None)
 
-    def between(self, after: Key | None, upto: Key, limit: int | None = None) -> list[Rows]:
-        """Of each block that has any, the first `limit` rows with after < key <= upto."""
+    def between(self, after: Key | None, upto: Key, limit: int | None = None) -> list[KeysT]:
+        """Of each level that has any, the first `limit` rows with after < key <= upto."""
         found = []
-        for block in self._blocks:
-            start = 0 if after is None else block.row(after)
-            stop = block.row(upto)
+        for level in self._levels:
+            start = 0 if after is None else level.row(after)
+            stop = level.row(upto)
             if start < stop:
-                found.append(block.rows[start : stop if limit is None else min(stop, start + limit)])
+                found.append(level.rows[start : stop if limit is None else min(stop, start + limit)])
         return found
 
-    def parts(self) -> list[Rows]:
+    def parts(self) -> list[KeysT]:
         """All rows, in delivery order within each part. Entries of a part lie behind those of the parts before."""
-        return [block.rows for block in self._blocks]
+        return [level.rows for level in self._levels]
 
     def held(self) -> int:
         """Rows that there is memory for."""
-        return sum(block.held for block in self._blocks)
+        return sum(level.held for level in self._levels)
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
-        for block in self._blocks:
-            assert is_delivery_order(block.rows.deliver_after, block.rows.offset)
-            assert 0 < len(block.rows) <= block.held <= min(2 * len(block.rows), block.made)
-        assert all(larger.made >= 2 * smaller.made for larger, smaller in pairwise(self._blocks))
+        for level in self._levels:
+            assert is_delivery_order(level.rows.deliver_after, level.rows.offset)
+            assert 0 < len(level.rows) <= level.held <= min(2 * len(level.rows), level.made)
+        assert all(larger.made >= 2 * smaller.made for larger, smaller in pairwise(self._levels))
 
 
-class _Block(Generic[Rows]):
+class _Level(Generic[KeysT]):
     """Rows in delivery order, never changed."""
 
     __slots__ = ("counted", "first_due", "held", "last_due", "made", "rows")
 
-    def __init__(self, rows: Rows, made: int, held: int) -> None:
-        self.rows: Rows = rows
+    def __init__(self, rows: KeysT, made: int, held: int) -> None:
+        self.rows: KeysT = rows
         self.made = made
         """Rows when it was made."""
         self.held = held
@@ -133,7 +133,7 @@ class _Block(Generic[Rows]):
         row = self.row(after)
         return int(self.rows.deliver_after[row]) if row < len(self.rows) else None
 
-    def behind(self, row: int) -> _Block[Rows] | None:
+    def behind(self, row: int) -> _Level[KeysT] | None:
         """From a row on; None without any. Copied where that lets go of more than is kept."""
         if row in (0, len(self.rows)):
             return None if row else self
@@ -141,4 +141,4 @@ class _Block(Generic[Rows]):
         if 2 * len(rows) < held:
             rows = rows.take(np.arange(len(rows)))
             held = len(rows)
-        return _Block(rows, self.made, held)
+        return _Level(rows, self.made, held)

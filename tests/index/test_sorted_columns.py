@@ -99,7 +99,7 @@ def test_entries_count_for_their_records(rows: list[Row], ends: list[int], probe
 
 
 @pytest.mark.parametrize("piece", [1, 7, 512])
-def test_few_blocks_each_at_least_twice_as_large_as_the_next(piece: int) -> None:
+def test_few_levels_each_at_least_twice_as_large_as_the_next(piece: int) -> None:
     columns = SortedColumns[Keys]()
     for first in range(0, 1_000 * piece, piece):
         offset = np.arange(first, first + piece)
@@ -121,7 +121,7 @@ def test_what_was_left_out_is_let_go_of() -> None:
     assert columns.behind(END).parts() == []
 
 
-def test_blocks_that_stay_are_shared() -> None:
+def test_levels_that_stay_are_shared() -> None:
     columns = SortedColumns[Keys]().including(Keys(np.arange(1_000), np.arange(1_000)))
     more = columns.including(Keys(int64(5), int64(1_000)))
     assert more.parts()[0] is columns.parts()[0]
