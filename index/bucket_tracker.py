@@ -31,13 +31,13 @@ from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.index.entries import Entries, Key, Keys, is_delivery_order
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import MergeIterator, merged
 from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.run import Run
-from afterlog.index.tracker import Due, check_columns, check_entry, check_limit
+from afterlog.index.tracker import check_columns, check_entry, check_limit
 
 _READY = 1_024
 """Entries to merge at a time, at least. Larger: single ones cost less, more memory."""
@@ -104,7 +104,7 @@ class BucketTracker:
         next_due = self.next_due()
         return next_due is not None and next_due <= now_ms
 
-    def due(self, now_ms: int, limit: int) -> Due:
+    def due(self, now_ms: int, limit: int) -> Keys:
         check_limit(limit)
         if len(self._ready) < limit:
             self._forget()
@@ -117,7 +117,7 @@ class BucketTracker:
             self.after = taken.key(-1)
             if self._taken is not None:
                 self._taken.add_many(taken.offset)
-        return Due(taken.deliver_after, taken.offset)
+        return Keys(taken.deliver_after, taken.offset)
 
     def contains(self, offset: int) -> bool:
         """The first call reads all that was given out and whose run is still there."""
