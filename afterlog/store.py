@@ -35,10 +35,10 @@ from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.files import Files, OsFiles, process_id
-from afterlog.log.bucket_merger import BucketMerger
+from afterlog.log.background import Background
+from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.interval_sync import IntervalSync, Synced
-from afterlog.log.log_state import LogState
+from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.names import LOCK, check_name
@@ -97,8 +97,10 @@ class Store:
         self._closed = False
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
-        self._sync: IntervalSync | None = None
-        self._merger = BucketMerger(lambda: list(self._topics.logs())) if background else None
+        self._sync: Background | None = None
+        self._merger: Background | None = None
+        if background:
+            self._merger = Background("afterlog-merge", lambda: merge_crowded(self._topics.logs()))
         self.tiering: Tiering | None = None
         """Object storage, where the store was opened with it."""
         try:
@@ -122,7 +124,10 @@ class Store:
             self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)
             self._adoptions.recover()
             if config.durability.kind == "interval":
-                self._sync = IntervalSync(clock, config.durability.interval_ms, self._synced)
+                interval_ms = config.durability.interval_ms
+                sync = Background("afterlog-sync", self._sync_behind, clock=clock, interval_ms=interval_ms)
+                sync.begin()
+                self._sync = sync
             if any(log.crowded for log in self._topics.logs()):
                 self._crowded()
         except BaseException:
@@ -431,10 +436,8 @@ class Store:
     def sync(self) -> None:
         """Make everything appended so far durable, whatever the durability."""
         self._usable()
-        for state in self._states():
-            state.sync()
-        for journal in self._subscriptions.journals():
-            journal.sync()
+        for commit in self._commits():
+            commit.sync()
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
@@ -523,11 +526,12 @@ class Store:
     def _log_of(self, topic: str, partition: int) -> PartitionLog:
         return self.topic(topic).partition(partition).log
 
-    def _states(self) -> Iterator[LogState]:
-        return (log.state for log in self._topics.logs())
+    def _commits(self) -> Iterator[Commit]:
+        yield from (log.commit for log in self._topics.logs())
+        yield from (journal.commit for journal in self._subscriptions.journals())
 
-    def _synced(self) -> list[Synced]:
-        return [*self._states(), *self._subscriptions.journals()]
+    def _sync_behind(self) -> None:
+        sync_behind(self._commits())
 
     def _jitter(self) -> Random:
         """For readers that bring none of their own; made when one is needed, which not every open does."""

@@ -89,7 +89,7 @@ class OpenTopics:
                 partitions.append(Partition(name, number, open_log(self._context(name, number, settings))))
         except BaseException:
             for partition in partitions:
-                partition.log.state.close()
+                partition.log.let_go()
             raise
         if self.tiering is not None and settings.remote_storage_enable:
             for partition in partitions:

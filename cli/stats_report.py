@@ -57,7 +57,7 @@ def show_json(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
 
 def partition_stats(partition: Partition) -> dict[str, Any]:
     """One row; instants in ms. due: records that are due and still in the log."""
-    segments = partition.log.state.visible().segments
+    segments = partition.log.version.segments
     return {
         "topic": partition.topic,
         "partition": partition.number,

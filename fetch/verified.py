@@ -17,9 +17,9 @@ import numpy as np
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
 from afterlog.index.merge import Block
-from afterlog.log.log_state import Visible
 from afterlog.log.scan import corrupt
 from afterlog.log.segment import SealedSegment
+from afterlog.log.version import Visible
 from afterlog.records import kernels
 from afterlog.records.batch import decompressed
 from afterlog.records.columns import Decoded, Int32Array, Int64Array

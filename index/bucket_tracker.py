@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from contextlib import nullcontext
 
 import numpy as np
 
 from afterlog.clock import INT64_MAX
+from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
-from afterlog.index.buckets import Buckets, Start
+from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key, is_delivery_order
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import MergeIterator, merged
+from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.run import Run
 from afterlog.index.tracker import Due, check_columns, check_entry, check_limit
@@ -67,12 +68,11 @@ class BucketTracker:
         """
         if min_index_count < 1:
             raise ValueError(f"min_index_count must be at least 1, not {min_index_count}")
-        self.index = DelayedIndex(runs=runs)
+        self.index = DelayedIndex.of(runs)
         self.after = after
         """The key of the last entry that was given out."""
-        self._storage = storage
+        self._buckets = Buckets(storage, max_num_buckets=max_num_buckets)
         self._min_index_count = min_index_count
-        self._max_num_buckets = max_num_buckets
         self._last_offset = self.end_offset - 1
         self._begin_bucket(self.end_offset)
         self._ready: Entries
@@ -108,7 +108,7 @@ class BucketTracker:
         check_limit(limit)
         if len(self._ready) < limit:
             self._forget()
-            block = self._merge.next_block(Key(now_ms, INT64_MAX), max(limit, _READY))
+            block = self._merge.next_block(self.index, Key(now_ms, INT64_MAX), max(limit, _READY))
             entries = Entries(block.deliver_after, block.offset, block.position, block.records)
             self._ready = Entries.concatenate([self._ready, entries])
         rows = min(int(self._ready.deliver_after.searchsorted(now_ms, "right")), limit)
@@ -130,7 +130,7 @@ class BucketTracker:
         return self.index.contains(offset) and offset not in self._taken
 
     def next_due(self) -> int | None:
-        return int(self._ready.deliver_after[0]) if len(self._ready) else self._merge.next_due()
+        return int(self._ready.deliver_after[0]) if len(self._ready) else self._merge.next_due(self.index)
 
     def memory_bytes(self) -> int:
         """An estimate: entries in memory, what the runs told when they were opened, and the chunks being read."""
@@ -140,14 +140,14 @@ class BucketTracker:
 
     def check(self) -> None:
         """Reads every run."""
-        self._buckets.check()
+        buckets.check(self.index)
         held = Entries.concatenate([*merged(self.index.runs, self.index.bucket, after=self.after)])
         ready = self._ready
         assert len(held) == len(self)
         assert is_delivery_order(held.deliver_after, held.offset)
         assert np.array_equal(held.deliver_after[: len(ready)], ready.deliver_after)
         assert np.array_equal(held.offset[: len(ready)], ready.offset)
-        assert self._merge.next_due() == next(iter(held.deliver_after[len(ready) :].tolist()), None)
+        assert self._merge.next_due(self.index) == next(iter(held.deliver_after[len(ready) :].tolist()), None)
 
     @property
     def _given_out(self) -> int:
@@ -156,7 +156,7 @@ class BucketTracker:
 
     def _seek(self, given_out: int) -> None:
         """Merge from `after` on, which so many entries lie up to."""
-        self._merge = MergeIterator(self.index, self.after, given_out)
+        self._merge = MergeIterator(self.after, given_out)
         self._ready = Entries.empty()
 
     def _add(self, deliver_after: Int64Array, offset: Int64Array) -> int:
@@ -179,7 +179,7 @@ class BucketTracker:
         row = 0
         while row < len(entries):
             stop = row + self._room(offset[row:])
-            self.index.add_many(entries[row:stop])
+            self.index.bucket.add_many(entries[row:stop])
             self._last_offset = int(offset[stop - 1])
             row = stop
         return len(entries)
@@ -196,20 +196,25 @@ class BucketTracker:
 
     def _begin_bucket(self, first_offset: int) -> None:
         """The mutable bucket is empty: its run will begin here, and be like that of a segment of its own."""
-        start = Start(first_offset, 0, first_offset)
-        self._buckets = Buckets(self._storage, self.index, max_num_buckets=self._max_num_buckets, start=start)
+        self.index = self.index.replacing([], [], MutableBucket(Start(first_offset, 0, first_offset)))
         self._first_offset = first_offset
 
     def _seal(self) -> None:
-        self._buckets.begin_segment(self._buckets.write_segment(self._last_offset + 1, 0))
+        self._turn_to(self._buckets.seal_segment(self.index, self._last_offset + 1, 0))
         self._forget()
-        while sources := self._buckets.to_merge(self._buckets.sealed):
-            self._buckets.merge(sources, nullcontext(), after=self.after)
+        while sources := self._buckets.to_merge(self.index.sealed_runs):
+            run = self._buckets.merge(sources, after=self.after)
+            self._turn_to(self.index.replacing(sources, [run]))
 
     def _forget(self) -> None:
         """Delete the runs whose entries were all given out."""
         before = self.index.runs
-        self._buckets.forget(self.after)
+        self._turn_to(buckets.without(self.index, self.after))
         if self._taken is not None:
-            for run in {*before} - {*self.index.runs}:
-                self._taken.remove_range(run.coverage.first_offset, run.coverage.end_offset)
+            for run in before:
+                if run not in self.index.runs:
+                    self._taken.remove_range(run.coverage.first_offset, run.coverage.end_offset)
+
+    def _turn_to(self, index: DelayedIndex) -> None:
+        before, self.index = self.index, index
+        self._buckets.delete_replaced(before, index)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from afterlog.index.entries import Key, is_delivery_order, rank, sort_by_due
 from afterlog.index.growing_columns import Int64Array
@@ -51,6 +52,15 @@ class HiddenKeys:
     def rank(self, key: Key) -> int:
         """How many have a key <= `key`."""
         return sum(row for _, row in self._ranked(key))
+
+    def holds(self, deliver_after: Int64Array, offset: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which of some keys are there: bool[n]."""
+        found = np.zeros(len(offset), np.bool_)
+        for due, offsets in self._blocks:
+            low, high = due.searchsorted(deliver_after, "left"), due.searchsorted(deliver_after, "right")
+            row = _last_up_to(offsets, low, high, offset)
+            found |= (row < high) & (offsets[np.minimum(row, len(offsets) - 1)] == offset)
+        return found
 
     def counts(self, edges: Int64Array) -> Int64Array:
         """For each edge, how many have deliver_after < edge."""
@@ -107,11 +117,19 @@ def _sorted_offsets(parts: list[_Columns]) -> Int64Array:
 
 
 def _rows(block: Block, due: Int64Array, offset: Int64Array) -> Int64Array:
-    """Which entry of a stretch of delivery order holds each of some records in it: one bisection for all of them."""
+    """Which entry of a stretch of delivery order holds each of some records in it."""
     low, high = block.deliver_after.searchsorted(due, "left"), block.deliver_after.searchsorted(due, "right")
+    return _last_up_to(block.offset, low, high, offset)
+
+
+def _last_up_to(column: Int64Array, low: Int64Array, high: Int64Array, value: Int64Array) -> Int64Array:
+    """For each value the last row from `low` on and below `high` of a column that ascends there which is not above it.
+
+    `low`, where there is none. One bisection for all.
+    """
     while bool((high - low > 1).any()):
         middle = (low + high) >> 1
-        beyond = block.offset[np.minimum(middle, len(block) - 1)] > offset
+        beyond = column[np.minimum(middle, len(column) - 1)] > value
         low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
     return low
 

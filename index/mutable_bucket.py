@@ -19,6 +19,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from sortedcontainers import SortedList
@@ -34,10 +35,24 @@ _ORDINAL_BITS = 32
 _ORDINAL_MASK = (1 << _ORDINAL_BITS) - 1
 
 
+class Start(NamedTuple):
+    """Where the mutable bucket begins: the active segment's base offset, the byte in it, and the offset."""
+
+    segment: int = 0
+    position: int = 0
+    offset: int = 0
+
+
+_BEGINNING = Start()
+
+
 class MutableBucket:
     """Thread-safe: one thread adds, any thread reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start = _BEGINNING, *, stale: tuple[str, ...] = ()) -> None:
+        """`stale`: keys of stored runs whose entries are in here again; they go once it is sealed."""
+        self.start = start
+        self.stale = stale
         self._lock = threading.Lock()
         self._blocks: list[_Block] = []
         self._singles = _Singles()

@@ -14,9 +14,9 @@ from bisect import bisect_left
 import numpy as np
 
 from afterlog.errors import CorruptFile, InvalidTopic
-from afterlog.log.log_state import End, Visible
 from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
+from afterlog.log.version import End, Visible
 
 WALK_ENTRIES = 256
 """Entries that the walk looks at in one go; an interval of the offset index seldom holds more."""

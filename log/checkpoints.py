@@ -184,13 +184,12 @@ class CheckpointFile:
     @staticmethod
     def open(files: Files, path: Path) -> CheckpointFile:
         """Raises CorruptFile where the file is missing or fails its checks."""
-        try:
-            body = document.read(files, path, FORMAT, VERSION)
-        except FileNotFoundError:
-            raise CorruptFile("the partition's checkpoints are gone", path=path) from None
-        if body.get("partition") != path.parent.name:
-            raise CorruptFile(f"these are the checkpoints of {body.get('partition')!r}", path=path)
-        return CheckpointFile(files, path, Checkpoints.of_json(body, path))
+        return CheckpointFile(files, path, _read(files, path))
+
+    def reload(self) -> None:
+        """Take the file for the truth again: a write of it was interrupted. Raises as `open` does."""
+        with self._lock:
+            self._current = _read(self._files, self._path)
 
     @property
     def current(self) -> Checkpoints:
@@ -217,6 +216,16 @@ class CheckpointFile:
     def _write(self, content: Checkpoints) -> None:
         body = {"partition": self._path.parent.name} | asdict(content, dict_factory=_without_absent)
         document.write(self._files, self._path, FORMAT, VERSION, body)
+
+
+def _read(files: Files, path: Path) -> Checkpoints:
+    try:
+        body = document.read(files, path, FORMAT, VERSION)
+    except FileNotFoundError:
+        raise CorruptFile("the partition's checkpoints are gone", path=path) from None
+    if body.get("partition") != path.parent.name:
+        raise CorruptFile(f"these are the checkpoints of {body.get('partition')!r}", path=path)
+    return Checkpoints.of_json(body, path)
 
 
 def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,26 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, RemoteMissing
+from afterlog.errors import CorruptFile
 from afterlog.index.entries import Entries, sort_by_due
 from afterlog.index.growing_columns import Int64Array
-from afterlog.log.log_state import LogState, Visible
 from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
+from afterlog.log.version import Visible
 
 WALK_BYTES = 1 << 20
 """One walk goes over about so much. Larger: fewer calls where offsets lie close, more memory."""
-
-
-def find_written(state: LogState, offsets: Int64Array) -> Entries:
-    """`find_entries` in all that is written, visible or not, whatever retention takes away meanwhile."""
-    while True:
-        written = state.written_or_closed()
-        try:
-            return find_entries(written, offsets)
-        except (CorruptFile, RemoteMissing):
-            if written.segments == state.written_or_closed().segments:
-                raise
 
 
 def find_entries(visible: Visible, offsets: Int64Array) -> Entries:

@@ -19,20 +19,21 @@ import numpy as np
 
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteError
 from afterlog.files import TEMPORARY_SUFFIX, Files, opened, publish
+from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
-from afterlog.index.buckets import Buckets, Start
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
-from afterlog.index.mutable_bucket import MutableBucket
+from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.run import Coverage, Run
+from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
 from afterlog.log.context import LogContext
-from afterlog.log.partition_log import PartitionLog
+from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import Intact, read, read_segment, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
-from afterlog.log.upkeep import RecoveredLog
+from afterlog.log.version import End, Version
 from afterlog.names import (
     BUCKETS,
     CANCEL_INDEX,
@@ -90,41 +91,46 @@ def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def open_log(context: LogContext) -> PartitionLog:
-    """Recover the partition in `place.folder` and open it for appends. Raises CorruptFile."""
-    return PartitionLog(context, recover(context))
+    """Recover the partition in `context.folder` and open it for appends. Raises CorruptFile."""
+    return PartitionLog(context, recover(context), recover)
 
 
-def recover(context: LogContext) -> RecoveredLog:
-    """Everything that `PartitionLog` starts from."""
-    files, folder, known = context.files, context.folder, _checkpoints(context)
-    sealed = tuple(_sealed_segment(context, mark) for mark in known.current.sealed)
-    _unlink_leftovers(files, folder, known.current)
+def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> RecoveredLog:
+    """Everything that `PartitionLog` starts from. `checkpoints`: those of a log that begins anew, read again."""
+    files, folder = context.files, context.folder
+    if checkpoints is None:
+        checkpoints = CheckpointFile.open(files, folder / CHECKPOINTS)
+    else:
+        checkpoints.reload()
+    known = checkpoints.current
+    sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
+    _unlink_leftovers(files, folder, known)
     files.sync_folder(folder)  # a process that was killed may have left names behind that are not durable
 
-    recovery = known.current.recovery
-    active = _open_active(context, known.current)
-    tail = _read_tail(active, recovery)
+    active = _open_active(context, known)
+    tail = _read_tail(active, known.recovery)
     cut_bytes = _cut_torn_tail(active, tail)
+    end = End(tail.end_offset, active.size)
     tail.index(active.sparse)
     active.add_cancelled(tail.cancelled)
-    by_base = {each.base_offset: each for each in sealed}
     cancelled = [_cancelled(context, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
-    cancelled.append(_cancelled(context, active, recovery.position, known.current.active.cancel_index))
+    cancelled.append(_cancelled(context, active, known.recovery.position, known.active.cancel_index))
 
-    return RecoveredLog(
-        checkpoints=known,
+    version = Version(
         sealed=sealed,
         active=active,
-        end_offset=tail.end_offset,
-        buckets=_open_buckets(context, known.current, by_base, active, tail.entries),
-        cancelled=Cancelled.concatenate([*cancelled, tail.cancelled]),
-        last_stamp_ms=max(recovery.stamp_ms, tail.stamp_ms),
+        delayed_index=_open_index(context, known, {each.base_offset: each for each in sealed}, active, tail.entries),
+        log_start=known.log_start,
+        cancellations=Cancellations.of(Cancelled.concatenate([*cancelled, tail.cancelled]), known.log_start.key),
+        written=end,
+        visible=end,
+    )
+    return RecoveredLog(
+        checkpoints=checkpoints,
+        version=version,
+        last_stamp_ms=max(known.recovery.stamp_ms, tail.stamp_ms),
         cut_bytes=cut_bytes,
     )
-
-
-def _checkpoints(context: LogContext) -> CheckpointFile:
-    return CheckpointFile.open(context.files, context.folder / CHECKPOINTS)
 
 
 def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
@@ -237,23 +243,31 @@ def _cut_torn_tail(active: ActiveSegment, tail: Intact) -> int:
     return cut_bytes
 
 
-def _open_buckets(
-    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
-) -> Buckets:
+def _open_index(
+    context: LogContext,
+    known: Checkpoints,
+    sealed: Mapping[int, SealedSegment],
+    active: ActiveSegment,
+    tail: Entries,
+) -> DelayedIndex:
     """The runs, made anew where they are missing or wrong, with the tail in the mutable bucket."""
     if not context.settings.delayed:
-        return Buckets(context.bucket_storage(), DelayedIndex())
-    buckets = _assembled(context, known, sealed, active, tail)
-    if not _complete(buckets.index, known.log_start):
+        return DelayedIndex()
+    index = _assembled(context, known, sealed, active, tail)
+    if not _complete(index, known.log_start):
         logger.warning("%s: the runs do not hold what the log does; all of them made anew", context.folder)
         _delete_runs(context, kept=())
-        buckets = _assembled(context, known, sealed, active, tail)
-    return buckets
+        index = _assembled(context, known, sealed, active, tail)
+    return index
 
 
 def _assembled(
-    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
-) -> Buckets:
+    context: LogContext,
+    known: Checkpoints,
+    sealed: Mapping[int, SealedSegment],
+    active: ActiveSegment,
+    tail: Entries,
+) -> DelayedIndex:
     storage, spans = context.bucket_storage(), spans_of(_bucket_names(context.files, context.folder))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
@@ -269,19 +283,15 @@ def _assembled(
         stale = runs_of_this.pop()
         start = Start(start.segment, stale.coverage.start_position, stale.coverage.first_offset)
     runs += runs_of_this
-    bucket = MutableBucket()
+    bucket = MutableBucket(start, stale=() if stale is None else (stale.key,))
     bucket.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else known.recovery.offset
-    removed_records = end_offset - sum(run.records for run in runs) - bucket.records
-    buckets = Buckets(
-        storage,
-        DelayedIndex(removed_records, runs=runs, bucket=bucket),
-        max_num_buckets=context.config.max_num_buckets,
-        start=start,
-        stale=[] if stale is None else [stale.key],
-    )
-    buckets.forget(known.log_start.key)
-    return buckets
+    index = DelayedIndex.of(runs, bucket, end_offset - sum(run.records for run in runs) - bucket.records)
+    needed = buckets.without(index, known.log_start.key)
+    for run in index.runs:
+        if run not in needed.runs and not run.remote:
+            storage.delete(run.key)
+    return needed
 
 
 def _complete(index: DelayedIndex, log_start: LogStart) -> bool:

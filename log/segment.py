@@ -33,7 +33,7 @@ REMAP_BYTES = 1 << 20
 
 
 class SealedSegment:
-    """A sealed segment, opened when first touched. Its mark changes when it is uploaded, and when its files go."""
+    """A sealed segment, opened when first touched. When it is uploaded, or its files go, another takes its place."""
 
     def __init__(
         self, files: Files, folder: Path, mark: SealedMark, interval_bytes: int, remote: RemoteLog = NO_REMOTE_LOG
@@ -59,14 +59,10 @@ class SealedSegment:
             try:
                 data = map_file(self._files, self.path)
             except FileNotFoundError:
-                if not self.is_local():  # it went just now
-                    return None
                 raise CorruptFile("the segment is gone; restore it from a copy", path=self.path) from None
             if len(data) != self.mark.log_bytes:
                 raise CorruptFile(f"sealed at {self.mark.log_bytes} bytes, now {len(data)}", path=self.path)
             self._data = data
-            if not self.is_local():
-                self._data = None
         return data
 
     def view(self, start: int, end: int) -> Iterable[tuple[int, Bytes]]:
@@ -99,15 +95,11 @@ class SealedSegment:
         """The segment in object storage, where it was uploaded to."""
         return self._remote.copy(self.mark)
 
-    def moved(self, mark: SealedMark) -> None:
-        """It was uploaded, or its files are about to go: whoever reads it from now on does as the mark says."""
-        self.mark = mark
-        if not mark.local:
-            self._data = self._sparse = None
+    def marked(self, mark: SealedMark) -> SealedSegment:
+        """The segment as another mark tells: it was uploaded, or its files are about to go."""
+        return SealedSegment(self._files, self.path.parent, mark, self._interval_bytes, self._remote)
 
     def _rebuild_sparse(self) -> SparseIndexes:
-        if self.mapped() is None:
-            return self.remote_copy().sparse()
         sparse = read_segment(self, self.size).index(SparseIndexes(self.base_offset, self._interval_bytes))
         sparse.finish()
         for suffix, content in zip((OFFSET_INDEX, TIME_INDEX), sparse.to_bytes(), strict=True):

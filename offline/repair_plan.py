@@ -348,7 +348,7 @@ class RepairPlanner:
             count += int(entries.records[earlier | same].sum())
         if key == BEFORE_ALL:
             return count
-        return count + DelayedIndex(0, runs=[self._context.remote.copy(mark).run() for mark in self._away]).rank(key)
+        return count + DelayedIndex.of([self._context.remote.copy(mark).run() for mark in self._away]).rank(key)
 
     def _runs_end(self, base_offset: int) -> int:
         """The offset behind the last run of the active segment; 0 without one."""

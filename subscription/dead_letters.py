@@ -99,9 +99,9 @@ class DeadLetters:
         if not letters:
             return
         topic.append(number, self._columns(letters))
-        state = topic.partition(number).log.state
-        if topic.partition(number).log.context.config.durability.kind != "always":
-            state.sync()
+        log = topic.partition(number).log
+        if log.context.config.durability.kind != "always":
+            log.commit.sync()
         self._subscription.finish_dead_letters([letter.delivery_offset for letter in letters])
 
     def _left_by_retention(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:

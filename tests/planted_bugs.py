@@ -22,12 +22,14 @@ from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
 from afterlog.log import recovery
+from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
-from afterlog.log.log_state import End, LogState
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import read, steps
 from afterlog.log.segment import ActiveSegment
+from afterlog.log.version import End
 from afterlog.names import BUCKETS, LOG, segment_file
 from afterlog.records.control import Control, Controls
 from afterlog.records.encode import Batches
@@ -120,14 +122,14 @@ def unsynced(active: ActiveSegment, scan: Any) -> int:
     return cut_bytes
 
 
-def shown_unsynced(state: LogState, *_: object) -> None:
-    state._show(state.written)
+def shown_unsynced(commit: Commit, *_: object) -> None:
+    log: Any = commit._of
+    log.versions.show(log.version)
 
 
-def shown_at_once(state: LogState, end: End) -> None:
-    with state._lock:
-        state._written = end
-    state._show(end)
+def shown_at_once(log: PartitionLog, end: End, cancellations: Cancellations) -> None:
+    ORIGINAL_WROTE(log, end, cancellations)
+    log.versions.show(log.version)
 
 
 def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
@@ -138,17 +140,19 @@ def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
     ORIGINAL_UPDATE(checkpoints, **changes)
 
 
-def deletes_sources_first(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> bool:
-    buckets.delete(sources)
+def deletes_sources_first(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> Run:
+    for run in sources:
+        buckets.delete(run)
     return ORIGINAL_MERGE(buckets, sources, *more, **settings)
 
 
-def deletes_sources_anyway(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> bool:
+def deletes_sources_anyway(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> Run:
     """Pulsar's bug: errors are values, and what follows the merge does not look at them (apache/pulsar#26239)."""
     try:
         return ORIGINAL_MERGE(buckets, sources, *more, **settings)
     except OSError:
-        buckets.delete(sources)
+        for run in sources:
+            buckets.delete(run)
         raise
 
 
@@ -162,7 +166,7 @@ def merged_from_the_log_start(runs: Sequence[Run], *more: Any, after: Key | None
 
 
 def cancelled_unsynced(log: PartitionLog, *arguments: Any) -> Any:
-    with patch.object(log.state, "committed", nothing):
+    with patch.object(log.commit, "committed", nothing):
         return ORIGINAL_CANCEL(log, *arguments)
 
 
@@ -187,10 +191,10 @@ def recovery_without_folder_sync() -> Iterator[None]:
     original = SimulatedFiles.sync_folder
     recovering = [False]
 
-    def recover(context: Any) -> Any:
+    def recover(context: Any, *checkpoints: Any) -> Any:
         recovering[0] = True
         try:
-            return original_recover(context)
+            return original_recover(context, *checkpoints)
         finally:
             recovering[0] = False
 
@@ -211,6 +215,7 @@ ORIGINAL_CANCEL = PartitionLog._cancel
 ORIGINAL_CLOCK = LogClock.__init__
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
+ORIGINAL_WROTE = PartitionLog._wrote
 
 
 def nothing(*_: object) -> None:
@@ -234,10 +239,10 @@ BUGS = (
     Bug("recovery does not sync", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", unsynced), kill=True),
     Bug("recovery does not sync the folder", NAMED["fifo"], planted=recovery_without_folder_sync, kill=True),
     Bug("torn tail not cut", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", uncut)),
-    Bug("acknowledged before the sync", NAMED["singles"], planted=patched(LogState, "committed", shown_unsynced)),
-    Bug("visible before the sync", NAMED["synced"], planted=patched(LogState, "wrote", shown_at_once)),
-    Bug("recovery point ahead of the log", NAMED["written"], planted=patched(LogState, "sync", shown_unsynced)),
-    Bug("position ahead of the log", NAMED["written"], planted=patched(LogState, "make_delivered_durable", nothing)),
+    Bug("acknowledged before the sync", NAMED["singles"], planted=patched(Commit, "committed", shown_unsynced)),
+    Bug("visible before the sync", NAMED["synced"], planted=patched(PartitionLog, "_wrote", shown_at_once)),
+    Bug("recovery point ahead of the log", NAMED["written"], planted=patched(Commit, "sync", shown_unsynced)),
+    Bug("position ahead of the log", NAMED["written"], planted=patched(Commit, "make_delivered_durable", nothing)),
     Bug("no sync of the folder of buckets", NAMED["merges"], without(lambda _, path: path.name == BUCKETS)),
     Bug("sources of a merge deleted first", NAMED["merges"], planted=patched(Buckets, "merge", deletes_sources_first)),
     Bug("failed merge deletes its sources", NAMED["merges"], planted=patched(Buckets, "merge", deletes_sources_anyway)),

@@ -167,7 +167,7 @@ class Offloader:
             self.manifest.tell(facts)
 
     def _remove(self) -> int:
-        attempts = self.log.checkpoints.current.removals
+        attempts = self.log.removals
         if not attempts:
             return 0
         rows = self.manifest.read()

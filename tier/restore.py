@@ -94,5 +94,5 @@ def _log_start(context: LogContext, marks: Sequence[SealedMark], removed_records
     if not context.settings.delayed:
         return LogStart()
     key = facts.log_start.key
-    index = DelayedIndex(removed_records, runs=[context.remote.copy(mark).run() for mark in marks])
+    index = DelayedIndex.of([context.remote.copy(mark).run() for mark in marks], removed_records=removed_records)
     return LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)

@@ -311,7 +311,7 @@ def test_removable(settings: TopicSettings, frontier_ms: int, expected: list[int
     sealed = segments((30, 5, 20), (10, 6, 10), (20, 7, 5))
     removed = retention.removable(
         sealed,
-        active(1),
+        1,
         retention.Rule(settings.retention_ms, settings.retention_bytes),
         frontier_ms,
         delayed=settings.delayed,

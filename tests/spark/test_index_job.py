@@ -126,7 +126,7 @@ def test_sealed_segments_of_a_store_that_is_open(spark: SparkSession, tmp_path: 
             store.send_many(topic, [b"v" * 50] * 200, deliver_after=[NOW_MS + number % 7 for number in range(200)])
         before = indexes(tmp_path)
         for name in before:
-            if name.startswith("b-0/0") and not name.startswith(f"b-0/{partition.log.state.written.active.path.stem}"):
+            if name.startswith("b-0/0") and not name.startswith(f"b-0/{partition.log.version.active.path.stem}"):
                 (tmp_path / name).unlink()
         done = rows_of(build_indexes(spark, tmp_path, config=config))
         assert {("a", "skipped"), ("b", "built")} == {(row["topic"], row["action"]) for row in done}

@@ -63,7 +63,7 @@ def test_a_store() -> None:
         for topic, delayed in (("b", True), ("a", False)):
             store.create_topic(topic, delayed=delayed)
             store.send_many(topic, [b"v" * 100] * 100)
-        active = store.topic("b").partition(0).log.state.written.active.base_offset
+        active = store.topic("b").partition(0).log.version.active.base_offset
     segments = find_segments(disk, PATH)
     assert {("a", False), ("b", True)} == {(each.topic, each.has_run) for each in segments}
     assert all(each.mark is not None and each.mark.log_bytes == each.log_bytes for each in segments)

@@ -148,7 +148,7 @@ class TieredMachine(LogMachine):
             keys = {(before[offset].due, offset) for offset in range(row.base_offset, row.end_offset)}
             gone = row.base_offset not in there
             assert not gone or not self.delayed or max(keys) <= self.partition.log.log_start.key
-        self.sizes = {segment.base_offset: segment.size for segment in self.partition.log.state.visible().segments}
+        self.sizes = {segment.base_offset: segment.size for segment in self.partition.log.version.segments}
 
     @invariant()
     def what_is_far_away_is_due_and_listed(self) -> None:

@@ -324,7 +324,7 @@ class TestRaces:
         setting = opened()
         setting.segments(3)
         setting.clock.advance(5)
-        visible = setting.partition.log.state.visible()
+        visible = setting.partition.log.version.readable()
         setting.offload()
         with patch.object(type(setting.partition.log.state), "visible", lambda state: visible):
             assert 6 == len(setting.drained())

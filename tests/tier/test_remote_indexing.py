@@ -280,7 +280,7 @@ def _sealed(delayed: bool) -> Iterator[object]:
         for _ in range(2):
             store.send_many("t", [b"v" * 50] * 100, deliver_after=times if delayed else None)
             if delayed:
-                partition.log.cancel(np.array([partition.log.state.written.offset - 1]))
+                partition.log.cancel(np.array([partition.log.written - 1]))
         partition.log.roll()
         partition.log.merge_buckets()
     for mark in CheckpointFile.open(disk, FOLDER / CHECKPOINTS).current.sealed:

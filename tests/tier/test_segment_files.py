@@ -48,7 +48,7 @@ def filled(*, delayed: bool = True, max_num_buckets: int = -1) -> SimulatedFiles
         for _ in range(4):
             store.send_many("t", [b"v" * 50] * 100, deliver_after=times if delayed else None)
             if delayed:
-                partition.log.cancel(np.array([partition.log.state.written.offset - 1]))
+                partition.log.cancel(np.array([partition.log.written - 1]))
         partition.log.roll()
         partition.log.merge_buckets()
     return disk

@@ -57,7 +57,7 @@ def tiered(seed: int = 1, page_bytes: int = 512) -> Tiered:
             sent = store.send("mail", b"%d" % number * generator.randrange(1, 30), delay=generator.randrange(1_000))
             if number % 20 == 5:
                 store.cancel(sent)
-        visible = store.topic("mail").partitions[0].log.state.visible()
+        visible = store.topic("mail").partitions[0].log.version.readable()
     remote = DirectoryStore(disk, Path("/remote"))
     segments = []
     for row, segment in enumerate(visible.segments[:-1]):
