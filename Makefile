@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-spark test-s3 check bench torture build clean
+.PHONY: demo docs test test-spark test-s3 check bench torture build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,6 +31,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The diagram and the list of files in docs/architecture.md, from setup.cfg and the modules' first lines.
+docs: $(READY)
+	$(BIN)/python -m tests.architecture
 
 torture: $(READY)
 	$(BIN)/python -m pytest -n 2 -m torture tests

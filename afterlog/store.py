@@ -44,8 +44,9 @@ from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.names import LOCK, check_name
 from afterlog.produce.adoption import Adopted, Adoptions
 from afterlog.produce.prepared import Prepared
-from afterlog.produce.producer import Headers, Producer
+from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
+from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column

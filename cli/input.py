@@ -87,7 +87,7 @@ class Duration(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Instant(click.ParamType["int | datetime | str"]):
+class InstantType(click.ParamType["int | datetime | str"]):
     """An instant, or one of some words."""
 
     name = "instant"

@@ -75,10 +75,9 @@ def upload(location: Path, remote: str, topics: tuple[str, ...], cores: str, as_
 @spark.command()
 @click.argument("location", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be given more than once.")
-@click.option("--no-shuffle", is_flag=True, help="Merge sorted slices of all runs instead of sorting all entries.")
 @click.option("--cores", default="2", show_default=True, help="How many to use; * for all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for every bucket.")
-def buckets(location: Path, topics: tuple[str, ...], no_shuffle: bool, cores: str, as_json: bool) -> int:
+def buckets(location: Path, topics: tuple[str, ...], cores: str, as_json: bool) -> int:
     """Merge the runs of sealed segments into one bucket a partition.
 
     LOCATION is a store, which must not be open meanwhile. Run it again after a failure: what is done is skipped.
@@ -86,7 +85,7 @@ def buckets(location: Path, topics: tuple[str, ...], no_shuffle: bool, cores: st
     from afterlog.spark.bucket_job import merge_buckets
 
     with _session(cores) as session:
-        rows = _rows(merge_buckets(session, location, topics or None, shuffle=not no_shuffle))
+        rows = _rows(merge_buckets(session, location, topics or None))
     return _told(rows, "BUCKETS", as_json)
 
 

@@ -28,6 +28,7 @@ class GroupPosition:
         self.path = position_file(partition_folder, group)
         self._owner = {"partition": partition_folder.name, "group": group}
         self._committed = self._read()
+        self._durable = False
 
     @property
     def committed(self) -> int | None:
@@ -37,6 +38,9 @@ class GroupPosition:
     def commit(self, position: int) -> None:
         """Make `position` durable. Does nothing where it is already."""
         if position == self._committed:
+            if not self._durable:  # a process that was killed may have left a name behind that is not
+                self._files.sync_folder(self.path.parent)
+                self._durable = True
             return
         if self._committed is None:
             for folder in (self.path.parent.parent, self.path.parent):  # a copy may have left out the empty first one
@@ -44,7 +48,7 @@ class GroupPosition:
                     self._files.make_folder(folder)
                 self._files.sync_folder(folder.parent)
         document.write(self._files, self.path, FORMAT, VERSION, self._owner | {"position": position})
-        self._committed = position
+        self._committed, self._durable = position, True
 
     def _read(self) -> int | None:
         try:

@@ -5,8 +5,8 @@
               less than twice as many rows left, so there are O(log n) and an entry is merged O(log n) times
 
 Due entries are taken from the heads of all of them. It is the plainest of the trackers, and what the others are held
-against; retries take it where they are many at scattered times, and else the time bucket tracker, which takes entries
-back, and needs less memory where many share a bucket.
+against; retries take it where they are many at scattered times, and else the time bucket tracker, which needs less
+memory where many share a bucket.
 
 Invariants, proved by `check`: each block is in delivery order and has rows left; blocks and singles hold each offset in
 `_held` once, and no other.

@@ -65,10 +65,6 @@ class OffsetSet:
         self._bits |= bits
         return rows if first.all() else rows[first]
 
-    def remove(self, offset: int) -> None:
-        """KeyError where it is not there."""
-        self._bits.remove(offset)
-
     def remove_many(self, offset: Int64Array) -> None:
         """Those that are not there do not matter."""
         self._bits -= bitmap_of(np.sort(offset))

@@ -40,7 +40,7 @@ Example. Four batches, in delivery order: offset 7 (2 records, position 700), du
       50  70 01              drifts 0, 3, -3, 0: the line gives 500, 600, 700, 900
       52  90                 records 1, 1, 2, 3, less one; the gaps are all 0
 
-Below is the plain implementation, which works on all blocks of a chunk at once. `afterlog.index.packing` tells what the
+Below is the pure implementation, which works on all blocks of a chunk at once. `afterlog.index.packing` tells what the
 functions promise, and takes the compiled ones where they are built.
 """
 

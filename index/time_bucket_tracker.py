@@ -39,7 +39,7 @@ _MAP_ENTRY_BYTES = 150
 
 
 class TimeBucketTracker:
-    """A `DelayedDeliveryTracker` that also takes single entries back. One thread at a time."""
+    """A `DelayedDeliveryTracker`. One thread at a time."""
 
     def __init__(self, precision_ms: int = 1_000) -> None:
         """Larger precision: fewer buckets and less memory, later delivery."""
@@ -77,18 +77,6 @@ class TimeBucketTracker:
             self._bucket(due).add_many(offset[start:end])
         self._grown(len(rows))
         return len(rows)
-
-    def remove(self, deliver_after: int, offset: int) -> bool:
-        """Take an entry back: both as they were given to `add`. False where it is not held so."""
-        check_entry(deliver_after, offset)
-        time = self._rounded(deliver_after)
-        bucket = self._buckets.get(time)
-        if bucket is None or not bucket.remove(offset):
-            return False
-        if not len(bucket):
-            del self._buckets[time]
-        self._held.remove(offset)
-        return True
 
     def has_due(self, now_ms: int) -> bool:
         next_due = self.next_due()

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from afterlog.clock import Clock
 from afterlog.config import Config
@@ -37,7 +36,7 @@ from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.index.sparse import SparseIndexes
-from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_plain
 from afterlog.log.scan import GONE, Intact, read_log
 from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
@@ -58,7 +57,7 @@ class SegmentToIndex:
     path: Path
     """Of its .log."""
     log_bytes: int
-    mark: SealedMark | None = None
+    mark: SegmentFacts | None = None
     """What a store's checkpoints say; None: a plain Kafka segment."""
     delayed: bool = True
     """Of the topic: a FIFO topic has no runs."""
@@ -98,7 +97,7 @@ def index_segment(
     try:
         outcome = _verified(files, segment, config) if verify_only else _built(files, segment, config, attempt)
     except CorruptFile as found:
-        outcome = _Outcome("corrupt", error=found)
+        outcome = _Indexed("corrupt", error=found)
     summary, error = outcome.summary, outcome.error
     return IndexedSegment(
         topic=segment.topic,
@@ -172,39 +171,39 @@ class _Summary(NamedTuple):
         return _Summary(len(due), int(entries.records.sum()), int(due.min()), int(due.max())) if len(due) else None
 
 
-class _Outcome(NamedTuple):
+class _Indexed(NamedTuple):
     action: Action
     summary: _Summary | None = None
     error: CorruptFile | None = None
     reason: str | None = None
 
 
-def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Outcome:
+def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Indexed:
     run = _valid_run(files, segment) if segment.has_run else None
     if (run or not segment.has_run) and _sparse_valid(files, segment, config):
-        return _Outcome("skipped", _Summary.of_run(run) if run else None)
+        return _Indexed("skipped", _Summary.of_run(run) if run else None)
     found = _read(files, segment, config)
     if not len(found.entries):
-        return _Outcome("skipped", reason=EMPTY)
+        return _Indexed("skipped", reason=EMPTY)
     for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
         _publish_sparse(files, segment, suffix, content, attempt)
     if segment.has_run and not run:
         _publish_run(files, segment, found, config, attempt)
     files.sync_folder(segment.path.parent)
-    return _Outcome("built", _Summary.of_entries(found.entries))
+    return _Indexed("built", _Summary.of_entries(found.entries))
 
 
-def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Outcome:
+def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Indexed:
     found = _read(files, segment, config)
     if not len(found.entries):
-        return _Outcome("skipped", reason=EMPTY)
+        return _Indexed("skipped", reason=EMPTY)
     for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
         path = segment.path.with_suffix(suffix)
         if _content(files, path) != content:
             raise CorruptFile("not what the log says", path=path)
     if segment.has_run:
         _verify_run(files, segment, found)
-    return _Outcome("verified", _Summary.of_entries(found.entries))
+    return _Indexed("verified", _Summary.of_entries(found.entries))
 
 
 def _read(files: Files, segment: SegmentToIndex, config: Config) -> Intact:
@@ -240,7 +239,7 @@ def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool
     if offsets is None or times is None:
         return False
     if segment.mark is not None:
-        return [_mark_of(offsets), _mark_of(times)] == [segment.mark.index, segment.mark.time_index]
+        return (FileMark.of(offsets), FileMark.of(times)) == (segment.mark.index, segment.mark.time_index)
     try:
         SparseIndexes.from_bytes(offsets, times, segment.base_offset, config.index_interval_bytes)
     except ValueError:
@@ -251,7 +250,7 @@ def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool
 def _publish_sparse(files: Files, segment: SegmentToIndex, suffix: str, content: bytes, attempt: str) -> None:
     path = segment.path.with_suffix(suffix)
     mark = segment.mark
-    if mark is not None and _mark_of(content) != (mark.index if suffix == OFFSET_INDEX else mark.time_index):
+    if mark is not None and FileMark.of(content) != mark.indexes[suffix]:
         raise CorruptFile("the log does not give the index of the checkpoints: other index_interval_bytes?", path=path)
     if _content(files, path) != content:
         with publishing(files, path, attempt, sync_name=False) as file:
@@ -317,8 +316,3 @@ def _content(files: Files, path: Path) -> bytes | None:
         return read_file(files, path)
     except FileNotFoundError:
         return None
-
-
-def _mark_of(content: bytes) -> tuple[int, int]:
-    """As the checkpoints have it: bytes and CRC-32C."""
-    return len(content), crc32c(content)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from weakref import ref
 
 from afterlog.files import Files
-from afterlog.log.segment import SealedSegment
+from afterlog.log.segment import Loaded, SealedSegment
 
 
 class _Waiting(NamedTuple):
-    segment: ref[SealedSegment]
+    files: ref[Loaded]
     attempt: str | None
     """To upload it, where what that left in object storage goes, too."""
     paths: tuple[Path, ...]
@@ -34,15 +34,15 @@ class Obsolete:
 
     def add(self, segment: SealedSegment, paths: Iterable[Path], attempt: str | None = None) -> None:
         """These files of the segment, in this order, once nobody holds it."""
-        self._waiting += (_Waiting(ref(segment), attempt, tuple(paths)),)
+        self._waiting += (_Waiting(ref(segment.loaded), attempt, tuple(paths)),)
 
     def held(self) -> set[str]:
         """The attempts that somebody may still read."""
-        return {each.attempt for each in self._waiting if each.attempt is not None and each.segment() is not None}
+        return {each.attempt for each in self._waiting if each.attempt is not None and each.files() is not None}
 
     def sweep(self) -> bool:
         """Remove what nobody holds any more; whether there was anything."""
-        going = [each for each in self._waiting if each.segment() is None]
+        going = [each for each in self._waiting if each.files() is None]
         for each in going:
             for path in each.paths:
                 with contextlib.suppress(FileNotFoundError):

@@ -303,12 +303,13 @@ class PartitionLog:
         with self._writing():
             self._upkeep.removed(attempts)
 
-    def enforce_local_retention(self, listed: Collection[str]) -> int:
+    def enforce_local_retention(self, ask: Callable[[], Collection[str]]) -> int:
         """Remove the local files that the topic's local retention lets go, of segments that are due as a whole.
 
-        `listed`: the attempts to upload that object storage lists; what is not among them stays. The number of segments
-        that were removed: from now on they are read from there.
+        `ask`: which attempts to upload object storage lists; what is not among them stays. Called where something would
+        go, just before it does. The number of segments that were removed: from now on they are read from there.
         """
+        listed = ask() if self._upkeep.expired_here() else ()
         with self._writing():
             return self._upkeep.enforce_local_retention(listed)
 

@@ -104,8 +104,8 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> R
         checkpoints.reload()
     known = checkpoints.current
     sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
+    _sync_names(files, folder)
     _unlink_leftovers(files, folder, known)
-    files.sync_folder(folder)  # a process that was killed may have left names behind that are not durable
 
     active = _open_active(context, known)
     tail = _read_tail(active, known.recovery)
@@ -147,6 +147,17 @@ def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
     return segment
 
 
+def _sync_names(files: Files, folder: Path) -> None:
+    """Make durable what is found: a process that was killed may have left names behind that are not.
+
+    First of all: what is removed on the word of a name must not be gone where a power cut takes the name back.
+    """
+    if not files.exists(folder / BUCKETS):
+        files.make_folder(folder / BUCKETS)  # that it was gone costs a rebuild, and nothing else
+    for names in (folder, folder / BUCKETS):
+        files.sync_folder(names)
+
+
 def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     """Remove what unfinished writes, rolls and retention left behind: nothing acknowledged is only in these files."""
     active = known.active.base_offset
@@ -164,18 +175,9 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
         )
         if unneeded or name.endswith(TEMPORARY_SUFFIX):
             files.unlink(folder / name)
-    for name in _bucket_names(files, folder):
+    for name in files.names(folder / BUCKETS):
         if name.endswith(TEMPORARY_SUFFIX):
             files.unlink(folder / BUCKETS / name)
-
-
-def _bucket_names(files: Files, folder: Path) -> list[str]:
-    """Names in the folder of buckets; none where the folder is gone, which costs a rebuild and nothing else."""
-    try:
-        return files.names(folder / BUCKETS)
-    except FileNotFoundError:
-        files.make_folder(folder / BUCKETS)
-        return []
 
 
 def _open_active(context: LogContext, known: Checkpoints) -> ActiveSegment:
@@ -268,7 +270,7 @@ def _assembled(
     active: ActiveSegment,
     tail: Entries,
 ) -> DelayedIndex:
-    storage, spans = context.bucket_storage(), spans_of(_bucket_names(context.files, context.folder))
+    storage, spans = context.bucket_storage(), spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
     for mark in found.missing:
@@ -333,7 +335,7 @@ def _rebuilt(storage: BucketSnapshotStorage, key: str, segment: Segment, end_off
 def _delete_runs(context: LogContext, kept: Collection[str]) -> None:
     """Delete the stored runs but for some."""
     names = [name for name in context.files.names(context.folder) if name.endswith(DELIVER_AFTER_INDEX)]
-    names += [f"{BUCKETS}/{name}" for name in _bucket_names(context.files, context.folder)]
+    names += [f"{BUCKETS}/{name}" for name in context.files.names(context.folder / BUCKETS)]
     for name in names:
         if name not in kept:
             context.files.unlink(context.folder / name)

@@ -24,6 +24,7 @@ from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_f
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
+from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
 from afterlog.log.scan import read_segment
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
@@ -32,11 +33,27 @@ REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
 
 
+class Loaded:
+    """What of a sealed segment's files is mapped and parsed; as long as it is held, somebody may still read these."""
+
+    __slots__ = ("__weakref__", "data", "sparse")
+
+    def __init__(self) -> None:
+        self.data: Bytes | None = None
+        self.sparse: SparseIndexes | None = None
+
+
 class SealedSegment:
     """A sealed segment, opened when first touched. When it is uploaded, or its files go, another takes its place."""
 
     def __init__(
-        self, files: Files, folder: Path, mark: SealedMark, interval_bytes: int, remote: RemoteLog = NO_REMOTE_LOG
+        self,
+        files: Files,
+        folder: Path,
+        mark: SealedMark,
+        interval_bytes: int,
+        remote: RemoteLog = NO_REMOTE_LOG,
+        loaded: Loaded | None = None,
     ) -> None:
         self.base_offset = mark.base_offset
         self.end_offset = mark.end_offset
@@ -45,8 +62,7 @@ class SealedSegment:
         self._files = files
         self._interval_bytes = interval_bytes
         self._remote = remote
-        self._data: Bytes | None = None
-        self._sparse: SparseIndexes | None = None
+        self.loaded = loaded or Loaded()
 
     @property
     def size(self) -> int:
@@ -54,7 +70,7 @@ class SealedSegment:
 
     def mapped(self) -> Bytes | None:
         """The whole log, if it is in the folder."""
-        data = self._data
+        data = self.loaded.data
         if data is None and self.is_local():
             try:
                 data = map_file(self._files, self.path)
@@ -62,7 +78,7 @@ class SealedSegment:
                 raise CorruptFile("the segment is gone; restore it from a copy", path=self.path) from None
             if len(data) != self.mark.log_bytes:
                 raise CorruptFile(f"sealed at {self.mark.log_bytes} bytes, now {len(data)}", path=self.path)
-            self._data = data
+            self.loaded.data = data
         return data
 
     def view(self, start: int, end: int) -> Iterable[tuple[int, Bytes]]:
@@ -79,12 +95,12 @@ class SealedSegment:
         """The two sparse indexes; made anew from the log where their files are missing or fail their checks."""
         if not self.is_local():
             return self.remote_copy().sparse()
-        sparse = self._sparse
+        sparse = self.loaded.sparse
         if sparse is None:
             sparse = load_sparse(
                 self._files, self.path, self.base_offset, self._interval_bytes, self.mark.index, self.mark.time_index
             )
-            sparse = self._sparse = sparse or self._rebuild_sparse()
+            sparse = self.loaded.sparse = sparse or self._rebuild_sparse()
         return sparse
 
     def is_local(self) -> bool:
@@ -97,7 +113,8 @@ class SealedSegment:
 
     def marked(self, mark: SealedMark) -> SealedSegment:
         """The segment as another mark tells: it was uploaded, or its files are about to go."""
-        return SealedSegment(self._files, self.path.parent, mark, self._interval_bytes, self._remote)
+        loaded = self.loaded if mark.local == self.mark.local else None
+        return SealedSegment(self._files, self.path.parent, mark, self._interval_bytes, self._remote, loaded)
 
     def _rebuild_sparse(self) -> SparseIndexes:
         sparse = read_segment(self, self.size).index(SparseIndexes(self.base_offset, self._interval_bytes))
@@ -227,7 +244,7 @@ class ActiveSegment:
         self._cancelled.clear()
         return self._saved_mark
 
-    def _extend(self, suffix: str, data: bytes, saved: tuple[int, int]) -> tuple[int, int]:
+    def _extend(self, suffix: str, data: bytes, saved: FileMark) -> FileMark:
         """Append to an index file, of which `saved` says what is durable; what is durable then."""
         size, crc = saved
         path = self.path.with_suffix(suffix)
@@ -239,7 +256,7 @@ class ActiveSegment:
                     file.truncate(size)
                 file.append([data])
                 file.sync()
-        return size + len(data), crc32c.crc32c(data, crc)
+        return FileMark(size + len(data), crc32c.crc32c(data, crc))
 
     def seal(self, end_offset: int, max_deliver_after: int) -> SealedMark:
         """Finish the indexes and make everything durable; the row for the checkpoints."""

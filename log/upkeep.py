@@ -254,23 +254,26 @@ class Upkeep:
         with self._marked():
             self._checkpoints.update(removals=left)
 
+    def expired_here(self) -> list[SealedSegment]:
+        """The uploaded segments whose local files the topic's local retention lets go now: due as a whole."""
+        settings = self._context.settings
+        sealed = self._versions.current.sealed
+        held = [segment for segment in sealed if segment.is_local() and segment.mark.remote is not None]
+        return self._removable(held, retention.Rule(settings.local_retention_ms, settings.local_retention_bytes))
+
     def enforce_local_retention(self, listed: Collection[str]) -> int:
-        """Remove the local files that the topic's local retention lets go: of segments that are due as a whole, and
-        whose attempt is among `listed`. The number of segments.
-        """
+        """Remove these local files, of segments whose attempt is among `listed`. The number of segments."""
         count = self._retain_locally(listed)
         self._let_runs_go()
         self.sweep()
         return count
 
     def _retain_locally(self, listed: Collection[str]) -> int:
-        settings = self._context.settings
-        held = [
+        gone = [
             segment
-            for segment in self._versions.current.sealed
-            if segment.is_local() and segment.mark.remote is not None and segment.mark.remote.attempt in listed
+            for segment in self.expired_here()
+            if segment.mark.remote is not None and segment.mark.remote.attempt in listed
         ]
-        gone = self._removable(held, retention.Rule(settings.local_retention_ms, settings.local_retention_bytes))
         if gone:  # what is only in object storage is due for good, whatever crashes
             with self._marked():
                 self._mark({each.base_offset: _not_here(each.mark) for each in gone}, used_ms=self._clock.used_ms)

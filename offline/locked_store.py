@@ -38,7 +38,7 @@ from afterlog.names import (
 )
 from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
-from afterlog.offline.repair_plan import Listed, Plan
+from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
@@ -83,7 +83,7 @@ class StorePlan:
 
     topics: dict[str, TopicSettings] | None
     """To be written; None: the document is intact."""
-    partitions: tuple[Plan, ...]
+    partitions: tuple[RepairPlan, ...]
     positions: tuple[PositionChange, ...]
     subscriptions: tuple[JournalsAside, ...]
     beyond_repair: tuple[StorageError, ...]
@@ -169,7 +169,7 @@ class OfflineStore:
 
     def plan(self, *, put_clock_back: bool = False) -> StorePlan:
         """What would make the store whole."""
-        plans: list[Plan] = []
+        plans: list[RepairPlan] = []
         positions: list[PositionChange] = []
         subscriptions: list[JournalsAside] = []
         beyond_repair: list[StorageError] = []
@@ -233,7 +233,7 @@ class OfflineStore:
             return NO_REMOTE_LOG
         return self._tiering.remote_log(partition_folder(name, number))
 
-    def _listed(self, context: LogContext) -> Listed | None:
+    def _listed(self, context: LogContext) -> ListedMarks | None:
         """How to ask object storage for the segments of a partition."""
         if self._tiering is None or not context.settings.remote_storage_enable:
             return None

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from crc32c import crc32c
-
 from afterlog.errors import CorruptFile
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
@@ -29,6 +27,7 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.context import LogContext
+from afterlog.log.facts import FileMark
 from afterlog.log.scan import CUT, GONE, Intact, log_bases, read_log
 from afterlog.names import (
     BUCKETS,
@@ -52,7 +51,7 @@ from afterlog.offline.verify import (
     sealed_runs,
 )
 
-Listed = Callable[[], Sequence[SealedMark]]
+ListedMarks = Callable[[], Sequence[SealedMark]]
 """Asks object storage for the segments of the partition that it lists, as segments that are only there."""
 WITH_REMOTE = "give --remote"
 
@@ -84,7 +83,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RepairPlan:
     """What would be done to a partition. `steps` say it, and what it gives up; none: there is nothing to do."""
 
     context: LogContext
@@ -114,7 +113,7 @@ class RepairPlanner:
     broken is read from its copy there instead of being cut.
     """
 
-    def __init__(self, context: LogContext, listed: Listed | None = None) -> None:
+    def __init__(self, context: LogContext, listed: ListedMarks | None = None) -> None:
         self._context = context
         self._listed = listed
         self._files = context.files
@@ -128,7 +127,7 @@ class RepairPlanner:
         self._intact: dict[int, Entries] = {}
         self._stamp_ms = 0
 
-    def plan(self, known: Checkpoints, put_clock_back: bool) -> Plan:
+    def plan(self, known: Checkpoints, put_clock_back: bool) -> RepairPlan:
         """By checkpoints that are intact."""
         active = self._read(known.active.base_offset)
         fault = active_fault(active, known)
@@ -162,7 +161,7 @@ class RepairPlanner:
         )
         return self._plan(content, end_offset, put_clock_back)
 
-    def from_logs(self, reason: str, put_clock_back: bool) -> Plan:
+    def from_logs(self, reason: str, put_clock_back: bool) -> RepairPlan:
         """Without checkpoints: by what the logs hold."""
         path = self._folder / CHECKPOINTS
         bases = log_bases(self._files, self._folder)
@@ -208,7 +207,7 @@ class RepairPlanner:
         )
         return self._plan(content, end_offset, put_clock_back)
 
-    def _plan(self, content: Checkpoints, end_offset: int, put_clock_back: bool) -> Plan:
+    def _plan(self, content: Checkpoints, end_offset: int, put_clock_back: bool) -> RepairPlan:
         if self._delayed:
             self._check_runs(content)
         now_ms = self._context.now_ms()
@@ -220,7 +219,7 @@ class RepairPlanner:
                 "promise D2 for positions beyond it: records may sort in front of what was delivered, and are then "
                 "skipped. What was stamped meanwhile stays due when it is stamped"
             )
-        return Plan(
+        return RepairPlan(
             context=self._context,
             steps=tuple(self._steps),
             cuts=tuple(self._cuts),
@@ -377,9 +376,9 @@ class RepairPlanner:
             log_bytes=log.stop,
             max_deliver_after=int(log.entries.deliver_after.max()) if self._delayed else 0,
             max_timestamp=sparse.latest[0],
-            index=(len(index), crc32c(index)),
-            time_index=(len(time_index), crc32c(time_index)),
-            cancel_index=(len(cancel_index), crc32c(cancel_index)),
+            index=FileMark.of(index),
+            time_index=FileMark.of(time_index),
+            cancel_index=FileMark.of(cancel_index),
         )
         return mark, _index_files(log, index, time_index, cancel_index)
 
@@ -393,10 +392,10 @@ class RepairPlanner:
         self._contents += _index_files(log, index, time_index, cancel_index)
         return ActiveMark(
             base_offset=log.base_offset,
-            index=(len(index), crc32c(index)),
-            time_index=(len(time_index), crc32c(time_index)),
+            index=FileMark.of(index),
+            time_index=FileMark.of(time_index),
             latest=sparse.latest,
-            cancel_index=(len(cancel_index), crc32c(cancel_index)),
+            cancel_index=FileMark.of(cancel_index),
         )
 
     def _sparse(self, log: Intact, end: int) -> SparseIndexes:

@@ -288,6 +288,7 @@ def handed_over(files: Files, store: Path) -> list[tuple[str, Prepared]]:
 def give_up(files: Files, store: Path, names: Collection[str]) -> None:
     """Remove files that a job prepared in vain, but for those of an adoption that was begun, and of a handover."""
     kept = _named(AdoptionLedger.read(files, store), handed_over(files, store))
+    files.sync_folder(store)  # who wrote the document may not have come to that
     for name in names:
         if name not in kept:
             _unlink(files, store, name)

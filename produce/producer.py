@@ -9,7 +9,7 @@ append that fails fails the futures of that append and of no other, and the prod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -20,13 +20,12 @@ import numpy as np
 from afterlog.clock import Clock
 from afterlog.errors import InvalidRecord, RecordTooLarge, StoreClosed
 from afterlog.files import process_id
-from afterlog.records.batch import encode_headers, own_headers
+from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Delay, Instant, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
 
-Headers = Sequence[tuple[str, bytes | None]]
 BUFFERED_BYTES_MAX = 32 << 20
 """A send waits while more than this is buffered."""
 

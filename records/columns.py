@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes, Data
+from afterlog.index.growing_columns import Int64Array as Int64Array
 from afterlog.records.header import HEADER_BYTES
 
-Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Ragged = tuple[Int64Array, Bytes]

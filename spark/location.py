@@ -119,7 +119,7 @@ def _listed(remote: RemoteStore, topic: str, partition: int) -> Iterator[Segment
             topic=topic,
             partition=partition,
             base_offset=row.base_offset,
-            log_bytes=row.files[LOG].size,
+            log_bytes=row.log_bytes,
             row=row,
         )
 

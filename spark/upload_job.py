@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from afterlog.clock import Clock, SystemClock
 from afterlog.config import Config
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteError, StorageError
-from afterlog.files import Files, OsFiles, ReadOnlyFiles, unused_name
+from afterlog.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
 from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
 from afterlog.log.topics_document import read_topics
 from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
@@ -41,7 +42,7 @@ from afterlog.spark.location import find_segments, sweep
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
-from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, file_mark
+from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import tell_topic
 from afterlog.tier.remote_url import open_remote
@@ -52,7 +53,7 @@ from afterlog.tier.upload import Outcome, upload_together
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Action = Literal["uploaded", "skipped", "refused", "corrupt"]
+UploadAction = Literal["uploaded", "skipped", "refused", "corrupt"]
 BATCH_BYTES = 4 << 30
 """Log that is listed together. Larger: fewer changes of the manifest, more to upload again after a failure."""
 BATCH_SEGMENTS = 64
@@ -75,7 +76,7 @@ class UploadedSegment:
     partition: int
     base_offset: int
     end_offset: int | None
-    action: Action
+    action: UploadAction
     attempt: str | None = None
     """That lists it."""
     bytes: int
@@ -202,8 +203,8 @@ def _partition(segment: SegmentToIndex) -> str:
 def _row_of(files: Files, segment: SegmentToIndex, listed: Segments) -> RemoteSegment | None:
     """The row that lists just this log: told without looking at its indexes, so that a rerun is quick."""
     for row in listed:
-        if row.base_offset == segment.base_offset and row.files[LOG].size == segment.log_bytes:
-            return row if row.files[LOG] == file_mark(files, segment.path) else None
+        if row.base_offset == segment.base_offset and row.log_bytes == segment.log_bytes:
+            return row if row.files[LOG] == FileMark.of(map_file(files, segment.path)) else None
     return None
 
 
@@ -218,7 +219,7 @@ def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: st
 def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome, seconds: float) -> UploadedSegment:
     """The row of a segment."""
     end_offset = segment.mark.end_offset if segment.mark else None
-    action: Action
+    action: UploadAction
     listed_by = path = position = reason = None
     if isinstance(outcome, RemoteSegment):
         action, end_offset, listed_by = "uploaded", outcome.end_offset, outcome.attempt

@@ -17,9 +17,9 @@ from afterlog.errors import UnknownPartition, UnknownTopic
 from afterlog.fetch.message import Message
 from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
-from afterlog.records.batch import encode_headers
+from afterlog.records.batch import Headers, encode_headers
 from afterlog.subscription.dead_letters import own_headers, record_columns
-from afterlog.subscription.origin import Headers, Origin, origin_of
+from afterlog.subscription.origin import Origin, origin_of
 from afterlog.subscription.partition_subscription import RECEIVE_BYTES, PartitionSubscription
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription

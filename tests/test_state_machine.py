@@ -39,13 +39,14 @@ from afterlog import (
     encode_batch,
 )
 from afterlog.fetch.partition import Partition
+from afterlog.names import LOG
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import FAULTS, scan_entries
 from afterlog.store import open_store
 from tests.crash_states import CrashModel, CrashPoints
 from tests.model import Expected, Model
-from tests.simulated_disk import SimulatedFiles
+from tests.simulated_disk import Append, Create, SimulatedFiles, Truncate, Unlink
 from tests.support import due_of
 
 PATH = Path("/store")
@@ -76,18 +77,42 @@ def contents(partition: Partition) -> list[Expected | None]:
     for segment in visible.segments:
         end = visible.end.position if segment is visible.segments[-1] else segment.size
         data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
-        scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, segment.base_offset, True)
-        assert scan.fault == 0, FAULTS[scan.fault]
         found += [None] * (segment.base_offset - len(found))
-        for position in scan.position.tolist():
-            entry = decode_entry(data, position)
-            batch = data[entry.batch_position : entry.position + entry.size]
-            due = entry.metadata.deliver_after if entry.metadata else 0
-            asked = entry.metadata.deliver_after_asked if entry.metadata else AS_SOON_AS_POSSIBLE
-            for record in decode_batch(batch, limit_bytes=LIMIT_BYTES):
-                assert record.value is not None
-                found.append(Expected(value=record.value, asked=asked, due=due))
+        found += records_in(data, segment.base_offset)
     return found
+
+
+def records_in(data: bytes, base_offset: int) -> list[Expected]:
+    """The records of a segment, by its bytes."""
+    found: list[Expected] = []
+    scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, base_offset, True)
+    assert scan.fault == 0, FAULTS[scan.fault]
+    for position in scan.position.tolist():
+        entry = decode_entry(data, position)
+        batch = data[entry.batch_position : entry.position + entry.size]
+        due = entry.metadata.deliver_after if entry.metadata else 0
+        asked = entry.metadata.deliver_after_asked if entry.metadata else AS_SOON_AS_POSSIBLE
+        for record in decode_batch(batch, limit_bytes=LIMIT_BYTES):
+            assert record.value is not None
+            found.append(Expected(value=record.value, asked=asked, due=due))
+    return found
+
+
+def removed_logs(disk: SimulatedFiles) -> dict[int, bytes]:
+    """What the logs held that were removed in the life of this disk, by base offset: as they were in the end."""
+    held = {path: data for path, data in disk.start.contents.items() if path.endswith(LOG)}
+    removed: dict[int, bytes] = {}
+    for operation in disk.operations:
+        match operation:
+            case Create(path) if path.endswith(LOG):
+                held[path] = b""
+            case Append(path, _, data) if path in held:
+                held[path] += data
+            case Truncate(path, _, size) if path in held:
+                held[path] = held[path][:size]
+            case Unlink(path) if path in held:
+                removed[int(Path(path).stem)] = held.pop(path)
+    return removed
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -140,11 +165,19 @@ class LogMachine(RuleBasedStateMachine):
         latest = max(asked for _, asked in batch)
         rows = []
         for offset, (value, asked) in enumerate(batch, first_offset):
-            due = due_of(self.partition, offset) if self.delayed else 0
-            assert due is not None
+            due = self.due_of(offset) if self.delayed else 0
             rows.append(Expected(value=value, asked=latest if of_batch else asked, due=due, told=asked))
         self.model.appended(first_offset, rows, self.clock.now_ms(), LEASE_MS)
         self.durable(to_end=self.config.durability.kind != "interval")
+
+    def due_of(self, offset: int) -> int:
+        """Of a record that was just appended. The roll behind it may have let retention take it."""
+        due = due_of(self.partition, offset)
+        if due is None:
+            removed = removed_logs(self.disk)
+            base = max(base for base in removed if base <= offset)
+            due = records_in(removed[base], base)[offset - base].due
+        return due
 
     def durable(self, to_end: bool) -> None:
         """The visible end moves, to the end of the log where the durability or a sync says so."""
@@ -414,7 +447,11 @@ class LogMachine(RuleBasedStateMachine):
             for segment, end in zip(segments, behind, strict=True)
         ]
         sizes = {segment.base_offset: segment.size for segment in segments}
-        gone = [size for base, size in self.sizes.items() if base not in sizes]
+        known = self.sizes
+        if known.keys() != sizes.keys():  # a segment may have grown, or have come, in the very step that took it away
+            removed = removed_logs(self.disk)
+            known = known | {base: len(data) for base, data in removed.items() if base >= max(known, default=0)}
+        gone = [size for base, size in known.items() if base not in sizes]
         limit_bytes, limit_ms = self.settings["retention_bytes"], self.settings["retention_ms"]
         oversized = limit_bytes is not None and sum(sizes.values()) + max(gone, default=0) > limit_bytes
         clock_ms = self.model.reading_ms if self.delayed else self.clock.now_ms()
@@ -449,6 +486,42 @@ class LogMachine(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.consumer = None
             self.store.close()
+
+
+def begun() -> LogMachine:
+    """A history to be told by hand, of segments of five records of 700 bytes, of which one and a half may stay."""
+    machine = LogMachine()
+    machine.begin(  # type: ignore[call-arg]
+        durability=ALWAYS,
+        delayed=True,
+        compression="none",
+        segment_bytes=4_096,
+        recovery_bytes=600,
+        retention_ms=None,
+        retention_bytes=6_000,
+        max_num_buckets=-1,
+    )
+    machine.promises()
+    return machine
+
+
+def test_retention_takes_a_segment_in_the_step_that_filled_it() -> None:
+    """It was too large together with what it got in this step, not before."""
+    machine = begun()
+    machine.send_many([(bytes(700), None)])
+    machine.promises()
+    machine.send_many([(bytes(700), None)] * 10)
+    machine.promises()
+    assert machine.model.removed
+    machine.teardown()
+
+
+def test_retention_takes_a_record_before_the_step_that_sent_it_ends() -> None:
+    machine = begun()
+    machine.send_many([(bytes(700), None)] * 12)
+    machine.promises()
+    assert machine.model.removed
+    machine.teardown()
 
 
 def histories(part: int) -> type[TestCase]:

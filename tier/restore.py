@@ -15,11 +15,9 @@ from collections.abc import Sequence
 
 from afterlog.errors import CorruptRemote
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.entries import Key
 from afterlog.log.checkpoints import ActiveMark, Checkpoints, FrontierLease, LogStart, Recovery, RemoteMark, SealedMark
 from afterlog.log.context import LogContext
 from afterlog.log.recovery import create_log
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
@@ -58,25 +56,14 @@ def of_manifest(context: LogContext, manifest: Manifest, *, partial: bool) -> Ch
 
 def mark_of(row: RemoteSegment) -> SealedMark:
     """A listed segment as checkpoints have it that is in object storage only."""
-    files = {suffix: (mark.size, mark.crc32c) for suffix, mark in row.files.items()}
-    return SealedMark(
-        base_offset=row.base_offset,
-        end_offset=row.end_offset,
-        log_bytes=files[LOG][0],
-        max_deliver_after=row.max_deliver_after,
-        max_timestamp=row.max_timestamp,
-        index=files[OFFSET_INDEX],
-        time_index=files[TIME_INDEX],
-        cancel_index=files.get(CANCEL_INDEX, (0, 0)),
-        remote=RemoteMark(attempt=row.attempt, run=files.get(DELIVER_AFTER_INDEX, (0, 0)), local=False),
-    )
+    return SealedMark(**row.facts(), remote=RemoteMark(attempt=row.attempt, run=row.run, local=False))
 
 
 def _removed(row: RemoteSegment, facts: LogFacts, *, delayed: bool) -> bool:
     """Whether retention has removed the segment, and its row has not gone yet."""
     if not delayed:
         return row.end_offset <= facts.log_start.delivery_offset
-    return Key(row.max_deliver_after, row.end_offset - 1) <= facts.log_start.key
+    return row.last_key <= facts.log_start.key
 
 
 def _check_complete(marks: Sequence[SealedMark], held: int, facts: LogFacts, manifest: Manifest) -> None:

@@ -9,8 +9,9 @@ from afterlog import document
 from afterlog.errors import CorruptFile, InvalidTopic, StorageFull
 from afterlog.fetch.group import FORMAT, VERSION, GroupPosition
 from afterlog.names import SUBSCRIPTIONS
+from tests.crash_states import kill_state
 from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles
+from tests.simulated_disk import Rename, SimulatedFiles
 from tests.support import Calls, content, flipped, power_cut, with_file
 
 FOLDER = Path("/mail-0")
@@ -45,6 +46,18 @@ def test_committing_the_same_again_writes_nothing(files: SimulatedFiles) -> None
     before = len(files.operations)
     position.commit(7)
     assert before == len(files.operations)
+
+
+def test_what_a_killed_process_committed_is_durable_once_it_is_committed_again(files: SimulatedFiles) -> None:
+    """It was killed between the rename and the sync of the folder."""
+    GroupPosition(files, FOLDER, "g").commit(1)
+    GroupPosition(files, FOLDER, "g").commit(7)
+    renamed = max(number for number, each in enumerate(files.operations, 1) if isinstance(each, Rename))
+    disk = kill_state(files.operations, renamed).files()
+    position = GroupPosition(disk, FOLDER, "g")
+    assert (7, 1) == (position.committed, GroupPosition(power_cut(disk), FOLDER, "g").committed)
+    position.commit(7)
+    assert 7 == GroupPosition(power_cut(disk), FOLDER, "g").committed
 
 
 def test_every_failing_call_leaves_the_old_position_or_the_new_one(files: SimulatedFiles) -> None:

@@ -20,7 +20,8 @@ from afterlog.names import (
     segment_file,
 )
 from afterlog.store import Store
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.crash_states import crash_states, kill_state
+from tests.simulated_disk import Image, Rename, SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, flipped, killed, open_small, power_cut, with_file
 
 FOLDER = PATH / "t-0"
@@ -422,6 +423,19 @@ def test_sources_that_a_crash_left_beside_a_bucket_go(caplog: pytest.LogCaptureF
     assert "made anew" not in caplog.text
     assert not any(disk.exists(run) for run in runs)
     assert disk.exists(BUCKET)
+
+
+def test_a_bucket_is_durable_before_recovery_deletes_its_sources(caplog: pytest.LogCaptureFixture) -> None:
+    """A merge is killed between the bucket's rename and the sync of its folder; the power fails after the next open."""
+    merging = rolled(14)
+    open_small(merging, ManualClock(NOW_MS), max_num_buckets=1).topic("t").partition(0).log.merge_buckets()
+    renamed = [isinstance(each, Rename) and each.target == BUCKET.name for each in merging.operations].index(True) + 1
+    disk = kill_state(merging.operations, renamed, start=merging.start).files()
+    opened(disk)
+    assert [BUCKET.name, bucket_file(12, 14)] == disk.names(FOLDER / BUCKETS)
+    for state in crash_states(disk.operations, len(disk.operations), start=disk.start):
+        reopen_and_expect(state.files(), 14)
+        assert "made anew" not in caplog.text, state.describe()
 
 
 @pytest.mark.parametrize("how", ["gone", "rotten", "rotten, and one source left"])

@@ -51,7 +51,7 @@ class Segment:
                 partition.cancel(np.array([offset]))
         if delayed:
             partition.reschedule(offset, NOW_MS + 500)
-        active = partition.log.state.visible().end.active
+        active = partition.log.version.active
         self.path, self.base_offset, self.sparse = active.path, 0, active.sparse
         self.data = np.frombuffer(content(self.disk, active.path), np.uint8)
         self.scan = kernels.scan_entries(self.data, 0, -1, 0, True)

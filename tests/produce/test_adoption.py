@@ -31,12 +31,12 @@ from afterlog.produce import adoption
 from afterlog.produce.adoption import KEEP_MS, Adopted, AdoptionLedger, Adoptions, give_up, hand_over
 from afterlog.produce.prepared import Prepared
 from afterlog.store import Store
-from tests.crash_states import CrashModel, CrashState
+from tests.crash_states import CrashModel, CrashState, crash_states, kill_state
 from tests.crashes import contents
 from tests.explorer import Explored, explore
 from tests.failing_files import FailingFiles
 from tests.produce.prepare import prepare
-from tests.simulated_disk import SimulatedFiles
+from tests.simulated_disk import Rename, SimulatedFiles
 from tests.support import NOW_MS, PATH, Background, Calls, HeldFiles, drained, killed, open_small, power_cut
 
 TOPIC = "mail"
@@ -256,6 +256,21 @@ class TestSweep:
         give_up(disk, PATH, [file.name for file in (*mine.files, *theirs.files)])
         assert 2 == len(left(disk))
         assert mine.files[0].name not in left(disk)
+
+    def test_a_job_gives_up_what_was_adopted_and_is_not_durably_so(self) -> None:
+        """The adopting process is killed between the document's rename and its sync; then the power fails."""
+        disk = SimulatedFiles()
+        store = begun(disk)
+        prepared = job(disk, A)
+        store.adopt(prepared)
+        renamed = [each.target if isinstance(each, Rename) else None for each in disk.operations]
+        _, done = [number for number, target in enumerate(renamed, 1) if target == ADOPTED]
+        disk = kill_state(disk.operations, done).files()
+        give_up(disk, PATH, [file.name for file in prepared.files])
+        for state in crash_states(disk.operations, len(disk.operations), model=CrashModel(every_byte_max=0)):
+            store = begun(state.files())
+            assert values(A) == found(store)
+            store.send(TOPIC, b"goes on")  # it is not poisoned for what it cannot finish
 
 
 class TestFailure:

@@ -42,7 +42,7 @@ from afterlog.records.varint import zigzag
 from tests.records.forged import MALFORMED_METADATA, forged_entry
 
 T = 1_700_000_000_000
-both = pytest.mark.parametrize("kernel", [pure, _kernels], ids=["plain", "compiled"])
+both = pytest.mark.parametrize("kernel", [pure, _kernels], ids=["pure", "compiled"])
 
 
 # ---- what to feed them

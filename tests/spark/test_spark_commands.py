@@ -69,7 +69,7 @@ def test_build_and_verify(run: Run, kafka: Path) -> None:
 
 def test_buckets(run: Run, tmp_path: Path) -> None:
     write_backlog(None, tmp_path)
-    result = run("buckets", str(tmp_path), "--topic", "t", "--no-shuffle")
+    result = run("buckets", str(tmp_path), "--topic", "t")
     assert (0, ["TOPIC", "ACTION", "BUCKETS", "BYTES", "t", "merged", "1"]) == (
         result.exit_code, result.output.split()[:7],
     )  # fmt: skip

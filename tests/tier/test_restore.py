@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 
 from afterlog import CancelResult, RecordId
 from afterlog.errors import (
@@ -20,11 +19,12 @@ from afterlog.errors import (
     RemoteUnavailable,
 )
 from afterlog.log.checkpoints import LogStart
+from afterlog.log.facts import FileMark
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
 from afterlog.store import open_store
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import encode
-from afterlog.tier.remote_segment import FileMark, RemoteSegment
+from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles, fail_at
@@ -279,6 +279,12 @@ def use(setting: SmallStore) -> None:
             new.store.close()
 
 
+def marked(row: RemoteSegment, suffix: str, mark: FileMark) -> RemoteSegment:
+    """The row with another mark of one file."""
+    body = row.to_json()
+    return RemoteSegment.of_json({**body, "files": {**body["files"], suffix: [*mark]}})
+
+
 class TestHostileManifest:
     @pytest.mark.parametrize("value", [-1, 0, 1, 5, 2**31, 2**62, 2**63 - 1])
     @pytest.mark.parametrize("name", ["base_offset", "end_offset", "max_deliver_after", "max_timestamp", LOG, OFFSET_INDEX, DELIVER_AFTER_INDEX])  # fmt: skip  # noqa: E501
@@ -287,8 +293,8 @@ class TestHostileManifest:
         content = setting.manifest.content()
         for number, row in enumerate(content.segments):
             with contextlib.suppress(ValueError):
-                wild = replace(row, **{name: value}) if name[0] != "." else replace(
-                    row, files={**row.files, name: FileMark(value, row.files[name].crc32c)}
+                wild = replace(row, **{name: value}) if name[0] != "." else marked(
+                    row, name, FileMark(value, row.files[name].crc)
                 )  # fmt: skip
                 rows = [*content.segments[:number], wild, *content.segments[number + 1 :]]
                 forge(setting, *rows, log=content.log)
@@ -315,7 +321,7 @@ class TestHostileManifest:
         content = setting.manifest.content()
         row = content.segments[0]
         setting.bucket.objects[setting.manifest.object_key(row, CANCEL_INDEX)] = data
-        forged = replace(row, files={**row.files, CANCEL_INDEX: FileMark(len(data), crc32c(data))})
+        forged = marked(row, CANCEL_INDEX, FileMark.of(data))
         forge(setting, forged, *content.segments[1:], log=content.log)
         with pytest.raises(CorruptRemote, match="cancelindex"):
             setting.fresh()
@@ -336,7 +342,7 @@ class TestHostileManifest:
         keys = [setting.manifest.object_key(row, DELIVER_AFTER_INDEX) for row in (first, second)]
         data = setting.bucket.objects[keys[1]]
         setting.bucket.objects[keys[0]] = data
-        forged = replace(first, files={**first.files, DELIVER_AFTER_INDEX: second.files[DELIVER_AFTER_INDEX]})
+        forged = marked(first, DELIVER_AFTER_INDEX, second.files[DELIVER_AFTER_INDEX])
         content = setting.manifest.content()
         forge(setting, forged, *content.segments[1:], log=content.log)
         new = setting.fresh()

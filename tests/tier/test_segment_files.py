@@ -26,7 +26,7 @@ from afterlog.names import (
 )
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_segment import FileMark, SegmentFiles
+from afterlog.tier.remote_segment import SegmentFiles
 from afterlog.tier.segment_files import plain_segment_files, segment_files
 from afterlog.tier.upload import upload
 from tests.log.kafka_log import some_segment
@@ -76,10 +76,8 @@ def test_a_segment_with_a_run_of_its_own() -> None:
             own = {suffix: FOLDER / segment_file(mark.base_offset, suffix) for suffix in found.paths}
             measured = found.measured()
         assert own == found.paths
-        assert (mark.base_offset, mark.end_offset, mark.max_deliver_after, mark.max_timestamp) == (
-            found.base_offset, found.end_offset, found.max_deliver_after, found.max_timestamp,
-        )  # fmt: skip
-        assert (FileMark(*mark.index), FileMark(*mark.time_index)) == (measured[OFFSET_INDEX], measured[TIME_INDEX])
+        assert mark == found.facts
+        assert (mark.index, mark.time_index) == (measured[OFFSET_INDEX], measured[TIME_INDEX])
         suffixes.add(frozenset(own))
     every = {LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX}
     assert {frozenset(every), frozenset(every - {CANCEL_INDEX})} == suffixes
@@ -161,9 +159,9 @@ def test_a_plain_kafka_segment() -> None:
     found = plain_segment_files(disk, PLAIN, 100, config=small())
     last_key = Run.open(disk, found.paths[DELIVER_AFTER_INDEX]).last_key
     assert (segment.end_offset, max(entry[0] for entry in segment.entries)) == (
-        found.end_offset, last_key.deliver_after,
+        found.facts.end_offset, last_key.deliver_after,
     )  # fmt: skip
-    assert NOW_MS < found.max_timestamp < NOW_MS + 500
+    assert NOW_MS < found.facts.max_timestamp < NOW_MS + 500
     listed = upload(Manifest(DirectoryStore(disk, Path("/remote")), "t-0"), found, attempt=ATTEMPT, now_ms=NOW_MS)
     assert found.measured() == listed.files
     for path in found.paths.values():
