@@ -17,16 +17,16 @@ from pathlib import Path
 
 from afterlog.clock import INT64_MAX, Clock
 from afterlog.config import Config
-from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.errors import UnknownTopic
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files, OsFiles, temporary_folder
 from afterlog.log.context import LogContext
+from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment
 from afterlog.log.snapshot import open_snapshot
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
 from afterlog.names import partition_folder
-from afterlog.records import kernels
 from afterlog.spark.options import ReadOptions
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.tiering import Tiering
@@ -109,9 +109,6 @@ def last_stamp_ms(sealed: Sequence[SealedSegment]) -> int:
         return 0
     segment, stamp_ms = sealed[-1], -1
     start = segment.sparse.offsets.floor(segment.end_offset - 1)
-    for position, piece in segment.view(start, segment.size):
-        scan = kernels.scan_entries(piece, max(start - position, 0), len(piece), -1, False)
-        if scan.fault:
-            raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=position + scan.stop)
-        stamp_ms = max(stamp_ms, int(scan.broker_timestamp.max(initial=-1)))
+    for found in walk(segment, start, segment.size, bodies=False):
+        stamp_ms = max(stamp_ms, int(found.broker_timestamp.max()))
     return INT64_MAX if stamp_ms < 0 else stamp_ms

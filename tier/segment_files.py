@@ -72,7 +72,7 @@ def kafka_segment_files(files: Files, path: Path, base_offset: int, *, config: C
     if run.coverage != Coverage(base_offset, end_offset, base_offset, 0, base_offset, size):
         raise CorruptFile("covers another part of the log than it should", path=run.path)
     sparse = SparseIndexes(base_offset, config.index_interval_bytes)
-    check_log(files, path, base_offset, size=size, end_offset=end_offset, plain=True, sparse=sparse)
+    check_log(files, path, base_offset, size=size, end_offset=end_offset, foreign=True, sparse=sparse)
     run.check()
     sparse.finish()
     index, time_index = sparse.to_bytes()

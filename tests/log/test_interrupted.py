@@ -71,9 +71,7 @@ class Life:
     cancelled: set[int] = field(default_factory=set)
 
     def open(self) -> Life:
-        self.store: Store = open_small(
-            self.disk, self.clock, durability=self.durability, max_num_buckets=1
-        )
+        self.store: Store = open_small(self.disk, self.clock, durability=self.durability, max_num_buckets=1)
         self.partition: Partition = self.store.create_topic("t", retention_ms=1_000).partition(0)
         for number in range(6):
             self.send(b"before %d" % number, number * 700)
