@@ -13,7 +13,7 @@ import logging
 
 import numpy as np
 
-from afterlog.errors import InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
+from afterlog.errors import StorageFull
 from afterlog.files import Bytes
 from afterlog.index.entries import Entries
 from afterlog.log.cancellation import Cancellations
@@ -51,25 +51,6 @@ class Appender:
         interceptors = context.config.broker_entry_metadata_interceptors
         self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
-    def check_batches(self, batches: Batches) -> None:
-        """Raises RecordTooLarge, InvalidTopic or InvalidDeliverAfter where the batches cannot be taken."""
-        largest = int((batches.positions[1:] - batches.positions[:-1]).max(initial=0))
-        if largest > self._config.batch_bytes_max:
-            raise RecordTooLarge(
-                f"a batch of {largest} bytes is larger than batch_bytes_max ({self._config.batch_bytes_max})"
-            )
-        self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
-
-    def check_asked(self, deliver_after: int) -> None:
-        """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
-        if deliver_after == AS_SOON_AS_POSSIBLE:
-            return
-        if not self._delayed:
-            raise InvalidTopic("the topic was made with delayed=False: send without delay or deliver_after")
-        limit_ms = self._context.settings.max_delay_ms
-        if limit_ms is not None and deliver_after > self._context.now_ms() + limit_ms:
-            raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
-
     def append(self, batches: Batches) -> None:
         """Append whole batches. Where they span segments, and the disk is full, those before stay."""
         row = 0
@@ -83,7 +64,7 @@ class Appender:
             self._upkeep.roll()
             return row
         last = row + max(fit, 1)
-        self._mark.set()
+        self._mark.there = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + int(batches.records[row:last].sum()))
         self._write(batches, row, last, stamp_ms)
         self._checkpoint_when_due()
@@ -126,12 +107,12 @@ class Appender:
             self._withdraw(active, start)
             raise
         asked = batches.deliver_after[row:last]
-        entries = Entries(np.maximum(asked, stamp_ms), offset, position, records)  # the stamping rule
         active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
-        if self._delayed and len(entries) == 1:
-            version.delayed_index.bucket.add(*entries.entry(0))
+        if self._delayed and last - row == 1:
+            due_ms = max(int(asked[0]), stamp_ms)  # the stamping rule
+            version.delayed_index.bucket.add(due_ms, int(offset[0]), int(position[0]), int(records[0]))
         elif self._delayed:
-            version.delayed_index.bucket.add_many(entries)
+            version.delayed_index.bucket.add_many(Entries(np.maximum(asked, stamp_ms), offset, position, records))
         cancellations = version.cancellations
         if control is not None:
             cancelled = control.rows(int(offset[0]))
@@ -145,7 +126,7 @@ class Appender:
         self._versions.swap(written=written, cancellations=cancellations)
         if self._config.durability.kind == "os":
             self._versions.show(self._versions.current)
-        self._mark.clear()
+        self._mark.there = False
 
     def _entries(
         self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
@@ -155,7 +136,7 @@ class Appender:
         if not self._delayed and not interceptors:
             data, positions = batches.encoded(row, last)
             return stamp_batches(data, positions, batches.records[row:last], base_offset), positions
-        extra = extra_fields(interceptors, base_offset, stamp_ms, last - row)
+        extra = extra_fields(interceptors, base_offset, stamp_ms, last - row) if interceptors else b""
         return batches.entries(row, last, base_offset, stamp_ms, delayed=self._delayed, extra=extra)
 
     def _withdraw(self, active: ActiveSegment, size: int) -> None:
@@ -163,7 +144,7 @@ class Appender:
         try:
             with self._commit.poisoning():
                 active.rollback(size)
-            self._mark.clear()
+            self._mark.there = False
         finally:
             self._versions.withdraw()
 
@@ -174,12 +155,12 @@ class Appender:
             control.size_max + control.records * self._prefix_bytes_max > room_bytes or control.records > room_records
         ):
             self._upkeep.roll()
-        self._mark.set()
+        self._mark.there = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + control.records)
         control = control.later_than(stamp_ms)
         if not len(control.target):
             self._versions.withdraw()
-            self._mark.clear()
+            self._mark.there = False
             return stamp_ms
         batches = control.batches(stamp_ms)
         self._write(batches, 0, len(batches), stamp_ms, control)

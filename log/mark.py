@@ -18,22 +18,15 @@ class Mark:
 
     def __init__(self) -> None:
         self.there = False
-
-    def set(self) -> None:
-        """From now on what is in memory may not be what is on disk."""
-        self.there = True
-
-    def clear(self) -> None:
-        """It is again."""
-        self.there = False
+        """Whether what is in memory may not be what is on disk."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """The block changes files, and ends behind its swap. StorageFull comes before anything is changed."""
-        self.set()
+        self.there = True
         try:
             yield
         except StorageFull:
-            self.clear()
+            self.there = False
             raise
-        self.clear()
+        self.there = False

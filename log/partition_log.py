@@ -34,8 +34,11 @@ import numpy as np
 
 from afterlog.errors import (
     ClockBehind,
+    InvalidDeliverAfter,
+    InvalidTopic,
     NotPending,
     PartitionPoisoned,
+    RecordTooLarge,
     StoreClosed,
 )
 from afterlog.index.delayed_index import DelayedIndex
@@ -53,6 +56,7 @@ from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import Version, VersionSet
 from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches
 
 logger = logging.getLogger("afterlog.log")
@@ -86,7 +90,7 @@ class PartitionLog:
         used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         self.versions = VersionSet(version, self._clock, context.changed)
-        self.commit = Commit(self, context.config.durability, PartitionPoisoned)
+        self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned)
         self._mark = Mark()
         self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
         self._appender = Appender(context, self.versions, self.commit, self._upkeep, self._mark)
@@ -139,7 +143,7 @@ class PartitionLog:
     @property
     def log_end_offset(self) -> int:
         """The offset behind the last visible record: all below it is safe under the durability."""
-        return self.version.visible.offset
+        return self.versions.current.visible.offset
 
     @property
     def frontier_ms(self) -> int:
@@ -159,38 +163,28 @@ class PartitionLog:
             with self.commit.poisoning():
                 self.checkpoints.move_frontier(reading_ms, lease_ms)
 
-    # What `Commit` asks.
-
     @property
     def path(self) -> Path:
+        """The partition's folder."""
         return self.context.folder
 
     @property
     def written(self) -> int:
-        return self.version.written.offset
-
-    @property
-    def safe(self) -> int:
-        return self.version.visible.offset
-
-    def make_safe(self) -> None:
-        version = self.version
-        version.active.sync()
-        self.versions.show(version)
+        """The offset behind the last record that is written, visible or not."""
+        return self.versions.current.written.offset
 
     # Operations.
 
     def append(self, batches: Batches) -> int:
-        """Append whole batches; the offset of the first record. Returns when they are safe under the durability.
+        """Append whole batches, which `check_batches` has passed; the offset of the first record.
 
-        Raises InvalidDeliverAfter, RecordTooLarge, InvalidTopic with nothing written; StorageFull with nothing written
-        of the segment that ran out of room; PartitionPoisoned when only a reopen can tell what is on disk.
+        Returns when they are safe under the durability. Raises StorageFull with nothing written of the segment that ran
+        out of room; PartitionPoisoned when only a reopen can tell what is on disk.
         """
-        self.check_batches(batches)
         with self._writing():
-            first_offset = self.written
+            first_offset = self.versions.current.written.offset
             self._appender.append(batches)
-            end_offset = self.written
+            end_offset = self.versions.current.written.offset
         self.commit.committed(end_offset)
         return first_offset
 
@@ -226,11 +220,22 @@ class PartitionLog:
 
     def check_batches(self, batches: Batches) -> None:
         """Raises RecordTooLarge, InvalidTopic or InvalidDeliverAfter where the batches cannot be taken."""
-        self._appender.check_batches(batches)
+        largest = int((batches.positions[1:] - batches.positions[:-1]).max(initial=0))
+        if largest > self._config.batch_bytes_max:
+            raise RecordTooLarge(
+                f"a batch of {largest} bytes is larger than batch_bytes_max ({self._config.batch_bytes_max})"
+            )
+        self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
-        self._appender.check_asked(deliver_after)
+        if deliver_after == AS_SOON_AS_POSSIBLE:
+            return
+        if not self.delayed:
+            raise InvalidTopic("the topic was made with delayed=False: send without delay or deliver_after")
+        limit_ms = self.context.settings.max_delay_ms
+        if limit_ms is not None and deliver_after > self.context.now_ms() + limit_ms:
+            raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
 
     @property
     def clamped_records(self) -> int:
@@ -341,10 +346,14 @@ class PartitionLog:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """The block is the one writer. What was interrupted before is mended first. Raises as `commit.usable` does."""
-        with self._append_lock, self.commit.poisoning():
+        with self._append_lock:
             self.commit.usable()
-            self._mend()
-            yield
+            try:
+                if self._mark.there:
+                    self._mend()
+                yield
+            except OSError as error:
+                self.commit.failed(error)
 
     def _mend(self) -> None:
         """Where an operation was interrupted: cut what it wrote, and begin anew from what is on disk."""
@@ -360,7 +369,7 @@ class PartitionLog:
                 self.commit.poison(RuntimeError(f"offsets up to {given} were given, up to {left} are left"))
                 self.commit.usable()
             self.versions.begin_anew(recovered.version)
-            self._mark.clear()
+            self._mark.there = False
 
     def _going_on(self) -> None:
         """For a merge: raises where the log cannot be written or is to be closed."""

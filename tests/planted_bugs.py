@@ -124,8 +124,8 @@ def unsynced(active: ActiveSegment, scan: Any) -> int:
 
 
 def shown_unsynced(commit: Commit, *_: object) -> None:
-    log: Any = commit._of
-    log.versions.show(log.version)
+    versions: Any = commit._of
+    versions.show(versions.current)
 
 
 def shown_at_once(appender: Appender, end: End, cancellations: Cancellations) -> None:

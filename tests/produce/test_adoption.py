@@ -516,8 +516,8 @@ class Bug:
 
 
 def shown_unsynced(commit: Commit) -> None:
-    log: Any = commit._of
-    log.versions.show(log.version)
+    versions: Any = commit._of
+    versions.show(versions.current)
 
 
 def patched(owner: Any, name: str, function: Any) -> Callable[[], AbstractContextManager[Any]]:
