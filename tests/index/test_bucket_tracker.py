@@ -45,7 +45,7 @@ class TestBucketTracker(DelayedDeliveryTrackerTests):
     """Buckets of a few entries and never more than three runs, so that hardly a case does without seals and merges."""
 
     limits: ClassVar = {"min_index_count": 12, "max_num_buckets": 3}
-    examples = 15
+    examples = 8
 
     def make(self) -> BucketTracker:
         self.folder = new_folder()

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from afterlog.errors import InvalidDeliverAfter, OffsetOutOfRange
 from afterlog.index.entries import Keys
 from afterlog.index.tracker import DelayedDeliveryTracker
+from tests import campaigns
 from tests.index.support import INT64_MAX, int64
 
 START_MS = 1_700_000_000_000
@@ -49,8 +50,8 @@ class DelayedDeliveryTrackerTests:
 
     any_order = False
     """Whether offsets may come in any order, and come back after they were taken."""
-    examples = 40
-    """How many mixes of calls are tried."""
+    examples = 20
+    """How many mixes of calls are tried in a short run."""
 
     def make(self) -> DelayedDeliveryTracker:
         """An empty tracker."""
@@ -218,7 +219,7 @@ class DelayedDeliveryTrackerTests:
     def test_any_mix_of_calls_is_like_a_dict(self) -> None:
         run_state_machine_as_test(
             lambda: TrackerMachine(self),
-            settings=settings(max_examples=self.examples, stateful_step_count=25, deadline=None),
+            settings=settings(max_examples=campaigns.examples(self.examples), stateful_step_count=25, deadline=None),
         )
 
 
@@ -326,6 +327,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @invariant()
     def answers(self) -> None:
+        campaigns.count("steps of a model")
         self.tracker.check()
         assert len(self.held) == len(self.tracker)
         next_due = min((entry.time for entry in self.held.values()), default=None)

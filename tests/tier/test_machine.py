@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -18,11 +19,14 @@ from afterlog.errors import RemoteError
 from afterlog.store import open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import FindingKind, scrub
+from tests import campaigns
 from tests.simulated_disk import SimulatedFiles
 from tests.test_state_machine import PATH, LogMachine, contents, values
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
 from tests.tier.memory_store import MemoryStore
 from tests.tier.support import faults
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 FOLDER = "mail-0"
 
@@ -161,5 +165,5 @@ class TieredMachine(LogMachine):
                 assert mark.max_deliver_after <= log.checkpoints.current.frontier.used_ms
 
 
-TieredMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TieredMachine.TestCase.settings = settings(max_examples=campaigns.examples(25), stateful_step_count=30)
 TestTieredLog = TieredMachine.TestCase
