@@ -166,7 +166,7 @@ class Store:
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
         local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
-        Raises InvalidTopic, TopicExists, and RemoteConflict where the bucket has another topic of that name.
+        Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
         settings = TopicSettings(

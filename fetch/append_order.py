@@ -15,9 +15,10 @@ from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Version
-from afterlog.records import kernels
+from afterlog.records.columns import Scan
 
 
 class AppendOrder:
@@ -83,7 +84,7 @@ class AppendOrder:
                 rows = np.flatnonzero((scan.max_timestamp >= ms) & (scan.offset + scan.records > offset))
                 if len(rows):
                     return int(scan.offset[rows[0]])
-                offset = int(scan.offset[-1] + scan.records[-1])
+                offset = scan.end_offset
         return visible.end.offset
 
     def position_after(self, offset: int, version: Version) -> int:
@@ -95,30 +96,17 @@ class AppendOrder:
             )
         return offset + 1
 
-    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> kernels.Scan | None:
+    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> Scan | None:
         """Entries up to one or more behind `offset`; None where the segment ends before it.
 
-        `start`: a byte of which the offset index says that a batch at or before `offset` begins there. A bare batch's
-        own CRC does not cover its offset: that must be the one the index names, and then follow from the one before.
+        `start`: a byte of which the offset index says that a batch at or before `offset` begins there. It comes alone:
+        where batches are large the index names each of them, and one is enough for a fetch.
         """
-        next_offset = segment.base_offset if start == 0 else -1
-        for piece_start, piece in segment.view(start, end):
-            position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
-            while position < stop:
-                limit = BLOCK_ENTRIES if next_offset >= 0 else 1
-                scan = kernels.scan_entries(piece, position, stop, next_offset, True, limit)
-                if scan.fault:
-                    reason = kernels.FAULTS[scan.fault]
-                    raise CorruptFile(reason, path=segment.path, position=scan.stop + piece_start)
-                if int(scan.offset[0]) > offset:
-                    raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
-                indexed, next_offset = next_offset < 0, int(scan.offset[-1] + scan.records[-1])
-                if indexed and next_offset - 1 != segment.sparse.offsets.last_offset_at(start):
-                    reason = kernels.FAULTS[kernels.INDEX]
-                    raise CorruptFile(reason, path=segment.path, position=start)
-                if next_offset > offset:
-                    return scan._replace(position=scan.position + piece_start)
-                position = scan.stop
+        for found in walk(segment, start, end, first=1 if start else None, limit=BLOCK_ENTRIES):
+            if int(found.offset[0]) > offset:
+                raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
+            if found.end_offset > offset:
+                return found
         return None
 
 

@@ -26,8 +26,8 @@ from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
 from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
+from afterlog.log.scan import read_segment
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
-from afterlog.records import kernels
 
 REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
@@ -117,13 +117,7 @@ class SealedSegment:
         return SealedSegment(self._files, self.path.parent, mark, self._interval_bytes, self._remote, loaded)
 
     def _rebuild_sparse(self) -> SparseIndexes:
-        sparse = SparseIndexes(self.base_offset, self._interval_bytes)
-        data = self.mapped()
-        assert data is not None, "its files are here"
-        scan = kernels.scan_entries(data, 0, self.size, self.base_offset, True)
-        if scan.fault:
-            raise CorruptFile(kernels.FAULTS[scan.fault], path=self.path, position=scan.stop)
-        sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
+        sparse = read_segment(self, self.size).index(SparseIndexes(self.base_offset, self._interval_bytes))
         sparse.finish()
         for suffix, content in zip((OFFSET_INDEX, TIME_INDEX), sparse.to_bytes(), strict=True):
             publish(self._files, self.path.with_suffix(suffix), [content])

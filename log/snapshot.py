@@ -42,10 +42,10 @@ from afterlog.log.checkpoints import CheckpointFile, Checkpoints, FrontierLease
 from afterlog.log.context import LogContext
 from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.scan import steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
 from afterlog.log.version import End, Version
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
-from afterlog.records import kernels
 from afterlog.records.header import CONTROL
 
 SETTLE_MS = 10_000
@@ -56,7 +56,7 @@ _TRIES = 8
 
 
 def open_snapshot(context: LogContext, *, at_ms: int | None = None, settle_ms: int | None = SETTLE_MS) -> PartitionLog:
-    """The log as far as it is durable, to read from; `place.files` should not be able to write.
+    """The log as far as it is durable, to read from; `context.files` should not be able to write.
 
     Records are due by one reading: `at_ms`, or the latest by which delivery order is final. By ALL_MS the pending are
     due, too; their delivery offsets may still change. Raises CorruptFile.
@@ -118,11 +118,11 @@ def _earliest_behind(context: LogContext, known: Checkpoints) -> int:
     recovery = known.recovery
     with opened(context.files, context.folder / segment_file(recovery.segment, LOG)) as file:
         data = np.frombuffer(file.pread(max(file.size() - recovery.position, 0), recovery.position), np.uint8)
-    if not len(data):
-        return INT64_MAX
-    scan = kernels.scan_entries(data, 0, len(data), recovery.offset, False)
-    control_stamp_ms = scan.broker_timestamp[scan.attributes & CONTROL != 0]
-    return int(min(scan.deliver_after.min(initial=INT64_MAX), control_stamp_ms.min(initial=INT64_MAX)))
+    earliest = INT64_MAX
+    for found, *_ in steps([(0, data)], 0, len(data), recovery.offset, bodies=False):
+        stamp_ms = found.broker_timestamp[found.attributes & CONTROL != 0]
+        earliest = int(min(found.deliver_after.min(initial=earliest), stamp_ms.min(initial=earliest)))
+    return earliest
 
 
 def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment]) -> DelayedIndex:

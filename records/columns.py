@@ -103,6 +103,24 @@ class Scan(NamedTuple):
     fault: int
     """Why it was not; OK at the end, or after `limit` entries."""
 
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last entry, of which there must be one."""
+        return int(self.offset[-1] + self.records[-1])
+
+    def first(self, rows: int, fault: int) -> Scan:
+        """The first rows, and why the next one is not taken."""
+        columns = {name: getattr(self, name)[:rows] for name in self._fields if name not in ("stop", "fault")}
+        return self._replace(**columns, stop=int(self.position[rows]), fault=fault)
+
+    def moved(self, by: int) -> Scan:
+        """With other positions, as in bytes that begin so much earlier."""
+        if not by:
+            return self
+        return Scan(
+            self.position + by, self.size, self.batch_position + by, *self[3:9], stop=self.stop + by, fault=self.fault
+        )
+
 
 class Checked(NamedTuple):
     """Entries that are what an index says they are, up to the first that is not. Columns are int64[row]."""

@@ -61,8 +61,8 @@ def segment_files(
         yield SegmentFiles(files=files, facts=mark, paths=paths if run is None else {**paths, DELIVER_AFTER_INDEX: run})
 
 
-def plain_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
-    """The files of a plain Kafka segment with its indexes beside it; nobody may be writing it. `path`: of its log.
+def kafka_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
+    """The files of a Kafka broker's segment with its indexes beside it; nobody may be writing it. `path`: of its log.
 
     Its run says where it ends. CorruptFile: something is not as it was written, or is not what the log says.
     FileNotFoundError: the log or an index is not there.
@@ -72,7 +72,7 @@ def plain_segment_files(files: Files, path: Path, base_offset: int, *, config: C
     if run.coverage != Coverage(base_offset, end_offset, base_offset, 0, base_offset, size):
         raise CorruptFile("covers another part of the log than it should", path=run.path)
     sparse = SparseIndexes(base_offset, config.index_interval_bytes)
-    check_log(files, path, base_offset, size=size, end_offset=end_offset, plain=True, sparse=sparse)
+    check_log(files, path, base_offset, size=size, end_offset=end_offset, foreign=True, sparse=sparse)
     run.check()
     sparse.finish()
     index, time_index = sparse.to_bytes()
