@@ -21,15 +21,15 @@ from afterlog.index.entries import Key, Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.sorted_columns import SortedColumns
-from afterlog.index.tracker import check_columns, check_entry, check_limit
+from afterlog.index.tracker import DelayedDeliveryTracker, check_columns, check_entry, check_limit
 
 _SINGLES = 512
 """Singles at which they are put into the columns. Larger: more memory."""
 _ENTRY_BYTES = 16
 
 
-class MemoryTracker:
-    """A `DelayedDeliveryTracker`. One thread at a time."""
+class MemoryTracker(DelayedDeliveryTracker):
+    """One thread at a time."""
 
     def __init__(self) -> None:
         self._held = OffsetSet()
@@ -53,10 +53,6 @@ class MemoryTracker:
         rows = self._held.add_many(offset)
         self._columns = self._columns.including(Keys(deliver_after[rows], offset[rows]))
         return len(rows)
-
-    def has_due(self, now_ms: int) -> bool:
-        next_due = self.next_due()
-        return next_due is not None and next_due <= now_ms
 
     def due(self, now_ms: int, limit: int) -> Keys:
         check_limit(limit)

@@ -11,7 +11,7 @@ goes on with the one it has, and a change that is interrupted has changed nothin
 entry counts for its records, a key for one.
 
 Invariants, proved by `check`: each level is in delivery order and has rows left; when they were made, each was at least
-twice as large as the next; its columns hold at most twice the rows that are left.
+twice as large as the next; its columns hold at most `HELD_MAX` times the rows that are left.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ import numpy as np
 
 from afterlog.index.entries import Key, Keys, is_delivery_order, rank
 from afterlog.index.growing_columns import Int64Array
+
+HELD_MAX = 8
+"""Rows that there may be memory for, for each that is left. Larger: more memory, less copying, less of both at once."""
 
 KeysT = TypeVar("KeysT", bound=Keys)
 
@@ -99,7 +102,7 @@ class SortedColumns(Generic[KeysT]):
         """AssertionError where an invariant does not hold."""
         for level in self._levels:
             assert is_delivery_order(level.rows.deliver_after, level.rows.offset)
-            assert 0 < len(level.rows) <= level.held <= min(2 * len(level.rows), level.made)
+            assert 0 < len(level.rows) <= level.held <= min(HELD_MAX * len(level.rows), level.made)
         assert all(larger.made >= 2 * smaller.made for larger, smaller in pairwise(self._levels))
 
 
@@ -134,11 +137,11 @@ class _Level(Generic[KeysT]):
         return int(self.rows.deliver_after[row]) if row < len(self.rows) else None
 
     def behind(self, row: int) -> _Level[KeysT] | None:
-        """From a row on; None without any. Copied where that lets go of more than is kept."""
+        """From a row on; None without any. Copied where few are left of those that are held."""
         if row in (0, len(self.rows)):
             return None if row else self
         rows, held = self.rows[row:], self.held
-        if 2 * len(rows) < held:
+        if HELD_MAX * len(rows) < held:
             rows = rows.take(np.arange(len(rows)))
             held = len(rows)
         return _Level(rows, self.made, held)

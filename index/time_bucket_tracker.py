@@ -28,7 +28,7 @@ from afterlog.index.entries import Keys, sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.time_bucket import TimeBucket
-from afterlog.index.tracker import check_columns, check_entry, check_limit
+from afterlog.index.tracker import DelayedDeliveryTracker, check_columns, check_entry, check_limit
 
 _ROUND = 65_536
 """Additions in a round, at least. Larger: buckets stay longer as they grew, sweeps cost less."""
@@ -38,8 +38,8 @@ _MAP_ENTRY_BYTES = 150
 """Of a sorted map, for each key: its int, its place in the dict and in the list of keys; measured."""
 
 
-class TimeBucketTracker:
-    """A `DelayedDeliveryTracker`. One thread at a time."""
+class TimeBucketTracker(DelayedDeliveryTracker):
+    """One thread at a time."""
 
     def __init__(self, precision_ms: int = 1_000) -> None:
         """Larger precision: fewer buckets and less memory, later delivery."""
@@ -77,10 +77,6 @@ class TimeBucketTracker:
             self._bucket(due).add_many(offset[start:end])
         self._grown(len(rows))
         return len(rows)
-
-    def has_due(self, now_ms: int) -> bool:
-        next_due = self.next_due()
-        return next_due is not None and next_due <= now_ms
 
     def due(self, now_ms: int, limit: int) -> Keys:
         check_limit(limit)

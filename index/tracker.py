@@ -41,6 +41,8 @@ class DelayedDeliveryTracker(Protocol):
 
     def has_due(self, now_ms: int) -> bool:
         """Whether `due` would give anything."""
+        next_due = self.next_due()
+        return next_due is not None and next_due <= now_ms
 
     def due(self, now_ms: int, limit: int) -> Keys:
         """Take out the first `limit` entries, at least 1, whose time has come: their keys by the tracker's times."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.index.entries import Entries, Key, Keys
-from afterlog.index.sorted_columns import SortedColumns
+from afterlog.index.sorted_columns import HELD_MAX, SortedColumns
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -67,7 +67,7 @@ def test_keys_in_any_order_are_like_a_list(
             model = [pair for pair in model if pair > cuts[number]]
         columns.check()
         assert pairs_before == sorted(pair for part in before.parts() for pair in pairs_of(part)), "a value"
-        assert len(model) == columns.count <= columns.held() <= 2 * columns.count
+        assert len(model) == columns.count <= columns.held() <= HELD_MAX * columns.count
         assert sorted(model) == sorted(pair for part in columns.parts() for pair in pairs_of(part))
     edges = [0, 3, low.deliver_after, INT64_MAX]
     assert [sum(due < edge for due, _ in model) for edge in edges] == columns.counts(int64(*edges)).tolist()
@@ -115,9 +115,9 @@ def test_what_was_left_out_is_let_go_of() -> None:
     columns = SortedColumns[Keys]().including(Keys(np.arange(100_000), np.arange(100_000)))
     for due in range(0, 99_990, 10):
         columns = columns.behind(Key(due, INT64_MAX))
-        assert columns.held() <= 2 * columns.count
+        assert columns.held() <= HELD_MAX * columns.count
     [part] = columns.parts()
-    assert part.offset.base is None or len(part.offset.base) <= 2 * len(part)
+    assert part.offset.base is None or len(part.offset.base) <= HELD_MAX * len(part)
     assert columns.behind(END).parts() == []
 
 
