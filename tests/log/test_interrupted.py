@@ -21,6 +21,7 @@ from afterlog.config import ALWAYS, OS, Durability
 from afterlog.fetch.partition import Partition
 from afterlog.log import append
 from afterlog.store import Store
+from tests import campaigns
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, drained, killed, open_small
 
@@ -170,10 +171,11 @@ def struck(operation: Callable[[Life], object], line: int, durability: Durabilit
         raise
 
 
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("durability", [ALWAYS, OS], ids=["always", "os"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_struck_at_some_lines(name: str) -> None:
+def test_struck_at_every_line(name: str, durability: Durability) -> None:
     operation = OPERATIONS[name]
-    count = lines_of(operation)
-    step = max(count // 25, 1)
-    for line in range(0, count + step, step):
-        struck(operation, line, (ALWAYS, OS)[line % 2])
+    for line in campaigns.share(range(lines_of(operation) + 1), 40):
+        struck(operation, line, durability)
+        campaigns.count("interrupts")
