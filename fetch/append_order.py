@@ -35,7 +35,7 @@ class AppendOrder:
         """What is visible now. Raises StoreClosed."""
         version = self._log.pin()
         end = version.visible.offset
-        return Reading(self._log.context.now_ms(), version, Key(0, end - 1), end)
+        return Reading(self._log.context.now_ms(), version, Key(0, end - 1), end, version.log_start_offset)
 
     def standing(self) -> Reading:
         """The same: no clock decides anything here."""

@@ -28,7 +28,7 @@ from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.version import Version
+from afterlog.log.version import Version, Visible
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Instant, instant_ms
 from afterlog.records.encode import encode, parse
@@ -124,7 +124,8 @@ class Partition:
     @property
     def news(self) -> tuple[int, int, bool]:
         """Differs when a reader may find something, or an error, before the time that it was told to wait for."""
-        return self.log_end_offset, self.log.versions.withdrawals, self.log.commit.closed
+        versions = self.log.versions
+        return versions.current.visible.offset, versions.withdrawals, self.log.commit.closed
 
     @property
     def log_start(self) -> int:
@@ -208,20 +209,20 @@ class Partition:
         if position is LATEST:
             return (reading or self.look()).high_watermark
         version = self.log.pin() if reading is None else reading.version
+        log_start, end = self._order.log_start(version), version.visible.offset
         if position is EARLIEST:
-            return self._order.log_start(version)
+            return log_start
         if isinstance(position, AtTime):
-            return min(self._order.position_at(instant_ms(position.instant), version), version.visible.offset)
+            return min(self._order.position_at(instant_ms(position.instant), version), end)
         if isinstance(position, AfterOffset):
-            behind = self._order.position_after(position.offset, version)
-            return self._checked(min(behind, version.visible.offset), version)
+            return self._checked(min(self._order.position_after(position.offset, version), end), log_start, end)
         try:
             delivery_offset = operator.index(position)
         except TypeError:
             raise TypeError(
                 f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
             ) from None
-        return self._checked(delivery_offset, version)
+        return self._checked(delivery_offset, log_start, end)
 
     # Fetching.
 
@@ -244,8 +245,9 @@ class Partition:
         wanted = self.position(position)
         while True:
             reading = self.reading()
-            located = self._locate(wanted, reading, max_records, max_bytes, whole=True)
-            fetched = verified.batches(located, reading.visible, self.log.delayed, max_bytes)
+            visible = reading.visible
+            located = self._locate(wanted, reading, visible, max_records, max_bytes, whole=True)
+            fetched = verified.batches(located, visible, self.log.delayed, max_bytes)
             wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
             left_s = deadline_s - context.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
@@ -263,11 +265,12 @@ class Partition:
         Cancelled ones are stepped over: where there are no others, the position is behind those that are due.
         """
         reading = reading or self.reading()
+        visible = reading.visible
         while True:
-            located = self._locate(position, reading, max_records, max_bytes, whole=False)
+            located = self._locate(position, reading, visible, max_records, max_bytes, whole=False)
             if not len(located.block):
                 return Columns.empty(self.topic), located.block.end_delivery_offset
-            block, columns = self._decoder.some(located, reading.visible, max_bytes)
+            block, columns = self._decoder.some(located, visible, max_bytes)
             columns = columns[max(position - int(block.delivery_offset[0]), 0) :]
             columns = without_cancelled(columns, block, reading.hidden)
             if len(columns) > max_records:
@@ -338,8 +341,7 @@ class Partition:
         """Prove the invariants of the log and its indexes."""
         self.log.check()
 
-    def _checked(self, position: int, version: Version) -> int:
-        log_start, log_end = self._order.log_start(version), version.visible.offset
+    def _checked(self, position: int, log_start: int, log_end: int) -> int:
         if not log_start <= position <= log_end:
             where = "below the log start (retention removed it)" if position < log_start else "beyond the log end"
             raise OffsetOutOfRange(
@@ -374,17 +376,25 @@ class Partition:
         )
 
     def _locate(
-        self, position: int, reading: Reading, max_records: int | None, max_bytes: int, *, whole: bool
+        self,
+        position: int,
+        reading: Reading,
+        visible: Visible,
+        max_records: int | None,
+        max_bytes: int,
+        *,
+        whole: bool,
     ) -> Located:
         """Entries from `position` on, cut at `max_records` but for the first.
 
         whole: only batches that fit into `max_records`, or else also the one in which they end.
         """
-        block = self._order.read(self._checked(position, reading.version), reading, max_records or 0)
+        self._checked(position, reading.log_start, reading.version.visible.offset)
+        block = self._order.read(position, reading, max_records or 0)
         if max_records is not None:
             block = block[: max(max_records, 1)]  # each has a record
             start = block.delivery_offset[:1]
             behind = np.cumsum(block.records) - np.maximum(position - start, 0)
             begin = behind if whole else behind - block.records + 1
             block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
-        return verified.locate(block, reading.visible, max_bytes)
+        return verified.locate(block, visible, max_bytes)

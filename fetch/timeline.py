@@ -64,6 +64,8 @@ class Reading(NamedTuple):
     version: Version
     upto: Key
     high_watermark: int
+    log_start: int
+    """The first delivery offset that can be read."""
 
     @property
     def visible(self) -> Visible:
@@ -124,14 +126,14 @@ class Timeline:
             if high_watermark > self._high_watermark:
                 self._log.lease(clock_ms)
                 self._high_watermark = high_watermark
-            return Reading(clock_ms, version, upto, self._high_watermark)
+            return Reading(clock_ms, version, upto, self._high_watermark, version.log_start.delivery_offset)
 
     def standing(self) -> Reading:
         """The reading that was taken last, for looks while the clock cannot be trusted: nothing becomes due by it."""
         with self._lock:
             version, frontier_ms = self._log.pin(), self._log.frontier_ms
             upto = Key(frontier_ms, version.visible.offset - 1)
-            return Reading(frontier_ms, version, upto, self._high_watermark)
+            return Reading(frontier_ms, version, upto, self._high_watermark, version.log_start.delivery_offset)
 
     def next_due(self, reading: Reading) -> int | None:
         """When the next pending record is due, ms; None where nothing is pending."""

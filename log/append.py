@@ -53,8 +53,8 @@ class Appender:
 
     def append(self, batches: Batches) -> None:
         """Append whole batches. Where they span segments, and the disk is full, those before stay."""
-        row = 0
-        while row < len(batches):
+        row, count = 0, len(batches)
+        while row < count:
             row = self._append_to_segment(batches, row)
 
     def _append_to_segment(self, batches: Batches, row: int) -> int:

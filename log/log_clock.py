@@ -31,15 +31,11 @@ class LogClock:
 
     def __init__(self, now_ms: Callable[[], int], frontier: FrontierLease, last_stamp_ms: int) -> None:
         self._now_ms = now_ms
-        self._used_ms = frontier.used_ms
+        self.used_ms = frontier.used_ms
+        """The frontier: the largest reading that decided "due"."""
         self._stamp_ms = max(frontier.lease_ms, last_stamp_ms)
         self._opened_lease_ms = frontier.lease_ms
         self._in_flight: deque[tuple[int, int]] = deque()
-
-    @property
-    def used_ms(self) -> int:
-        """The frontier: the largest reading that decided "due"."""
-        return self._used_ms
 
     @property
     def last_stamp_ms(self) -> int:
@@ -48,7 +44,7 @@ class LogClock:
 
     def stamp(self, end_offset: int) -> int:
         """The reading of an append up to `end_offset`, which is in flight from now on until `landed` or `withdrawn`."""
-        self._stamp_ms = max(self._now_ms(), self._stamp_ms, self._used_ms)
+        self._stamp_ms = max(self._now_ms(), self._stamp_ms, self.used_ms)
         self._in_flight.append((self._stamp_ms, end_offset))
         return self._stamp_ms
 
@@ -73,19 +69,19 @@ class LogClock:
                 f"the log's frontier is {self._opened_lease_ms} ms, the wall clock {now_ms} ms, over an hour behind: "
                 "set the clock right, wait, or see `afterlog repair --clock`"
             )
-        reading_ms = max(now_ms, self._used_ms)
+        reading_ms = max(now_ms, self.used_ms)
         if self._in_flight:
             reading_ms = min(reading_ms, self._in_flight[0][0])
-        self._used_ms = max(self._used_ms, reading_ms)
-        return self._used_ms
+        self.used_ms = max(self.used_ms, reading_ms)
+        return self.used_ms
 
     def frontier(self) -> FrontierLease:
         """What a clean close makes durable: only a life that crashed may have used anything above `used`."""
-        return FrontierLease(used_ms=self._used_ms, lease_ms=max(self._used_ms, self._opened_lease_ms))
+        return FrontierLease(used_ms=self.used_ms, lease_ms=max(self.used_ms, self._opened_lease_ms))
 
     def check(self) -> None:
         """Prove the invariants that can be seen from here."""
         stamps = [stamp for stamp, _ in self._in_flight]
         assert stamps == sorted(stamps)
-        assert all(self._used_ms <= stamp for stamp in stamps)
+        assert all(self.used_ms <= stamp for stamp in stamps)
         assert not stamps or stamps[-1] <= self._stamp_ms

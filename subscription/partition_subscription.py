@@ -285,9 +285,8 @@ class PartitionSubscription:
         now_ms, high_watermark = reading.clock_ms, self._fresh.high_watermark(reading)
         for ended_ms, offsets in self._timers.expired(now_ms):
             self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms, reading=reading)
-        log_start = self.partition.position(EARLIEST, reading)
-        if log_start > self._state.acks.mark_delete:
-            self._ledger.record(Skipped(log_start))
+        if reading.log_start > self._state.acks.mark_delete:
+            self._ledger.record(Skipped(reading.log_start))
         until_ms = deadline_ms(now_ms, lease_ms)
         fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
         if not self._timers.has_due(now_ms):

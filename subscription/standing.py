@@ -31,9 +31,9 @@ def at_rest(partition: Partition, name: str) -> PartitionStats:
     folder, owner = subscription_folder(context.folder, name), Owner(context.folder.name, name)
     replayed = replay(context.files, folder, owner, partition.log_end_offset)
     assert replayed is not None, "who calls has seen its journal"
-    state, log_start, reading = replayed.state, partition.log_start, partition.look()
-    if log_start > state.acks.mark_delete:  # as the next receive will find out
-        state.apply(Skipped(log_start))
+    state, reading = replayed.state, partition.look()
+    if reading.log_start > state.acks.mark_delete:  # as the next receive will find out
+        state.apply(Skipped(reading.log_start))
     return standing(state, partition, reading, reading.high_watermark, reading.upto)
 
 

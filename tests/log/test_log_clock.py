@@ -118,7 +118,7 @@ def test_check_sees_a_reading_above_an_append_in_flight() -> None:
     wall = Wall(100)
     clock = log_clock(wall)
     clock.stamp(1)
-    clock._used_ms = 101
+    clock.used_ms = 101
     with pytest.raises(AssertionError):
         clock.check()
 
