@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from afterlog.files import Files
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart
 from afterlog.log.topics_document import read_topics
 from afterlog.names import CANCEL_INDEX, CHECKPOINTS, segment_file
+from afterlog.offline import repair
 from afterlog.offline.dump import dump
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import open_store
@@ -430,6 +432,19 @@ class TestCrash:
         assert changes > 15
         for last in range(changes):
             assert (lost, last) == self.repair_up_to(folder, number, last)
+
+    @pytest.mark.parametrize("folder", [DELAYED, FIFO])
+    @pytest.mark.parametrize("damaged", [".log", ".index", ".timeindex"])
+    def test_recovery_is_all_that_is_left(self, folder: Path, damaged: str) -> None:
+        """Behind the cuts, whoever opens the store makes what is missing: repair is not asked again."""
+        files = small_store()
+        flip(files, paths(files, folder, damaged)[0], 2_500 if damaged == ".log" else 3)
+        with patch.object(repair, "open_log", side_effect=OSError("cut off")), pytest.raises(OSError, match="cut off"):
+            repaired(files)
+        assert [finding for finding in findings(files) if "a repair that was cut off left it" in finding]
+        reopened(files).close()
+        assert [] == findings(files)
+        assert bool(lost_offsets(files, folder)) == (damaged == ".log")
 
     def repair_up_to(self, folder: Path, number: int, last: int | None) -> tuple[set[int], int]:
         """Repair on a disk that fails after `last` changes, then again on one that does not; (lost, changes)."""
