@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# The tests start Python a hundred times: compiling everything each time would cost more than they do.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo docs test test-spark test-s3 check bench torture build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx
@@ -16,7 +19,7 @@ demo: $(READY)
 	$(BIN)/python -m examples.flights
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not torture' --ignore tests/spark tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
 
 # Needs Java 17 or later. One process: its tests share a Spark.
 test-spark: $(READY)
@@ -36,8 +39,9 @@ check: $(READY)
 docs: $(READY)
 	$(BIN)/python -m tests.architecture
 
+# All of every campaign of which `make test` takes a share: tests/campaigns.py.
 torture: $(READY)
-	$(BIN)/python -m pytest -n 2 -m torture tests
+	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
 
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name

@@ -34,7 +34,7 @@ from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
-from afterlog.files import Files, OsFiles, process_id
+from afterlog.files import PROCESS, Files, OsFiles
 from afterlog.log.background import Background
 from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancellation import CancelResult, Int8Array
@@ -94,7 +94,7 @@ class Store:
             self._made_topic, clock=clock, changed=self._changed, usable=self._usable
         )
         self._random: Random | None = None
-        self._owner = process_id()
+        self._owner = PROCESS.id
         self._closed = False
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
@@ -166,7 +166,7 @@ class Store:
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
         local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
-        Raises InvalidTopic, TopicExists, and RemoteConflict where the bucket has another topic of that name.
+        Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
         settings = TopicSettings(
@@ -499,7 +499,7 @@ class Store:
             if self._closed:
                 return
             self._closed = True
-            if process_id() != self._owner:
+            if PROCESS.id != self._owner:
                 return
         self._let_go()
 
@@ -552,7 +552,7 @@ class Store:
     def _usable(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
-        if process_id() != self._owner:
+        if PROCESS.id != self._owner:
             raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
 
 

@@ -89,7 +89,7 @@ def cpu_s() -> float:
 
 
 def make_kafka_segments(folder: Path, total_bytes: int, count: int, codec: Codec) -> int:
-    """Plain Kafka segments of records of 100 B, 100 to a batch, each due at a time of its own; the bytes in all.
+    """Kafka segments of records of 100 B, 100 to a batch, each due at a time of its own; the bytes in all.
 
     `total_bytes`: before compression.
     """
@@ -169,21 +169,21 @@ def bench_upload(spark: Any, folder: Path, mib: int, rounds: int, segments: int 
     from afterlog.spark.index_job import build_indexes
     from afterlog.spark.upload_job import upload_group, upload_segments
 
-    size, bucket = make_kafka_segments(folder, mib * MIB, segments, "none"), folder / "bucket"
+    size, storage = make_kafka_segments(folder, mib * MIB, segments, "none"), folder / "storage"
     build_indexes(spark, folder, tasks=2)
 
     def alone() -> None:
-        done = upload_group(find_segments(OsFiles(), folder, ["bench"]), str(bucket), {}, afterlog.Config())
+        done = upload_group(find_segments(OsFiles(), folder, ["bench"]), str(storage), {}, afterlog.Config())
         assert {"uploaded"} == {row.action for row in done}
 
     def job(tasks: int) -> None:
-        done = upload_segments(spark, folder, str(bucket), ["bench"], tasks=tasks).collect()
+        done = upload_segments(spark, folder, str(storage), ["bench"], tasks=tasks).collect()
         assert ["uploaded"] * segments == [row.action for row in done]
 
     def emptied(call: Callable[[], object]) -> Callable[[], object]:
         def run() -> None:
-            shutil.rmtree(bucket, ignore_errors=True)
-            bucket.mkdir()
+            shutil.rmtree(storage, ignore_errors=True)
+            storage.mkdir()
             call()
 
         return run

@@ -279,9 +279,11 @@ def topics(data: Path, as_json: bool) -> None:
 @cli.command(cls=StoreCommand)
 @store_arguments
 @click.argument("topic", required=False)
-@click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
+@click.option(
+    "--buckets", "bars_max", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most."
+)
 @JSON
-def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
+def stats(data: Path, topic: str | None, bars_max: int, as_json: bool) -> None:
     """Show what is pending and what is due when, and how the subscriptions stand.
 
     Asks indexes and journals: no record is read, nothing is leased.
@@ -290,7 +292,7 @@ def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
 
     with opened(data) as store:
         chosen = store.topics() if topic is None else [store.topic(topic)]
-        (show_json if as_json else show)(chosen, store.clock.now_ms(), buckets)
+        (show_json if as_json else show)(chosen, store.clock.now_ms(), bars_max)
 
 
 @cli.command()

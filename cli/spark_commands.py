@@ -41,9 +41,9 @@ def spark() -> None:
 def index(location: Path | str, topics: tuple[str, ...], verify_only: bool, cores: str, as_json: bool) -> int:
     """Build the indexes of sealed segments that are missing or not valid.
 
-    LOCATION is a store, a directory of plain Kafka partitions (<topic>-<partition>/<offset>.log), one folder of
-    segments, or the URL of a bucket (s3://…) that has partitions of either kind. A store may be open meanwhile. Run it
-    again after a failure: what is done is skipped.
+    LOCATION is a store, a directory of Kafka partitions (<topic>-<partition>/<offset>.log), one folder of
+    segments, or the URL of object storage (s3://…) that has partitions of either kind. A store may be open meanwhile.
+    Run it again after a failure: what is done is skipped.
     """
     from afterlog.spark.index_job import build_indexes
 
@@ -61,7 +61,7 @@ def index(location: Path | str, topics: tuple[str, ...], verify_only: bool, core
 def upload(location: Path, remote: str, topics: tuple[str, ...], cores: str, as_json: bool) -> int:
     """Upload sealed segments that object storage does not list yet.
 
-    LOCATION is a store, which may be open meanwhile, or plain Kafka segments that were indexed. REMOTE is a URL
+    LOCATION is a store, which may be open meanwhile, or segments of Kafka brokers that were indexed. REMOTE is a URL
     (s3://bucket/prefix) or a directory; credentials come from the environment. Run it again after a failure: what is
     listed is skipped.
     """

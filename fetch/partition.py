@@ -78,7 +78,9 @@ class Partition:
         StorageFull.
         """
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
-        return self.log.append(parse(batch, asked_ms, self.log.context.config))
+        batches = parse(batch, asked_ms, self.log.context.config)
+        self.log.check_batches(batches)
+        return self.log.append(batches)
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
         """Cancel what is pending of the records of these append offsets: int8[n], each a `CancelResult`.

@@ -14,7 +14,7 @@ has to be done again, so any number of attempts may run, also at the same time:
 Each file is published by rename, from a temporary name that no other attempt has, the run last; their names become
 durable together, with one sync of the folder. So after a power cut any of them may be there, each of them whole, and
 what is not is made by the next attempt. A sealed segment of a store is held against the store's checkpoints,
-where the CRCs of its indexes are; a plain Kafka segment against its size.
+where the CRCs of its indexes are; a Kafka broker's segment against its size.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SegmentToIndex:
     """Of its .log."""
     log_bytes: int
     mark: SegmentFacts | None = None
-    """What a store's checkpoints say; None: a plain Kafka segment."""
+    """What a store's checkpoints say; None: the segment is a Kafka broker's."""
     delayed: bool = True
     """Of the topic: a FIFO topic has no runs."""
     has_run: bool = True

@@ -171,7 +171,7 @@ class CheckpointFile:
     def __init__(self, files: Files, path: Path, current: Checkpoints) -> None:
         self._files = files
         self._path = path
-        self._current = current
+        self.current = current
         self._lock = threading.Lock()
 
     @staticmethod
@@ -188,11 +188,7 @@ class CheckpointFile:
     def reload(self) -> None:
         """Take the file for the truth again: a write of it was interrupted. Raises as `open` does."""
         with self._lock:
-            self._current = _read(self._files, self._path)
-
-    @property
-    def current(self) -> Checkpoints:
-        return self._current
+            self.current = _read(self._files, self._path)
 
     def update(self, **changes: Any) -> None:
         """Replace fields durably. Where it raises, `current` stays what it was."""
@@ -202,15 +198,15 @@ class CheckpointFile:
     def move_frontier(self, used_ms: int, lease_ms: int, **changes: Any) -> None:
         """The same, with a frontier that goes on from wherever others have moved it meanwhile, and never back."""
         with self._lock:
-            known = self._current.frontier
+            known = self.current.frontier
             frontier = FrontierLease(used_ms=max(used_ms, known.used_ms), lease_ms=max(lease_ms, known.lease_ms))
             self._replace(frontier=frontier, **changes)
 
     def _replace(self, **changes: Any) -> None:
-        changed = replace(self._current, **changes)
-        if changed != self._current:
+        changed = replace(self.current, **changes)
+        if changed != self.current:
             self._write(changed)
-            self._current = changed
+            self.current = changed
 
     def _write(self, content: Checkpoints) -> None:
         body = {"partition": self._path.parent.name} | asdict(content, dict_factory=_without_absent)

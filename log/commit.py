@@ -16,21 +16,17 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError, StorageError, StoreClosed, StoreForked
-from afterlog.files import process_id
+from afterlog.files import PROCESS
 
 logger = logging.getLogger("afterlog.log")
 
 
 class Written(Protocol):
     """What grows at its end. Ends are compared with each other and with nothing else."""
-
-    @property
-    def path(self) -> Path:
-        """What errors and the log call it."""
 
     @property
     def written(self) -> Any:
@@ -47,28 +43,21 @@ class Written(Protocol):
 class Commit:
     """Group commit of one `Written`, its poison and its end. Thread-safe."""
 
-    def __init__(self, of: Written, durability: Durability, poisoned: type[StorageError]) -> None:
-        """poisoned: the error that says so."""
+    def __init__(self, of: Written, path: Path, durability: Durability, poisoned: type[StorageError]) -> None:
+        """path: what errors call it; poisoned: the error that says so."""
+        self.path = path
         self.sync_lock = threading.Lock()
         """Covers one fdatasync."""
         self._of = of
         self._durability = durability
         self._error = poisoned
         self._poison: BaseException | None = None
-        self._closed = False
-        self._owner = process_id()
-
-    @property
-    def path(self) -> Path:
-        return self._of.path
+        self.closed = False
+        self._owner = PROCESS.id
 
     @property
     def poisoned(self) -> bool:
         return self._poison is not None
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def committed(self, end: Any) -> None:
         """Return once everything below `end` is safe under the durability. Raises as `usable` does."""
@@ -84,14 +73,16 @@ class Commit:
 
     def sync_if_behind(self) -> None:
         """`sync`, where something is written that is not safe yet: for the thread behind `Durability.interval`."""
-        if self._of.safe < self._of.written and self._poison is None and not self._closed:
+        if self._of.safe < self._of.written and self._poison is None and not self.closed:
             self.sync()
 
     def sync_held(self) -> None:
         """`sync` for a caller that holds the sync lock."""
         self.usable()
-        with self.poisoning():
+        try:
             self._of.make_safe()
+        except OSError as error:
+            self.failed(error)
 
     def make_delivered_durable(self) -> None:
         """Before a position is: under `os` readers see records that a power cut may take. Raises as `usable` does."""
@@ -101,9 +92,9 @@ class Commit:
 
     def owned(self) -> None:
         """Raises StoreClosed, StoreForked where nothing can be read any more."""
-        if self._closed:
+        if self.closed:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
-        if process_id() != self._owner:
+        if PROCESS.id != self._owner:
             raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
 
     def usable(self) -> None:
@@ -122,16 +113,20 @@ class Commit:
         """What fails inside, but for lack of room, leaves a disk that nobody knows. Raises as `usable` does."""
         try:
             yield
-        except AfterlogError:
-            raise
         except OSError as error:
+            self.failed(error)
+
+    def failed(self, error: OSError) -> NoReturn:
+        """A call to the disk did. Raises it where it is one of ours: those say what was left as it was."""
+        if not isinstance(error, AfterlogError):
             self.poison(error)
             self.usable()
+        raise error
 
     def close(self) -> None:
         """After the sync that is under way. Nothing is written or synced any more."""
         with self.sync_lock:
-            self._closed = True
+            self.closed = True
 
 
 def sync_behind(commits: Iterable[Commit]) -> None:

@@ -1,4 +1,4 @@
-"""Reading a plain Kafka segment: a `.log` as a Kafka broker writes it, batches v2 one behind another, and no prefix.
+"""Reading the segment of a Kafka broker: a `.log` as it writes it, batches v2 one behind another, and no prefix.
 
     scan: headers, CRCs ──> batches ──> decompress, decode ──> deliver_after of each ──> `Intact`, as of our logs
 

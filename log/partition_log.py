@@ -39,31 +39,27 @@ from afterlog.errors import (
     NotPending,
     PartitionPoisoned,
     RecordTooLarge,
-    StorageFull,
     StoreClosed,
 )
-from afterlog.files import Bytes
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.entries import Entries, Key
-from afterlog.log.cancellation import Cancellations, CancelResult, Int8Array
+from afterlog.index.entries import Key
+from afterlog.log.append import Appender
+from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
 from afterlog.log.lookup import find_entries
-from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.mark import Mark
+from afterlog.log.segment import SealedSegment
 from afterlog.log.upkeep import Upkeep
-from afterlog.log.version import End, Version, VersionSet
-from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
+from afterlog.log.version import Version, VersionSet
+from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.records.encode import Batches, stamp_batches
-from afterlog.records.entry import extra_fields
+from afterlog.records.encode import Batches
 
 logger = logging.getLogger("afterlog.log")
-
-PREFIX_BYTES_MAX = 64
-"""An entry's prefix is no longer, but for what interceptors add."""
 
 
 class RecoveredLog(NamedTuple):
@@ -94,18 +90,14 @@ class PartitionLog:
         used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         self.versions = VersionSet(version, self._clock, context.changed)
-        self.commit = Commit(self, context.config.durability, PartitionPoisoned)
-        self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._marked)
+        self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned)
+        self._mark = Mark()
+        self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
+        self._appender = Appender(context, self.versions, self.commit, self._upkeep, self._mark)
         self._recover = recover
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
         self._closing = False
-        self._interrupted = False
-        """The mark of an operation that is under way, or was interrupted."""
-        self.clamped_records = 0
-        """Appended since the log was opened with another time than was asked for."""
-        interceptors = context.config.broker_entry_metadata_interceptors
-        self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
     @property
     def delayed(self) -> bool:
@@ -121,7 +113,7 @@ class PartitionLog:
     def due_reading(self) -> tuple[int, Version]:
         """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind, and as `pin` does."""
         self.commit.owned()
-        if self._interrupted and self._append_lock.acquire(blocking=False):  # what was interrupted holds readers back
+        if self._mark.there and self._append_lock.acquire(blocking=False):  # what was interrupted holds readers back
             try:
                 with self.commit.poisoning():
                     self._mend()
@@ -151,7 +143,7 @@ class PartitionLog:
     @property
     def log_end_offset(self) -> int:
         """The offset behind the last visible record: all below it is safe under the durability."""
-        return self.version.visible.offset
+        return self.versions.current.visible.offset
 
     @property
     def frontier_ms(self) -> int:
@@ -171,38 +163,28 @@ class PartitionLog:
             with self.commit.poisoning():
                 self.checkpoints.move_frontier(reading_ms, lease_ms)
 
-    # What `Commit` asks.
-
     @property
     def path(self) -> Path:
+        """The partition's folder."""
         return self.context.folder
 
     @property
     def written(self) -> int:
-        return self.version.written.offset
-
-    @property
-    def safe(self) -> int:
-        return self.version.visible.offset
-
-    def make_safe(self) -> None:
-        version = self.version
-        version.active.sync()
-        self.versions.show(version)
+        """The offset behind the last record that is written, visible or not."""
+        return self.versions.current.written.offset
 
     # Operations.
 
     def append(self, batches: Batches) -> int:
-        """Append whole batches; the offset of the first record. Returns when they are safe under the durability.
+        """Append whole batches, which `check_batches` has passed; the offset of the first record.
 
-        Raises InvalidDeliverAfter, RecordTooLarge, InvalidTopic with nothing written; StorageFull with nothing written
-        of the segment that ran out of room; PartitionPoisoned when only a reopen can tell what is on disk.
+        Returns when they are safe under the durability. Raises StorageFull with nothing written of the segment that ran
+        out of room; PartitionPoisoned when only a reopen can tell what is on disk.
         """
-        self.check_batches(batches)
         with self._writing():
-            first_offset = self.written
-            self._append(batches)
-            end_offset = self.written
+            first_offset = self.versions.current.written.offset
+            self._appender.append(batches)
+            end_offset = self.versions.current.written.offset
         self.commit.committed(end_offset)
         return first_offset
 
@@ -214,7 +196,7 @@ class PartitionLog:
         safe after `commit.sync`.
         """
         with self._writing():
-            yield self._append
+            yield self._appender.append
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
         """Cancel the pending among the records of these offsets, which differ: a `CancelResult` for each, int8[n].
@@ -254,6 +236,11 @@ class PartitionLog:
         limit_ms = self.context.settings.max_delay_ms
         if limit_ms is not None and deliver_after > self.context.now_ms() + limit_ms:
             raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
+
+    @property
+    def clamped_records(self) -> int:
+        """Appended since the log was opened with another time than was asked for."""
+        return self._appender.clamped_records
 
     def roll(self) -> None:
         """Seal the active segment and begin another. An empty one stays."""
@@ -359,25 +346,18 @@ class PartitionLog:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """The block is the one writer. What was interrupted before is mended first. Raises as `commit.usable` does."""
-        with self._append_lock, self.commit.poisoning():
+        with self._append_lock:
             self.commit.usable()
-            self._mend()
-            yield
-
-    @contextlib.contextmanager
-    def _marked(self) -> Iterator[None]:
-        """The block changes files, and ends behind its swap. StorageFull comes before anything is changed."""
-        self._interrupted = True
-        try:
-            yield
-        except StorageFull:
-            self._interrupted = False
-            raise
-        self._interrupted = False
+            try:
+                if self._mark.there:
+                    self._mend()
+                yield
+            except OSError as error:
+                self.commit.failed(error)
 
     def _mend(self) -> None:
         """Where an operation was interrupted: cut what it wrote, and begin anew from what is on disk."""
-        if not self._interrupted or self._recover is None or self.commit.poisoned:
+        if not self._mark.there or self._recover is None or self.commit.poisoned:
             return
         logger.warning("%s: an operation was interrupted; beginning anew from what is on disk", self.path)
         with self.commit.sync_lock:
@@ -389,120 +369,13 @@ class PartitionLog:
                 self.commit.poison(RuntimeError(f"offsets up to {given} were given, up to {left} are left"))
                 self.commit.usable()
             self.versions.begin_anew(recovered.version)
-            self._interrupted = False
+            self._mark.there = False
 
     def _going_on(self) -> None:
         """For a merge: raises where the log cannot be written or is to be closed."""
         self.commit.usable()
         if self._closing:
             raise StoreClosed("the store is being closed; a merge of runs is given up, and begins anew another time")
-
-    def _checkpoint_when_due(self) -> None:
-        """Move the recovery point where the mutable bucket is full, or much was appended."""
-        if self._upkeep.checkpoint_is_due():
-            try:
-                self._upkeep.checkpoint()
-            except StorageFull as error:
-                # The append itself succeeded, and the log holds all that the checkpoint would say.
-                logger.warning("%s: no room for a checkpoint, recovery would start further back: %s", self.path, error)
-
-    # Append.
-
-    def _append(self, batches: Batches) -> None:
-        row = 0
-        while row < len(batches):
-            row = self._append_to_segment(batches, row)
-
-    def _append_to_segment(self, batches: Batches, row: int) -> int:
-        """Append the batches from `row` on that the active segment has room for; the row behind them."""
-        fit = self._fitting(batches, row)
-        if fit == 0 and self.version.written.position:
-            self._upkeep.roll()
-            return row
-        last = row + max(fit, 1)
-        self._interrupted = True
-        stamp_ms = self.versions.begin(self.written + int(batches.records[row:last].sum()))
-        self._write(batches, row, last, stamp_ms)
-        self._checkpoint_when_due()
-        return last
-
-    def _fitting(self, batches: Batches, row: int) -> int:
-        """How many batches from `row` on the active segment has room for."""
-        room_bytes, room_records = self._room()
-        count = len(batches) - row
-        size = int(batches.positions[-1] - batches.positions[row]) + count * self._prefix_bytes_max
-        if size <= room_bytes and int(batches.records[row:].sum()) <= room_records:
-            return count
-        sizes = batches.positions[row + 1 :] - batches.positions[row]
-        sizes += np.arange(1, count + 1) * self._prefix_bytes_max
-        records = batches.records[row:].cumsum()
-        return min(
-            int(sizes.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
-        )
-
-    def _room(self) -> tuple[int, int]:
-        """Bytes and records that the active segment has room for."""
-        version = self.version
-        room_records = 2**31 - 1 - (version.written.offset - version.active.base_offset)
-        return self._config.segment_bytes - version.written.position, room_records
-
-    def _write(self, batches: Batches, row: int, last: int, stamp_ms: int, control: Control | None = None) -> None:
-        """Write batches at a stamp that is in flight: all of them, or none. `control`: what the first of them says."""
-        version = self.version
-        active, start = version.active, version.written.position
-        records = batches.records[row:last]
-        end = version.written.offset + records.cumsum()
-        offset = end - records
-        position = np.empty(last - row, np.int64)
-        try:
-            for first, stop in batches.pieces(row, last):
-                data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms)
-                np.add(at[:-1], active.size, out=position[first - row : stop - row])
-                active.append(data)
-        except BaseException:
-            self._withdraw(active, start)
-            raise
-        asked = batches.deliver_after[row:last]
-        entries = Entries(np.maximum(asked, stamp_ms), offset, position, records)  # the stamping rule
-        active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
-        if self.delayed and len(entries) == 1:
-            version.delayed_index.bucket.add(*entries.entry(0))
-        elif self.delayed:
-            version.delayed_index.bucket.add_many(entries)
-        cancellations = version.cancellations
-        if control is not None:
-            cancelled = control.rows(int(offset[0]))
-            active.add_cancelled(cancelled)
-            cancellations = cancellations.wrote(cancelled)
-        self._wrote(End(int(end[-1]), active.size), cancellations)
-        self.clamped_records += clamped_records(asked, records, stamp_ms)
-
-    def _wrote(self, written: End, cancellations: Cancellations) -> None:
-        """The swap of an append: it reached the operating system."""
-        self.versions.swap(written=written, cancellations=cancellations)
-        if self._config.durability.kind == "os":
-            self.versions.show(self.version)
-        self._interrupted = False
-
-    def _entries(
-        self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
-    ) -> tuple[Bytes, Int64Array]:
-        """The bytes of the batches from `row` to `last` as the log has them, and where each begins in these."""
-        interceptors = self._config.broker_entry_metadata_interceptors
-        if not self.delayed and not interceptors:
-            data, positions = batches.encoded(row, last)
-            return stamp_batches(data, positions, batches.records[row:last], base_offset), positions
-        extra = extra_fields(interceptors, base_offset, stamp_ms, last - row)
-        return batches.entries(row, last, base_offset, stamp_ms, delayed=self.delayed, extra=extra)
-
-    def _withdraw(self, active: ActiveSegment, size: int) -> None:
-        """Nothing was appended: cut what may be there of it."""
-        try:
-            with self.commit.poisoning():
-                active.rollback(size)
-            self._interrupted = False
-        finally:
-            self.versions.withdraw()
 
     # Cancel.
 
@@ -516,34 +389,10 @@ class PartitionLog:
             pending = np.flatnonzero(answers == CancelResult.CANCELLED)
             for first in range(0, len(pending), targets_max):
                 rows = pending[first : first + targets_max]
-                stamp_ms = self._append_control(Control(kind, offsets[rows], found.deliver_after[rows], follower))
+                stamp_ms = self._appender.append_control(
+                    Control(kind, offsets[rows], found.deliver_after[rows], follower)
+                )
                 answers[rows[found.deliver_after[rows] <= stamp_ms]] = CancelResult.ALREADY_DELIVERED
             end_offset = self.written
         self.commit.committed(end_offset)
         return answers, end_offset
-
-    def _append_control(self, control: Control) -> int:
-        """Append what is left of a control batch at the stamp that decides what is left: that stamp."""
-        room_bytes, room_records = self._room()
-        if self.version.written.position and (
-            control.size_max + control.records * self._prefix_bytes_max > room_bytes or control.records > room_records
-        ):
-            self._upkeep.roll()
-        self._interrupted = True
-        stamp_ms = self.versions.begin(self.written + control.records)
-        control = control.later_than(stamp_ms)
-        if not len(control.target):
-            self.versions.withdraw()
-            self._interrupted = False
-            return stamp_ms
-        batches = control.batches(stamp_ms)
-        self._write(batches, 0, len(batches), stamp_ms, control)
-        self._checkpoint_when_due()
-        return stamp_ms
-
-
-def clamped_records(asked: Int64Array, records: Int64Array, stamp_ms: int) -> int:
-    """The records of batches whose time the stamping rule moves. Who asked for "as soon as possible" gets that."""
-    if len(asked) == 1:
-        return int(records[0]) if AS_SOON_AS_POSSIBLE < asked[0] < stamp_ms else 0
-    return int(records[(asked > AS_SOON_AS_POSSIBLE) & (asked < stamp_ms)].sum())

@@ -1,8 +1,8 @@
 """A seam: the files of a sealed segment that lie in object storage, as the log reads them.
 
 The log knows nothing of object storage. `tier/` implements these two protocols, and whoever opens a partition hands it
-a `RemoteLog` with its `Place`; KIP-405 calls the like a RemoteStorageManager. What is read so was put there once and
-never changes. Every call may raise RemoteUnavailable, RemoteRefused, RemoteMissing and CorruptRemote.
+a `RemoteLog` with its `LogContext`; KIP-405 calls the like a RemoteStorageManager. What is read so was put there once
+and never changes. Every call may raise RemoteUnavailable, RemoteRefused, RemoteMissing and CorruptRemote.
 """
 
 from __future__ import annotations

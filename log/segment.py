@@ -137,7 +137,8 @@ class ActiveSegment:
         self._files = files
         self._file: File = files.open(self.path)
         weakref.finalize(self, self._file.close).atexit = False  # readers may hold the segment long after its roll
-        self._size = self._file.size() if size is None else size
+        self.size = self._file.size() if size is None else size
+        """Bytes that were written, believed or not."""
         self._mapped: Bytes = np.empty(0, np.uint8)
         self._map_lock = threading.Lock()
         self._saved = (0, 0)
@@ -160,10 +161,6 @@ class ActiveSegment:
         return ActiveSegment(files, folder, base_offset, interval_bytes)
 
     @property
-    def size(self) -> int:
-        return self._size
-
-    @property
     def mark(self) -> ActiveMark:
         """What was made durable of the indexes so far."""
         return self._saved_mark
@@ -171,25 +168,25 @@ class ActiveSegment:
     def append(self, data: Bytes) -> None:
         """Write entries at the end. Where it raises, part of them may be there: `rollback`."""
         self._file.append([data])
-        self._size += len(data)
+        self.size += len(data)
 
     def rollback(self, size: int) -> None:
         """Cut what a failed append left behind `size`, durably."""
         self._file.truncate(size)
-        self._size = size
+        self.size = size
         self._file.sync()
 
     def cut(self, size: int) -> None:
         """Cut a torn tail: recovery only, before anything is read."""
         self._file.truncate(size)
-        self._size = size
+        self.size = size
 
     def sync(self) -> None:
         self._file.sync()
 
     def tail(self, position: int) -> Bytes:
         """A copy of everything behind `position`, whatever it is: for recovery."""
-        return np.frombuffer(self._file.pread(self._size - position, position), np.uint8)
+        return np.frombuffer(self._file.pread(self.size - position, position), np.uint8)
 
     def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold entries between `start` and the visible `end`."""
@@ -265,7 +262,7 @@ class ActiveSegment:
         return SealedMark(
             base_offset=self.base_offset,
             end_offset=end_offset,
-            log_bytes=self._size,
+            log_bytes=self.size,
             max_deliver_after=max_deliver_after,
             max_timestamp=marks.latest[0],
             index=marks.index,

@@ -56,7 +56,7 @@ _TRIES = 8
 
 
 def open_snapshot(context: LogContext, *, at_ms: int | None = None, settle_ms: int | None = SETTLE_MS) -> PartitionLog:
-    """The log as far as it is durable, to read from; `place.files` should not be able to write.
+    """The log as far as it is durable, to read from; `context.files` should not be able to write.
 
     Records are due by one reading: `at_ms`, or the latest by which delivery order is final. By ALL_MS the pending are
     due, too; their delivery offsets may still change. Raises CorruptFile.

@@ -34,7 +34,7 @@ from afterlog.names import CANCEL_INDEX
 
 logger = logging.getLogger("afterlog.log")
 
-Block = Callable[[], AbstractContextManager[object]]
+Guard = Callable[[], AbstractContextManager[object]]
 
 
 class Upkeep:
@@ -47,7 +47,7 @@ class Upkeep:
         versions: VersionSet,
         commit: Commit,
         clock: LogClock,
-        marked: Block,
+        marked: Guard,
     ) -> None:
         """marked: a block that changes files, and ends behind its swap."""
         self.obsolete = Obsolete(context.files)
@@ -147,7 +147,7 @@ class Upkeep:
         """Whether there may be something for `merge_buckets` to do."""
         return self._buckets.crowded(self._versions.current.delayed_index)
 
-    def merge_buckets(self, writing: Block, proceed: Callable[[], object]) -> int:
+    def merge_buckets(self, writing: Guard, proceed: Callable[[], object]) -> int:
         """Merge runs until no group has more than it should; the number of merges. `writing`: a block of the writer.
 
         `proceed` is called again and again, and raises where the merge should end.

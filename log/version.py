@@ -90,14 +90,28 @@ class VersionSet:
         """`changed`: notified when the visible end moves, and when a fetch is held back no longer."""
         self.withdrawals = 0
         """Appends that failed: what they held back is held back no longer, though the end has not moved."""
-        self._current = version
+        self.current = version
+        """Of now. One pointer, put in place of another under the lock."""
         self._clock = clock
         self._changed = changed
         self._lock = threading.Lock()
 
+    # What `Commit` asks.
+
     @property
-    def current(self) -> Version:
-        return self._current
+    def written(self) -> int:
+        return self.current.written.offset
+
+    @property
+    def safe(self) -> int:
+        return self.current.visible.offset
+
+    def make_safe(self) -> None:
+        version = self.current
+        version.active.sync()
+        self.show(version)
+
+    # What readers and the log ask.
 
     @property
     def frontier_ms(self) -> int:
@@ -107,7 +121,7 @@ class VersionSet:
     def due_reading(self) -> tuple[int, Version]:
         """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind."""
         with self._lock:
-            return self._clock.due(), self._current
+            return self._clock.due(), self.current
 
     def begin(self, end_offset: int) -> int:
         """The stamp of an append up to `end_offset`, in flight from now on."""
@@ -124,32 +138,34 @@ class VersionSet:
     def swap(self, **parts: object) -> Version:
         """Another version from now on, with these parts; the version before."""
         with self._lock:
-            before = self._current
-            self._current = before._replace(**parts)  # type: ignore[arg-type]
+            before = self.current
+            self.current = before._replace(**parts)  # type: ignore[arg-type]
         return before
 
     def retain(self, sealed: Iterable[SealedSegment], index: DelayedIndex, log_start: LogStart) -> None:
         """Retention took the other sealed segments, and what lies before the log start in delivery order."""
         with self._lock:
-            cancellations = self._current.cancellations.behind(log_start.key)
-            self._current = self._current._replace(
+            cancellations = self.current.cancellations.behind(log_start.key)
+            self.current = self.current._replace(
                 sealed=tuple(sealed), delayed_index=index, log_start=log_start, cancellations=cancellations
             )
 
     def show(self, version: Version) -> None:
         """What was written in that version may be seen from now on."""
         with self._lock:
-            current, end = self._current, version.written
+            current, end = self.current, version.written
             if end.offset > current.visible.offset and version.active is current.active:
-                cancellations = current.cancellations.landed(end.offset)
-                self._current = current._replace(visible=end, cancellations=cancellations)
-            self._clock.landed(self._current.visible.offset)
+                cancellations = current.cancellations
+                if cancellations.landing:
+                    cancellations = cancellations.landed(end.offset)
+                self.current = current._replace(visible=end, cancellations=cancellations)
+            self._clock.landed(self.current.visible.offset)
         self.notify()
 
     def begin_anew(self, version: Version) -> None:
         """Nothing is in flight any more, and all that is written is visible."""
         with self._lock:
-            self._current = version
+            self.current = version
             self._clock.cleared()
             self.withdrawals += 1
         self.notify()
@@ -161,7 +177,7 @@ class VersionSet:
     def check(self) -> None:
         """Prove the invariants."""
         with self._lock:
-            version = self._current
+            version = self.current
             assert version.visible.offset <= version.written.offset
             assert version.visible.position <= version.written.position
             self._clock.check()

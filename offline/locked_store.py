@@ -141,7 +141,7 @@ class OfflineStore:
     def log_bytes(self, topic: str | None = None) -> int:
         """What `verify` has to read of logs."""
         total = 0
-        for context in self._places(topic):
+        for context in self._contexts(topic):
             with contextlib.suppress(FileNotFoundError):
                 for base in log_bases(self._files, context.folder):
                     with opened(self._files, context.folder / segment_file(base, LOG)) as file:
@@ -151,16 +151,16 @@ class OfflineStore:
     def only_remote(self, topic: str | None = None) -> tuple[int, int]:
         """(segments, bytes of log) that are in object storage and not here, so that `verify` cannot tell of them."""
         marks = [
-            mark for context in self._places(topic) for mark in _sealed(self._files, context.folder) if not mark.local
+            mark for context in self._contexts(topic) for mark in _sealed(self._files, context.folder) if not mark.local
         ]
         return len(marks), sum(mark.log_bytes for mark in marks)
 
     def verify(self, topic: str | None = None, advance: Advance = unheard) -> Iterator[Finding]:
         """Everything that is wrong in the store, or in one topic. Raises UnknownTopic."""
-        places = self._places(topic)
+        contexts = self._contexts(topic)
         if self._topics_error is not None:
             yield Finding.of(self._topics_error, REPAIR)
-        for context in places:
+        for context in contexts:
             if not self._files.exists(context.folder):
                 yield Finding(path=context.folder, message="the partition is gone", remedy=COPY)
                 continue
@@ -173,7 +173,7 @@ class OfflineStore:
         positions: list[PositionChange] = []
         subscriptions: list[JournalsAside] = []
         beyond_repair: list[StorageError] = []
-        for context in self._places(None):
+        for context in self._contexts(None):
             try:
                 if not self._files.exists(context.folder):
                     raise CorruptFile(f"the partition is gone: {COPY}", path=context.folder)
@@ -209,7 +209,7 @@ class OfflineStore:
         if store_plan.topics is not None:
             write_topics(self._files, self.path, store_plan.topics)
 
-    def _places(self, topic: str | None) -> list[LogContext]:
+    def _contexts(self, topic: str | None) -> list[LogContext]:
         if topic is not None and topic not in self._topics:
             raise UnknownTopic(f"no topic {topic!r} here")
         return [

@@ -36,7 +36,7 @@ from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.context import LogContext
 from afterlog.log.recovery import open_log
 from afterlog.log.segment import ActiveSegment
-from afterlog.names import CHECKPOINTS, LOG, segment_file
+from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan, RepairPlanner
 
 
@@ -57,7 +57,7 @@ def apply(plan: RepairPlan) -> None:
     active = plan.checkpoints.active
     if not files.exists(folder / segment_file(active.base_offset, LOG)):
         ActiveSegment.create(files, folder, active.base_offset, plan.context.config.index_interval_bytes).close()
-    _unlink(files, plan.stale)
+    _unlink(files, folder, plan.stale)
     CheckpointFile.create(files, folder / CHECKPOINTS, plan.checkpoints)
     kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}
     for cut in plan.cuts:
@@ -71,12 +71,15 @@ def apply(plan: RepairPlan) -> None:
         _put_clock_back(plan.context, plan.clock_ms)
 
 
-def _unlink(files: Files, runs: Iterable[Path]) -> None:
-    """Remove runs durably: one that fits the old checkpoints may not fit the new ones, and nobody would see it."""
+def _unlink(files: Files, folder: Path, runs: Iterable[Path]) -> None:
+    """Remove runs durably, also those that a repair removed which was killed: one that fits the old checkpoints may not
+    fit the new ones, and nobody would see it."""
     for path in runs:
         with contextlib.suppress(FileNotFoundError):
             files.unlink(path)
-            files.sync_folder(path.parent)
+    for names in (folder, folder / BUCKETS):
+        if files.exists(names):
+            files.sync_folder(names)
 
 
 def _put_clock_back(context: LogContext, clock_ms: int) -> None:

@@ -12,7 +12,7 @@ What comes of a segment:
 
 A rerun uploads what is not listed. What a killed job leaves (rows COPY_STARTED, their objects) the next one ends, once
 it is older than `leftovers_after_s`. Nothing on this machine is removed, and an open store learns of what was uploaded
-from the manifest. At the end the bucket is told which topics of a store it has, so that it can be read alone.
+from the manifest. At the end the storage is told which topics of a store it has, so that it can be read alone.
 
 All tasks change the manifests of the partitions, each by conditional put, where one of those who come at a time is
 first and the others try again. Hence the batches: two changes for BATCH_BYTES of log instead of two for a segment; and
@@ -47,7 +47,7 @@ from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import tell_topic
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove_leftovers
-from afterlog.tier.segment_files import plain_segment_files, segment_files
+from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import Outcome, upload_together
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def upload_segments(
 ) -> DataFrame:
     """Upload the sealed segments that are not listed yet; when it returns, it is done.
 
-    `location`: a store, which may be open meanwhile, or plain Kafka segments with indexes (`build_indexes`). `remote`:
-    the URL of a bucket, which driver and workers open with `remote_options` (`afterlog.tier.remote_url`). `config`: the
-    store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts that began so long ago and are not listed
-    are ended first; more than a segment takes, by clocks that may differ.
-    One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in the bucket.
+    `location`: a store, which may be open meanwhile, or segments of Kafka brokers with indexes (`build_indexes`).
+    `remote`: the URL of object storage, which driver and workers open with `remote_options`
+    (`afterlog.tier.remote_url`). `config`: the store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts
+    that began so long ago and are not listed are ended first; more than a segment takes, by clocks that may differ.
+    One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in object storage.
     Raises what `build_indexes` raises, and CorruptRemote, RemoteUnavailable, RemoteRefused before anything is uploaded.
     """
     config, options = config or Config(), dict(remote_options or {})
@@ -130,7 +130,7 @@ def upload_segments(
 
 
 def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str]) -> None:
-    """Say in the bucket what a machine must know that has nothing else, where the store did not say it itself."""
+    """Say in object storage what a machine must know that has nothing else, where the store did not say it itself."""
     for topic, settings in read_topics(files, store).items():
         if topic not in uploaded:
             continue
@@ -210,7 +210,7 @@ def _row_of(files: Files, segment: SegmentToIndex, listed: Segments) -> RemoteSe
 
 def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: str, held: ExitStack) -> SegmentFiles:
     if segment.mark is None:
-        return plain_segment_files(files, segment.path, segment.base_offset, config=config)
+        return kafka_segment_files(files, segment.path, segment.base_offset, config=config)
     return held.enter_context(
         segment_files(files, segment.path.parent, segment.mark, config=config, delayed=segment.delayed, attempt=attempt)
     )

@@ -84,10 +84,10 @@ class DeadLetters:
         if not self._subscription.unfinished_dead_letters():
             return
         with self._lock:
-            places: dict[tuple[str, int], list[DeadLetter]] = {}
+            by_partition: dict[tuple[str, int], list[DeadLetter]] = {}
             for letter in self._subscription.unfinished_dead_letters():
-                places.setdefault((letter.topic, letter.partition), []).append(letter)
-            for (name, number), letters in places.items():
+                by_partition.setdefault((letter.topic, letter.partition), []).append(letter)
+            for (name, number), letters in by_partition.items():
                 topic = self._topic_of(name)
                 appended = set(_origins(topic, number, min(letter.log_end_offset for letter in letters)))
                 found = [letter for letter in letters if self._origin(letter).identity in appended]

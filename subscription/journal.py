@@ -53,7 +53,7 @@ class Journal:
     ) -> None:
         """Begin journal `number` with a snapshot of when the log, which is synced, ended there; all others go."""
         self.path = folder / journal_file(number)
-        self.commit = Commit(self, durability, SubscriptionPoisoned)
+        self.commit = Commit(self, self.path, durability, SubscriptionPoisoned)
         self._files = files
         self._folder = folder
         self._begin(number, snapshot, log_end_offset)

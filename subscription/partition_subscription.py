@@ -28,9 +28,9 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.timeline import Reading
+from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
-from afterlog.index.tracker import Due
 from afterlog.records.columns import Bools
 from afterlog.records.deliver_after import instant_ms
 from afterlog.subscription import bits
@@ -301,7 +301,7 @@ class PartitionSubscription:
             self._timers.put_back(retries)
 
     def _merged(
-        self, fresh: Columns, retries: Due, position: int, max_records: int, reading: Reading
+        self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading
     ) -> tuple[Columns, Int64Array, int]:
         """The first `max_records` of both by (time, delivery offset), their failures, and the position behind."""
         time = np.concatenate([np.maximum.accumulate(fresh.due) + self.delay_ms, retries.deliver_after])

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.campaigns import share
 from tests.simulated_disk import (
     DIGEST_BYTES,
     Append,
@@ -48,6 +49,8 @@ class CrashModel:
 
     every_byte_max: int = 128
     """Appends up to this size are cut at every byte; larger ones at 0, 1, half, n - 1, and at sector borders."""
+    of: int = 1
+    """Every byte: in a run that takes a share, of the bytes one in so many, and 0, 1, half and n - 1."""
     sector_bytes: int = 512
     """Cuts of a larger append lie at multiples of this position in the file."""
     sector_cuts_max: int = 16
@@ -55,11 +58,12 @@ class CrashModel:
 
     def cuts(self, position: int, size: int) -> list[int]:
         """The places 0 <= cut < size at which an append of `size` bytes at `position` is cut."""
+        edges = {0, min(1, size - 1), size // 2, size - 1}
         if size <= self.every_byte_max:
-            return list(range(size))
+            return sorted({*edges, *share(range(size), self.of)})
         borders = range(-position % self.sector_bytes, size, self.sector_bytes)
         step = -(-len(borders) // self.sector_cuts_max) or 1
-        return sorted({0, 1, size // 2, size - 1, *borders[::step]})
+        return sorted({*edges, *borders[::step]})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from afterlog.files import Files
+from tests import campaigns
 from tests.crash_states import CrashModel, CrashPoints, CrashState
 from tests.simulated_disk import Mark, SimulatedFiles, digest_of
 
@@ -32,13 +33,16 @@ class Explored:
     points: int = 0
     states: int = 0
     distinct: int = 0
-    """States that differ in content or in the marks before them: those that were verified."""
+    """States that differ in content or in the marks before them."""
+    verified: int = 0
+    """Of these, in a run that takes a share."""
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
 
     def __str__(self) -> str:
-        rate = self.distinct / self.seconds if self.seconds else 0.0
-        text = f"{self.points} crash points, {self.states} states, {self.distinct} distinct, {rate:.0f} states/s"
+        rate = self.verified / self.seconds if self.seconds else 0.0
+        found = f"{self.points} crash points, {self.states} states, {self.distinct} distinct"
+        text = f"{found}, {self.verified} verified, {rate:.0f} states/s"
         return "\n".join([text, *(f"{failure.state}\n    {failure.error}" for failure in self.failures)])
 
 
@@ -50,10 +54,11 @@ def explore(
     model: CrashModel | None = None,
     kill: bool = False,
     again_every: int = 0,
+    of: int = 1,
     only: str | None = None,
     failures_max: int = 3,
 ) -> Explored:
-    """Run `workload` once, then verify every state that a crash at any point of it may leave.
+    """Run `workload` once, then verify every state that a crash at any point of it may leave, or one in `of`.
 
     `wrap` puts something between the workload and the disk, a FailingFiles for instance. `kill`: kills of the process
     instead of power cuts. `again_every`: every so many states, also cut the power at every point of what `verify` did
@@ -62,21 +67,27 @@ def explore(
     """
     disk = SimulatedFiles()
     workload(disk if wrap is None else wrap(disk), disk)
-    explorer = _Explorer(verify, model or CrashModel(), again_every, only, failures_max)
+    explorer = _Explorer(verify, model or CrashModel(), again_every, of, only, failures_max)
     started = time.monotonic()
-    explorer.explore(disk, 0, CrashPoints.kills if kill else CrashPoints.power_cuts, (), "")
-    explorer.explored.seconds = time.monotonic() - started
-    return explorer.explored
+    with campaigns.quiet():
+        explorer.explore(disk, 0, CrashPoints.kills if kill else CrashPoints.power_cuts, (), "")
+    explored = explorer.explored
+    explored.seconds = time.monotonic() - started
+    campaigns.count("crash states", explored.states)
+    campaigns.count("crash states, distinct", explored.distinct)
+    campaigns.count("crash states, verified", explored.verified)
+    return explored
 
 
 class _Explorer:
     def __init__(
-        self, verify: Verify, model: CrashModel, again_every: int, only: str | None, failures_max: int
+        self, verify: Verify, model: CrashModel, again_every: int, of: int, only: str | None, failures_max: int
     ) -> None:
         self.explored = Explored()
         self._verify = verify
         self._model = model
         self._again_every = again_every
+        self._of = of
         self._only = only
         self._failures_max = failures_max
         self._seen: set[tuple[bytes, bytes]] = set()
@@ -108,11 +119,16 @@ class _Explorer:
 
     def _one(self, state: CrashState, marks: tuple[object, ...], told: bytes, prefix: str) -> None:
         self.explored.states += 1
+        if (state.digest, told) in self._seen:
+            return
         description = prefix + state.describe()
-        if (state.digest, told) in self._seen or not (self._only or description).startswith(description):
+        if not (self._only or description).startswith(description):
             return
         self._seen.add((state.digest, told))
         self.explored.distinct += 1
+        if not (self._only or campaigns.is_chosen(self.explored.distinct, self._of)):
+            return
+        self.explored.verified += 1
         state.explored = self._is_explored(prefix)
         disk = state.files()
         first = len(disk.operations)
@@ -129,4 +145,4 @@ class _Explorer:
         """Whether the power is cut in the life after this crash, too."""
         if prefix or not self._again_every:
             return False
-        return self._only is not None or not self.explored.distinct % self._again_every
+        return self._only is not None or not (self.explored.verified + campaigns.SEED) % self._again_every

@@ -22,6 +22,7 @@ from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
 from afterlog.log import recovery
+from afterlog.log.append import Appender
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.commit import Commit
@@ -123,13 +124,13 @@ def unsynced(active: ActiveSegment, scan: Any) -> int:
 
 
 def shown_unsynced(commit: Commit, *_: object) -> None:
-    log: Any = commit._of
-    log.versions.show(log.version)
+    versions: Any = commit._of
+    versions.show(versions.current)
 
 
-def shown_at_once(log: PartitionLog, end: End, cancellations: Cancellations) -> None:
-    ORIGINAL_WROTE(log, end, cancellations)
-    log.versions.show(log.version)
+def shown_at_once(appender: Appender, end: End, cancellations: Cancellations) -> None:
+    ORIGINAL_WROTE(appender, end, cancellations)
+    appender._versions.show(appender._versions.current)
 
 
 def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
@@ -215,7 +216,7 @@ ORIGINAL_CANCEL = PartitionLog._cancel
 ORIGINAL_CLOCK = LogClock.__init__
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
-ORIGINAL_WROTE = PartitionLog._wrote
+ORIGINAL_WROTE = Appender._wrote
 
 
 def nothing(*_: object) -> None:
@@ -240,7 +241,7 @@ BUGS = (
     Bug("recovery does not sync the folder", NAMED["fifo"], planted=recovery_without_folder_sync, kill=True),
     Bug("torn tail not cut", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", uncut)),
     Bug("acknowledged before the sync", NAMED["singles"], planted=patched(Commit, "committed", shown_unsynced)),
-    Bug("visible before the sync", NAMED["synced"], planted=patched(PartitionLog, "_wrote", shown_at_once)),
+    Bug("visible before the sync", NAMED["synced"], planted=patched(Appender, "_wrote", shown_at_once)),
     Bug("recovery point ahead of the log", NAMED["written"], planted=patched(Commit, "sync", shown_unsynced)),
     Bug("position ahead of the log", NAMED["written"], planted=patched(Commit, "make_delivered_durable", nothing)),
     Bug("no sync of the folder of buckets", NAMED["merges"], without(lambda _, path: path.name == BUCKETS)),

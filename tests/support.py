@@ -16,7 +16,7 @@ from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.log.lookup import find_entries
 from afterlog.store import Store, open_store
-from tests.crash_states import crash_states
+from tests.crash_states import CrashModel, crash_states
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import Image, SimulatedFiles
 
@@ -52,7 +52,8 @@ def killed(disk: SimulatedFiles) -> SimulatedFiles:
 
 def power_cut(disk: SimulatedFiles) -> SimulatedFiles:
     """The disk after a power cut that took all that was not synced."""
-    return next(crash_states(disk.operations, len(disk.operations), start=disk.start)).files()
+    model = CrashModel(every_byte_max=0)  # of no moment: the first state has nothing of what was not synced
+    return next(crash_states(disk.operations, len(disk.operations), start=disk.start, model=model)).files()
 
 
 def drained(partition: Partition, position: int | None = None) -> list[bytes | None]:

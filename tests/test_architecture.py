@@ -12,12 +12,6 @@ import pytest
 
 from tests.architecture import LINKED, PACKAGE, PAGE, ROOT, contracts, defined_names, first_sentence, page, sources
 
-TO_GO = {
-    "Block": ["index/memory_tracker.py", "index/merge.py", "index/mutable_bucket.py"],
-    "Columns": ["fetch/message_columns.py", "index/hidden_keys.py"],
-}
-"""Names that still stand twice. A name goes from here together with its namesake."""
-
 
 def twice(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
     """The names that more than one module has, and where."""
@@ -29,7 +23,7 @@ def twice(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
 
 class TestNames:
     def test_a_class_or_type_has_its_name_for_itself(self) -> None:
-        assert TO_GO == twice((name, path) for path in sources() for name in defined_names(path))
+        assert {} == twice((name, path) for path in sources() for name in defined_names(path))
 
     def test_a_module_has_its_name_for_itself(self) -> None:
         assert {} == twice((path.stem, path) for path in sources() if path.stem != "__init__")

@@ -168,7 +168,7 @@ def test_results_are_told_as_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["near", "far"])
-def test_a_bucket_is_caught_up_with(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_object_storage_is_caught_up_with(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = tier.main(["--records", "2000", "--segments", "10", "--schedule", schedule, "--cache-mib", "1"])
     assert json.loads(capsys.readouterr().out) == found
     assert 1 <= found["fetched_per_log_byte"] < 3

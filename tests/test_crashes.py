@@ -1,4 +1,4 @@
-"""Every crash of some small workloads: after each the store has what it promised, and goes on.
+"""Every crash of some small workloads, or a share of them: after each the store has what it promised, and goes on.
 
 `tests.simulated_disk` says what a power cut or a kill may leave, `tests.crashes` what must still be true of it, and
 `tests.planted_bugs` proves that it would be seen if it were not.
@@ -8,44 +8,48 @@ from __future__ import annotations
 
 import pytest
 
+from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel
 from tests.crashes import SCENARIOS, Scenario, Verifier
 from tests.explorer import explore
 from tests.planted_bugs import BUGS, Bug
 
 STATES_MIN = {
-    "singles": 4_000,
-    "many": 1_900,
-    "rolls": 2_500,
-    "merges": 4_700,
-    "cancels": 5_400,
-    "cancels go": 2_700,
-    "retention": 5_300,
-    "reopened": 3_500,
-    "frontier": 1_800,
-    "synced": 12_000,
-    "written": 24_500,
-    "compressed": 1_900,
-    "fifo": 3_300,
+    "singles": 11_000,
+    "many": 18_000,
+    "rolls": 50_000,
+    "merges": 44_000,
+    "cancels": 19_500,
+    "cancels go": 19_500,
+    "retention": 26_000,
+    "reopened": 18_500,
+    "frontier": 15_000,
+    "synced": 22_000,
+    "written": 31_000,
+    "compressed": 18_000,
+    "fifo": 9_400,
 }
+"""Of a whole run. A share begins with every state but for most of the places where a write may be torn."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_power_cut(scenario: Scenario) -> None:
-    """At every point of the workload, every state that may be left."""
+    """At every point of the workload, every state that may be left. Writes of up to 4 KiB are torn at every byte."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
-    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=256))
+    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=64))
     print(explored)
     assert not explored.failures, str(explored)
-    assert explored.states >= STATES_MIN[scenario.name]
+    assert explored.states >= (STATES_MIN[scenario.name] if WHOLE else 400)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_kill_then_power_cut(scenario: Scenario) -> None:
-    """What was not durable before the kill is still not durable when the power fails in the second life."""
+    """What was not durable before the kill is still not durable when the power fails in the second life.
+
+    Every state that a kill may leave is recovered on; and the power is cut at every point of that, or of a share."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
     model = CrashModel(every_byte_max=4, sector_cuts_max=1)
-    explored = explore(scenario, verifier, kill=True, again_every=29, model=model)
+    explored = explore(scenario, verifier, kill=True, again_every=1 if WHOLE else 193, model=model)
     print(explored)
     assert not explored.failures, str(explored)
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from afterlog import AfterlogError, ManualClock, PartitionPoisoned, StorageFull, Store, StoreLocked
 from afterlog.store import open_store
+from tests import campaigns
+from tests.campaigns import share
 from tests.crashes import PATH, START_MS, TOPIC, contents, small
 from tests.failing_files import FailingFiles, fail_at
 from tests.simulated_disk import SimulatedFiles
@@ -114,9 +117,7 @@ FAULTS = [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, False), (errno.E
 
 @pytest.mark.parametrize(("number", "for_ever"), FAULTS)
 def test_every_call_fails(number: int, for_ever: bool) -> None:
-    call = 0
-    while True:
-        call += 1
+    for call in share(count(1), 5):
         disk = SimulatedFiles()
         files = FailingFiles(disk, fail_at(call, number, for_ever=for_ever))
         work = Work(files)
@@ -131,7 +132,8 @@ def test_every_call_fails(number: int, for_ever: bool) -> None:
             work.verify(disk)
         except Exception as error:
             raise AssertionError(f"with call {call} failing: {work.errors}") from error
-    print(f"{call} calls failed, errno {number}, for ever {for_ever}")
+        campaigns.count("failing calls to the disk")
+    print(f"of {call} calls each failed, or a share; errno {number}, for ever {for_ever}")
     assert call > 200
 
 

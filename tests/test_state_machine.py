@@ -13,6 +13,7 @@ from typing import Any
 from unittest import TestCase
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -44,10 +45,13 @@ from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import FAULTS, scan_entries
 from afterlog.store import open_store
+from tests import campaigns
 from tests.crash_states import CrashModel, CrashPoints
 from tests.model import Expected, Model
 from tests.simulated_disk import Append, Create, SimulatedFiles, Truncate, Unlink
 from tests.support import due_of
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 PATH = Path("/store")
 START_MS = 1_700_000_000_000
@@ -461,6 +465,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def promises(self) -> None:
+        campaigns.count("steps of a model")
         self.store.check()
         self.durable(to_end=False)
         result = self.partition.fetch(LATEST)
@@ -525,10 +530,10 @@ def test_retention_takes_a_record_before_the_step_that_sent_it_ends() -> None:
 
 
 def histories(part: int) -> type[TestCase]:
-    """A quarter of them, so that no process is left with all of them at the end."""
+    """An eighth of them, so that no process is left with all of them at the end."""
     machine = type(f"LogMachine{part}", (LogMachine,), {})
-    machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+    machine.TestCase.settings = settings(max_examples=campaigns.examples(8, whole=2_500), stateful_step_count=60)
     return machine.TestCase
 
 
-TestLog0, TestLog1, TestLog2, TestLog3 = map(histories, range(4))
+TestLog0, TestLog1, TestLog2, TestLog3, TestLog4, TestLog5, TestLog6, TestLog7 = map(histories, range(8))

@@ -11,7 +11,6 @@ import pytest
 
 import afterlog
 from afterlog import document
-from afterlog import store as store_module
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, Durability
 from afterlog.errors import (
@@ -29,6 +28,7 @@ from afterlog.errors import (
     UnknownTopic,
 )
 from afterlog.fetch.message import RecordId
+from afterlog.files import PROCESS
 from afterlog.log.cancellation import CancelResult
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.log.version import End
@@ -159,7 +159,7 @@ def test_a_partition_that_fails_to_close_keeps_no_other_open(setting: Setting) -
 def test_a_forked_child_only_forgets(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.store.create_topic("t")
     with monkeypatch.context() as child:
-        child.setattr(store_module, "process_id", lambda: -1)
+        child.setattr(PROCESS, "id", -1)
         with pytest.raises(StoreForked):
             setting.store.send("t", b"")
         before = setting.disk.image()

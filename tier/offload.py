@@ -114,7 +114,7 @@ class Offloader:
     def _upload(self) -> tuple[int, list[CorruptFile | CorruptRemote]]:
         """Upload what is sealed: how many segments, and what is wrong with those that are not fit for it.
 
-        Such a one holds up no other. What says that the bucket is another log's, or does not answer, ends the pass.
+        Such a one holds up no other. A storage that is another log's, or does not answer, ends the pass.
         """
         uploaded, faults = 0, list[CorruptFile | CorruptRemote]()
         for segment in self.log.sealed:

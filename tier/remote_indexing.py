@@ -1,13 +1,13 @@
 """Making the indexes of a segment that lies in object storage, or verifying them: fetch, index as in a folder, push.
 
-    bucket ── fetch ──> folder ── index_segment ──> folder ── push what is new ──> bucket
+    storage ── fetch ──> folder ── index_segment ──> folder ── push what is new ──> storage
 
-The indexes come first; the log only where they do not do, or to verify. What is pushed depends on whose bucket it is:
+The indexes come first; the log only where they do not do, or to verify. What is pushed depends on whose they are:
 
 - *Listed segments* (`index_listed`): a manifest says size and CRC-32C of every object. One that is missing or rotten is
   made anew, and put under its key if it has just these again: the log gives the same bytes under the same `Config`. So
   the attempt stays the one that a store's checkpoints know, which may have the segment nowhere else.
-- *Plain Kafka segments* (`index_plain`), as copied there from a broker: the indexes are put beside the log, under the
+- *A Kafka broker's segments* (`index_kafka`), as they were copied there: the indexes are put beside the log, under the
   names that they have in a folder, the run last. What a broker's own were is replaced, as it is in a folder.
 
 What comes of a segment is told as `index_segment` tells it, with keys for paths. An error of the storage is raised.
@@ -88,7 +88,7 @@ def index_listed(manifest: Manifest, row: RemoteSegment, shop: Workshop) -> Inde
         _clear(shop)
 
 
-def index_plain(
+def index_kafka(
     remote: RemoteStore, folder: str, base_offset: int, log_bytes: int, indexes: Collection[str], shop: Workshop
 ) -> IndexedSegment:
     """Build or verify the indexes of `<folder>/<base offset>.log`; `indexes`: suffixes of those that are there."""

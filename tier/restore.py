@@ -1,4 +1,4 @@
-"""From the manifest of a partition to a folder that can be opened: for a machine that has the bucket and nothing else.
+"""From the manifest of a partition to a folder that can be opened: for a machine that has nothing else.
 
     manifest ── rows, log ──> checkpoints: every segment in object storage, an empty active one behind them
 
@@ -6,7 +6,7 @@ Nothing is downloaded but the manifest, and a little of some runs where retentio
 folder then fetches the cancel indexes. What had not been uploaded is gone: the records of the segment that was being
 appended to, and of those sealed since. Appends go on behind the last offset that the manifest knows of. Offsets stay
 what they were; delivery offsets do where nothing was lost that was due before what is there. Positions and
-subscriptions are not in the bucket.
+subscriptions are not in object storage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 
 
 def restore(context: LogContext, manifest: Manifest, *, partial: bool = False) -> None:
-    """Make the folder of the partition, durably, in the place of anything that is there. `place.remote` reads its runs.
+    """Make the partition's folder, durably, in the place of anything that is there. `context.remote` reads its runs.
 
     CorruptRemote: the manifest fails its checks, or segments are missing that retention did not remove. `partial`: then
     their records are gone for good, as if it had.

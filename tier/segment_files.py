@@ -61,8 +61,8 @@ def segment_files(
         yield SegmentFiles(files=files, facts=mark, paths=paths if run is None else {**paths, DELIVER_AFTER_INDEX: run})
 
 
-def plain_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
-    """The files of a plain Kafka segment with its indexes beside it; nobody may be writing it. `path`: of its log.
+def kafka_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
+    """The files of a Kafka broker's segment with its indexes beside it; nobody may be writing it. `path`: of its log.
 
     Its run says where it ends. CorruptFile: something is not as it was written, or is not what the log says.
     FileNotFoundError: the log or an index is not there.

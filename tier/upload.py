@@ -32,7 +32,7 @@ should be few, or change it seldom.
 A segment that is listed with other indexes than it has is uploaded anew (`upload_instead`): step 5 then moves the old
 row to DELETE_STARTED in the same change, and the old attempt is ended after step 6.
 
-That a listed segment is this one is told by its log: bounds, size and CRC-32C. Where they differ the bucket belongs to
+That a listed segment is this one is told by its log: bounds, size and CRC-32C. Where they differ the storage belongs to
 another log, and the upload is refused: else the local copy would go for a listing of other people's records.
 """
 
@@ -62,7 +62,7 @@ def upload(
 
     `attempt`: `files.unused_name()`. `log`: said of the log by the change that lists the segment. CorruptFile: the
     local files are not as they were sealed. CorruptRemote: the storage holds other bytes than it was given; they are
-    removed. RemoteConflict: the bucket lists another log's records at these offsets, or somebody gave this attempt up.
+    removed. RemoteConflict: the storage lists another log's records at these offsets, or somebody gave this attempt up.
     FileNotFoundError: a local file is gone. RemoteUnavailable, RemoteRefused, StorageFull: call again later.
     """
     return _row(_uploaded(_Uploads(manifest, {attempt: segment}, now_ms, log=log))[attempt])
@@ -190,7 +190,7 @@ class _Uploads:
         listed = _listed(rows, ours)
         if listed is not None and not listed.has_the_log_of(ours):
             self.outcomes[ours.attempt] = RemoteConflict(
-                f"offsets {listed.base_offset} to {listed.end_offset} hold other bytes: is this another log's bucket?",
+                f"offsets {listed.base_offset} to {listed.end_offset} hold other bytes: are they another log's?",
                 path=self._manifest.key,
             )
         elif listed is None or listed.attempt == self._old:

@@ -12,6 +12,7 @@ from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.index.merge import Block
 from afterlog.records.batch import Record, encode_batch
 from afterlog.store import Store
+from tests import campaigns
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, killed, open_small
 
@@ -39,7 +40,7 @@ stretches = st.lists(st.tuples(st.integers(0, 39), st.integers(1, 40), st.boolea
 
 
 @given(entries, stretches, st.integers(0, 20))
-@settings(max_examples=150)
+@settings(max_examples=campaigns.examples(50))
 @example([(0, 3, 0), (0, 1, 2)], [(0, 2, False), (1, 1, True), (0, 2, True)], 2)
 def test_each_record_counts_once_when_the_reader_furthest_ahead_gets_it(
     rows: list[tuple[int, int, int]], reads: list[tuple[int, int, bool]], start: int

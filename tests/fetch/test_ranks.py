@@ -11,6 +11,7 @@ from afterlog.clock import ManualClock
 from afterlog.fetch import ranks
 from afterlog.fetch.partition import Partition
 from afterlog.index.entries import Key
+from tests import campaigns
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
@@ -38,7 +39,7 @@ def made(
 BATCHES = st.lists(st.lists(st.sampled_from([0.0, 1.0, 1.5, 30.0]), min_size=1, max_size=4), min_size=1, max_size=12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=campaigns.examples(15))
 @given(batches=BATCHES, data=st.data())
 def test_there_and_back(batches: list[list[float]], data: st.DataObject) -> None:
     cancelled = data.draw(st.sets(st.integers(0, 30), max_size=4))
@@ -57,7 +58,7 @@ def test_there_and_back(batches: list[list[float]], data: st.DataObject) -> None
         assert Key(due, offset) == partition._order.key_before(delivery_offset + 1, reading)  # type: ignore[union-attr]
 
 
-@settings(max_examples=30)
+@settings(max_examples=campaigns.examples(15))
 @given(batches=BATCHES, data=st.data())
 def test_records_are_the_same_by_rank_and_from_the_log(batches: list[list[float]], data: st.DataObject) -> None:
     partition, shown = made(ManualClock(NOW_MS), batches, data.draw(st.sets(st.integers(0, 30), max_size=4)))

@@ -22,6 +22,7 @@ from afterlog.index.merge import MergeIterator
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from afterlog.names import BUCKETS, bucket_key, run_key
+from tests import campaigns
 from tests.failing_files import FailingFiles
 from tests.index.support import INT64_MAX, Row, entries_of, rows_of
 from tests.simulated_disk import SimulatedFiles
@@ -279,7 +280,7 @@ def histories() -> Iterator[str]:
     yield from ("seal", "roll", "merge", "forget")
 
 
-@settings(max_examples=60)
+@settings(max_examples=campaigns.examples(30))
 @given(st.lists(st.tuples(st.sampled_from([*histories(), "seal", "merge"]), st.integers(0, 30)), max_size=25))
 def test_any_history(steps: list[tuple[str, int]]) -> None:
     setting, after = Setting(2), BEFORE_ALL

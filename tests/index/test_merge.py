@@ -17,6 +17,7 @@ from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import AHEAD_PER_RUN, MERGED_ENTRIES, Block, MergeIterator, merged
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
+from tests import campaigns
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -239,6 +240,7 @@ class LiveMerge(RuleBasedStateMachine):
 
     @invariant()
     def counts(self) -> None:
+        campaigns.count("steps of a model")
         if hasattr(self, "index"):
             key = Key(self.now, self.end - 1)
             assert records_up_to(self.rows, key) == self.counter.advance(self.index, key) == self.index.rank(key)
@@ -250,4 +252,4 @@ class LiveMerge(RuleBasedStateMachine):
 
 
 TestLiveMerge = LiveMerge.TestCase
-TestLiveMerge.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLiveMerge.settings = settings(max_examples=campaigns.examples(30), stateful_step_count=25, deadline=None)

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from afterlog.errors import InvalidDeliverAfter, OffsetOutOfRange
-from afterlog.index.tracker import DelayedDeliveryTracker, Due
+from afterlog.index.entries import Keys
+from afterlog.index.tracker import DelayedDeliveryTracker
+from tests import campaigns
 from tests.index.support import INT64_MAX, int64
 
 START_MS = 1_700_000_000_000
@@ -34,12 +36,12 @@ class Held(NamedTuple):
     """The tracker's."""
 
 
-def pairs(due: Due) -> list[tuple[int, int]]:
+def pairs(due: Keys) -> list[tuple[int, int]]:
     assert len(due) == len(due.deliver_after) == len(due.offset)
     return list(zip(due.deliver_after.tolist(), due.offset.tolist(), strict=True))
 
 
-def offsets(due: Due) -> list[int]:
+def offsets(due: Keys) -> list[int]:
     return [offset for _, offset in pairs(due)]
 
 
@@ -48,8 +50,8 @@ class DelayedDeliveryTrackerTests:
 
     any_order = False
     """Whether offsets may come in any order, and come back after they were taken."""
-    examples = 40
-    """How many mixes of calls are tried."""
+    examples = 20
+    """How many mixes of calls are tried in a short run."""
 
     def make(self) -> DelayedDeliveryTracker:
         """An empty tracker."""
@@ -217,7 +219,7 @@ class DelayedDeliveryTrackerTests:
     def test_any_mix_of_calls_is_like_a_dict(self) -> None:
         run_state_machine_as_test(
             lambda: TrackerMachine(self),
-            settings=settings(max_examples=self.examples, stateful_step_count=25, deadline=None),
+            settings=settings(max_examples=campaigns.examples(self.examples), stateful_step_count=25, deadline=None),
         )
 
 
@@ -325,6 +327,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @invariant()
     def answers(self) -> None:
+        campaigns.count("steps of a model")
         self.tracker.check()
         assert len(self.held) == len(self.tracker)
         next_due = min((entry.time for entry in self.held.values()), default=None)

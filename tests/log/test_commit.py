@@ -10,7 +10,7 @@ from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
 from afterlog.errors import PartitionPoisoned, StorageFull, StoreClosed, StoreForked
 from afterlog.fetch.partition import Partition
-from afterlog.log import commit
+from afterlog.files import PROCESS
 from afterlog.log.commit import Commit
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import LOG
@@ -224,8 +224,7 @@ def test_closed(always: Setting) -> None:
 
 
 def test_forked(always: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    process_id = commit.process_id()
-    monkeypatch.setattr(commit, "process_id", lambda: process_id + 1)
+    monkeypatch.setattr(PROCESS, "id", PROCESS.id + 1)
     for call in (always.commit.usable, always.log.pin, always.log.due_reading, always.commit.sync):
         with pytest.raises(StoreForked):
             call()

@@ -87,7 +87,7 @@ def test_what_cannot_be_taken_writes_nothing(
 ) -> None:
     before = setting.disk.image()
     with pytest.raises(error):
-        setting.log.append(parse(batch_of(1) + batch_of(count), deliver_after, small()))
+        setting.log.check_batches(parse(batch_of(1) + batch_of(count), deliver_after, small()))
     assert before == setting.disk.image()
     setting.log.append(parse(batch_of(1), NOW_MS + 1_000_000, small()))
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_taken_writes_nothing(
 def test_a_fifo_log_takes_no_times(setting: Setting) -> None:
     log = setting.store.create_topic("fifo", delayed=False).partition(0).log
     with pytest.raises(InvalidTopic, match="delayed=False"):
-        log.append(parse(batch_of(1), NOW_MS, small()))
+        log.check_batches(parse(batch_of(1), NOW_MS, small()))
     assert 0 == log.append(parse(batch_of(2), None, small()))
     log.check()
 

@@ -23,6 +23,7 @@ from afterlog.log.snapshot import ALL_MS, open_snapshot
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX
 from afterlog.store import Store, open_store
+from tests import campaigns
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, drained, open_small, small
@@ -122,7 +123,7 @@ def run(steps: list[tuple[str, int | None]]) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=40)
+@settings(max_examples=campaigns.examples(20))
 def test_what_a_look_shows_is_final(steps: list[tuple[str, int | None]]) -> None:
     run(steps)
 

@@ -15,13 +15,15 @@ from afterlog.errors import AfterlogError, ClockBehind, CorruptFile
 from afterlog.files import Files
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart
 from afterlog.log.topics_document import read_topics
-from afterlog.names import CANCEL_INDEX, CHECKPOINTS, segment_file
+from afterlog.names import BUCKETS, CANCEL_INDEX, CHECKPOINTS, segment_file
 from afterlog.offline import repair
 from afterlog.offline.dump import dump
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import scrub
+from tests import campaigns
+from tests.crash_states import CrashModel, crash_states
 from tests.failing_files import FailingFiles
 from tests.offline.broken import (
     CANCELLED,
@@ -48,6 +50,7 @@ from tests.offline.broken import (
     value_of,
 )
 from tests.simulated_disk import SimulatedFiles
+from tests.support import power_cut
 
 TOPIC = {DELAYED: "mail", FIFO: "ticks"}
 
@@ -430,7 +433,7 @@ class TestCrash:
     def test_cut_off_at_every_change(self, folder: Path, number: int) -> None:
         lost, changes = self.repair_up_to(folder, number, None)
         assert changes > 15
-        for last in range(changes):
+        for last in campaigns.share(range(changes), 3):
             assert (lost, last) == self.repair_up_to(folder, number, last)
 
     @pytest.mark.parametrize("folder", [DELAYED, FIFO])
@@ -445,6 +448,27 @@ class TestCrash:
         reopened(files).close()
         assert [] == findings(files)
         assert bool(lost_offsets(files, folder)) == (damaged == ".log")
+
+    def test_a_run_that_a_killed_repair_removed_is_gone_for_good_before_there_are_new_checkpoints(self) -> None:
+        """It was killed before that was durable, and the next one does not see the run."""
+
+        def fail(operation: str, path: Path, call: int) -> OSError | None:
+            return OSError(errno.EIO, "cut off") if (operation, path.name) == ("sync_folder", BUCKETS) else None
+
+        files = small_store(merged=True)
+        stale = merged_bucket(files)
+        flip(files, paths(files, DELAYED, ".log")[0], 2_500)
+        with pytest.raises(OSError, match="cut off"):
+            repaired(FailingFiles(files, fail))
+        assert not files.exists(stale)
+        assert power_cut(files).exists(stale)
+        files = SimulatedFiles(files.start, files.operations)
+        begun = len(files.operations)
+        repaired(files)
+        did = [str(each) for each in files.operations]
+        [told, _] = [number for number in range(begun, len(did)) if "target='checkpoints'" in did[number]]
+        for state in crash_states(files.operations, told + 2, start=files.start, model=CrashModel(every_byte_max=0)):
+            assert not state.files().exists(stale), state.describe()
 
     def repair_up_to(self, folder: Path, number: int, last: int | None) -> tuple[set[int], int]:
         """Repair on a disk that fails after `last` changes, then again on one that does not; (lost, changes)."""
@@ -470,7 +494,7 @@ class TestCrash:
         return lost_offsets(files, folder), changes
 
 
-@settings(max_examples=60)
+@settings(max_examples=campaigns.examples(25))
 @given(st.data())
 def test_any_damage(data: st.DataObject) -> None:
     """Whatever rots or goes: verify sees it or it does no harm, and what repair leaves is whole and true."""

@@ -31,6 +31,7 @@ from afterlog.produce import adoption
 from afterlog.produce.adoption import KEEP_MS, Adopted, AdoptionLedger, Adoptions, give_up, hand_over
 from afterlog.produce.prepared import Prepared
 from afterlog.store import Store
+from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel, CrashState, crash_states, kill_state
 from tests.crashes import contents
 from tests.explorer import Explored, explore
@@ -263,8 +264,8 @@ class TestSweep:
         store = begun(disk)
         prepared = job(disk, A)
         store.adopt(prepared)
-        renamed = [each.target if isinstance(each, Rename) else None for each in disk.operations]
-        _, done = [number for number, target in enumerate(renamed, 1) if target == ADOPTED]
+        renames = [(at, each) for at, each in enumerate(disk.operations, 1) if isinstance(each, Rename)]
+        _, done = [at for at, each in renames if each.target == ADOPTED]
         disk = kill_state(disk.operations, done).files()
         give_up(disk, PATH, [file.name for file in prepared.files])
         for state in crash_states(disk.operations, len(disk.operations), model=CrashModel(every_byte_max=0)):
@@ -393,14 +394,10 @@ def work(durability: Durability) -> Callable[[Files, SimulatedFiles], None]:
 @dataclass(slots=True)
 class Verifier:
     durability: Durability
-    share: int
-    """One in so many states is looked at, by its digest."""
     seen: set[int] = field(default_factory=set)
     """How many batches were found after a crash."""
 
     def __call__(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
-        if state.digest[0] % self.share:
-            return
         store = open_small(disk, ManualClock(NOW_MS), durability=self.durability)
         if not store.topics():
             assert not marks
@@ -433,18 +430,19 @@ def explored(
     *,
     kill: bool = False,
     again_every: int = 0,
-    share: int = 1,
+    of: int = 1,
     model: CrashModel | None = None,
     wrap: Callable[[SimulatedFiles], Files] | None = None,
     failures_max: int = 3,
 ) -> tuple[Explored, Verifier]:
-    verifier = Verifier(durability, share)
+    verifier = Verifier(durability)
     model = model or CrashModel(every_byte_max=0, sector_cuts_max=1)
     result = explore(
         work(durability),
         verifier,
         kill=kill,
         again_every=again_every,
+        of=of,
         model=model,
         wrap=wrap,
         failures_max=failures_max,
@@ -461,18 +459,17 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
-def test_some_crashes(durability: Durability, kill: bool) -> None:
-    result, verifier = explored(durability, kill=kill, share=2 if kill else 6)
+def test_every_crash(durability: Durability, kill: bool) -> None:
+    """And, in a whole run, every crash of some recoveries."""
+    result, verifier = explored(
+        durability,
+        kill=kill,
+        again_every=41 if WHOLE else 0,
+        of=2 if kill else 6,
+        model=CrashModel(every_byte_max=16, of=4),
+    )
     assert not result.failures, str(result)
     assert {0, 1, 2} == verifier.seen
-
-
-@pytest.mark.torture
-@CASES
-def test_every_crash(durability: Durability, kill: bool) -> None:
-    """And every crash of some recoveries."""
-    result, _ = explored(durability, kill=kill, again_every=41, model=CrashModel(every_byte_max=16))
-    assert not result.failures, str(result)
 
 
 def without_sync(suffix: str) -> Callable[[SimulatedFiles], Files]:
@@ -516,8 +513,8 @@ class Bug:
 
 
 def shown_unsynced(commit: Commit) -> None:
-    log: Any = commit._of
-    log.versions.show(log.version)
+    versions: Any = commit._of
+    versions.show(versions.current)
 
 
 def patched(owner: Any, name: str, function: Any) -> Callable[[], AbstractContextManager[Any]]:
@@ -544,5 +541,5 @@ BUGS = (
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
-        result, _ = explored(bug.durability, wrap=bug.wrap, share=2, failures_max=1)
+        result, _ = explored(bug.durability, wrap=bug.wrap, failures_max=1)
     assert result.failures, f"not seen: {bug.name}"

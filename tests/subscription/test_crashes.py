@@ -120,13 +120,9 @@ class Verifier:
 
     durability: Durability
     covered: bool
-    share: int = 1
-    """One in so many states is looked at, by its digest."""
     given_up: int = 0
 
     def __call__(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
-        if state.digest[0] % self.share:
-            return
         told = [mark for mark in marks if isinstance(mark, Did)]
         clock = ManualClock(NOW_MS + DELAY_MS)
         store = open_small(disk, clock, durability=self.durability)
@@ -174,14 +170,14 @@ SPARSE = CrashModel(every_byte_max=0, sector_cuts_max=1)
 
 
 def explored(
-    durability: Durability, *, kill: bool = False, model: CrashModel = SPARSE, share: int = 1, failures_max: int = 3
+    durability: Durability, *, kill: bool = False, model: CrashModel = SPARSE, of: int = 1, failures_max: int = 3
 ) -> tuple[Explored, Verifier]:
-    verifier = Verifier(durability, covered=kill or durability == ALWAYS, share=share)
+    verifier = Verifier(durability, covered=kill or durability == ALWAYS)
 
     def run(files: Files, disk: SimulatedFiles) -> None:
         work(Worker(files, disk, durability))
 
-    return explore(run, verifier, model=model, kill=kill, failures_max=failures_max), verifier
+    return explore(run, verifier, model=model, kill=kill, of=of, failures_max=failures_max), verifier
 
 
 CASES = pytest.mark.parametrize(
@@ -192,18 +188,9 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
-def test_some_crashes(durability: Durability, kill: bool) -> None:
-    check(durability, kill, SPARSE, share=2 if kill else 4 if durability == ALWAYS else 16)
-
-
-@pytest.mark.torture
-@CASES
 def test_every_crash(durability: Durability, kill: bool) -> None:
-    check(durability, kill, CrashModel(every_byte_max=128), share=1)
-
-
-def check(durability: Durability, kill: bool, model: CrashModel, share: int) -> None:
-    found, verifier = explored(durability, kill=kill, model=model, share=share)
+    model, of = CrashModel(every_byte_max=128, of=32), 2 if kill else 4 if durability == ALWAYS else 16
+    found, verifier = explored(durability, kill=kill, model=model, of=of)
     print(found, verifier.given_up)
     assert not found.failures, str(found)
     assert found.distinct > 100
@@ -270,5 +257,5 @@ def checksum_not_checked(patch: pytest.MonkeyPatch) -> Iterator[Durability]:
 )
 def test_planted_bug_is_caught(bug: Callable[..., Iterator[Durability]], monkeypatch: pytest.MonkeyPatch) -> None:
     with bug(monkeypatch) as durability:  # type: ignore[attr-defined]
-        found, _ = explored(durability, share=3, failures_max=1)
+        found, _ = explored(durability, failures_max=1)
     assert found.failures

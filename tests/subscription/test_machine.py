@@ -22,6 +22,7 @@ from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.origin import origin_of
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.timers import at_once_ms
+from tests import campaigns
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, due_of, killed, open_small
 
@@ -258,6 +259,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def same(self) -> None:
+        campaigns.count("steps of a model")
         if not hasattr(self, "store"):
             return
         self.store.check()
@@ -274,4 +276,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=30, stateful_step_count=20)
+TestMachine.settings = settings(max_examples=campaigns.examples(12), stateful_step_count=20)

@@ -29,6 +29,7 @@ from afterlog.subscription.events import DeadLetter
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.timers import deadline_ms
+from tests import campaigns
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles, os_error
 from tests.support import NOW_MS, Background, Calls, killed, open_small
@@ -616,6 +617,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def same(self) -> None:
+        campaigns.count("steps of a model")
         if not hasattr(self, "sub"):
             return
         self.sub.check()
@@ -626,4 +628,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=30, stateful_step_count=25)
+TestMachine.settings = settings(max_examples=campaigns.examples(15), stateful_step_count=25)

@@ -23,6 +23,7 @@ from afterlog.subscription.events import (
     encode,
 )
 from afterlog.subscription.state import Owner, SubscriptionState
+from tests import campaigns
 from tests.subscription.samples import OWNER, SOUGHT, STORY, Model, facts, letter, returned
 
 
@@ -171,8 +172,9 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def same(self) -> None:
+        campaigns.count("steps of a model")
         self.model.agrees(self.state)
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40, stateful_step_count=25)
+TestMachine.settings = settings(max_examples=campaigns.examples(20), stateful_step_count=25)

@@ -1,4 +1,4 @@
-"""Bugs to plant into what moves between the log and the bucket, one at a time; the explorer must catch each of them."""
+"""Bugs to plant into what moves between log and object storage, one at a time; the explorer must catch each of them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def told_last() -> Iterator[None]:
 
 @contextlib.contextmanager
 def forgotten_first() -> Iterator[None]:
-    """What is to be removed from the bucket is forgotten before it is."""
+    """What is to be removed from the storage is forgotten before it is."""
 
     def forget_and_tell(offloader: Offloader, removals: Set[str]) -> None:
         offloader.log.removed(removals)

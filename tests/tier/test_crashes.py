@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel
 from tests.explorer import explore
 from tests.tier.crashes import SCENARIOS, TieredScenario, TieredSession, TieredVerifier
@@ -16,7 +17,7 @@ COARSE = CrashModel(every_byte_max=4, sector_cuts_max=1)
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_power_cut(scenario: TieredScenario) -> None:
-    explored = explore(scenario, TieredVerifier(scenario), model=COARSE)
+    explored = explore(scenario, TieredVerifier(scenario), model=COARSE, of=5)
     print(explored)
     assert not explored.failures, str(explored)
 
@@ -24,7 +25,7 @@ def test_power_cut(scenario: TieredScenario) -> None:
 def test_kill_then_power_cut() -> None:
     """The second life ends in the middle of an offload."""
     scenario = NAMED["expires"]
-    explored = explore(scenario, TieredVerifier(scenario), kill=True, again_every=71, model=COARSE)
+    explored = explore(scenario, TieredVerifier(scenario), kill=True, again_every=7 if WHOLE else 433, model=COARSE)
     print(explored)
     assert not explored.failures, str(explored)
 

@@ -69,7 +69,7 @@ def counted(**settings: Any) -> tuple[SmallStore, Asked]:
     """A store whose requests are counted."""
     setting = opened(**settings)
     setting.store.close()
-    return setting, counting(setting, setting.bucket)
+    return setting, counting(setting, setting.storage)
 
 
 def counting(setting: SmallStore, remote: RemoteStore) -> Asked:
@@ -113,9 +113,9 @@ class TestOnePass:
         setting.clock.advance(5)
         setting.offload()
         setting.offload()
-        before, written = setting.bucket.copy(), len(setting.disk.operations)
+        before, written = setting.storage.copy(), len(setting.disk.operations)
         setting.offload()
-        assert (before.objects, before.versions) == (setting.bucket.objects, setting.bucket.versions)
+        assert (before.objects, before.versions) == (setting.storage.objects, setting.storage.versions)
         assert written == len(setting.disk.operations)
 
     def test_lag(self) -> None:
@@ -156,7 +156,7 @@ class TestOnePass:
         setting.clock.advance(10**6)
         assert (2, 0) == ((done := setting.offload()).uploaded, done.freed)
 
-    def test_what_retention_takes_goes_in_the_bucket(self) -> None:
+    def test_what_retention_takes_goes_in_the_storage(self) -> None:
         setting = opened(retention_ms=100)
         setting.segments(3)
         setting.segment((b"far", 10**6))
@@ -222,7 +222,7 @@ class TestRequests:
         setting.segment((b"a", 1_000))
         setting.store.close()
         others = at_call("put", 1, lambda: setting.manifest.update(lambda rows: (*rows, row(7, 100))))
-        asked = counting(setting, FaultyRemoteStore(setting.bucket, others))
+        asked = counting(setting, FaultyRemoteStore(setting.storage, others))
         manifest, objects = {"get manifest": 3, "put_if manifest": 3}, {"put": 4, "head": 4, "get_ranges": 3}
         assert {**manifest, **objects} == asked(setting.offload)
 
@@ -269,7 +269,7 @@ class TestD13:
             setting.partition.fetch(0)
 
     def test_the_clock_steps_back_after_a_crash(self) -> None:
-        """What is only in the bucket stays due: it can be counted without the bucket."""
+        """What is only in the storage stays due: it can be counted without the storage."""
         setting = opened()
         setting.segments(2, delay_ms=50)
         setting.clock.advance(60)
@@ -325,7 +325,7 @@ class TestFaults:
             setting.segment((b"far", 10**7))
             setting.clock.advance(10)
             setting.store.close()
-            breaking = FaultyRemoteStore(setting.bucket, fault_at(call, fault))
+            breaking = FaultyRemoteStore(setting.storage, fault_at(call, fault))
             setting.open(breaking)
             with contextlib.suppress(RemoteError, Crashed):
                 setting.offload()
@@ -350,7 +350,7 @@ class TestFaults:
                 assert call > 30
                 return
 
-    def test_the_bucket_is_down(self) -> None:
+    def test_the_storage_is_down(self) -> None:
         setting = opened()
         setting.segments(2)
         setting.store.close()
@@ -396,7 +396,7 @@ class TestRaces:
         setting.store.close()
         expired: list[int] = []
         plan = at_call(operation, number, lambda: expired.append(setting.store.enforce_retention()))
-        setting.open(FaultyRemoteStore(setting.bucket, plan))
+        setting.open(FaultyRemoteStore(setting.storage, plan))
         setting.offload()
         assert [1] == expired
         assert [2] == [row.base_offset for row in setting.manifest.read()]
@@ -427,14 +427,14 @@ class TestRaces:
         setting.offload()
         assert [False] * 3 == setting.local
         assert set(here) <= set(setting.disk.names(PATH / PARTITION))
-        setting.bucket.objects.clear()
+        setting.storage.objects.clear()
         assert 6 == len(setting.partition.columns(0, 100, 1 << 20, reading)[0])
         del reading
         setting.partition.log.enforce_local_retention(list)
         assert [segment_file(6, LOG)] == [name for name in setting.disk.names(PATH / PARTITION) if name.endswith(LOG)]
 
     @pytest.mark.parametrize("delayed", [True, False])
-    def test_a_reader_that_looked_before_the_bucket_lost_them(self, delayed: bool) -> None:
+    def test_a_reader_that_looked_before_the_storage_lost_them(self, delayed: bool) -> None:
         """What it has pinned stays until it is done; who comes later is told that the position is gone."""
         setting = opened(retention_ms=100, delayed=delayed)
         setting.segments(3)
@@ -443,7 +443,7 @@ class TestRaces:
         setting.store.close()
 
         gate = Gate()
-        setting.open(HeldLogs(setting.bucket, gate))
+        setting.open(HeldLogs(setting.storage, gate))
         reading = Background(lambda: setting.partition.fetch(0))
         gate.came()
         setting.clock.advance(1_000)
@@ -456,14 +456,14 @@ class TestRaces:
         setting.offload()
         assert () == setting.manifest.listed()
 
-    def test_a_record_that_is_looked_up_while_the_bucket_loses_it(self) -> None:
+    def test_a_record_that_is_looked_up_while_the_storage_loses_it(self) -> None:
         setting = opened(retention_ms=100)
         setting.segments(2)
         setting.clock.advance(50)
         setting.offload()
         setting.store.close()
         gate = Gate()
-        setting.open(FaultyRemoteStore(setting.bucket, hold("get_ranges", gate)))
+        setting.open(FaultyRemoteStore(setting.storage, hold("get_ranges", gate)))
         asking = Background(lambda: setting.partition.is_pending(1))
         gate.came()
         setting.clock.advance(1_000)
@@ -471,8 +471,8 @@ class TestRaces:
         gate.open()
         assert not asking.answer()
 
-    def test_two_stores_in_one_bucket(self) -> None:
-        """An old machine and one that was made of the bucket: one wins each segment, the other keeps its own."""
+    def test_two_stores_in_one_storage(self) -> None:
+        """An old machine and one that was made of the storage: one wins each segment, the other keeps its own."""
         old = opened()
         old.segments(2)
         old.clock.advance(5)
@@ -496,7 +496,7 @@ class TestRaces:
         setting.segments(2)
         setting.store.close()
         gate = Gate()
-        setting.open(FaultyRemoteStore(setting.bucket, hold("put", gate, 3)))
+        setting.open(FaultyRemoteStore(setting.storage, hold("put", gate, 3)))
         uploading = Background(setting.offload)
         gate.came()
         setting.store.close()

@@ -16,6 +16,7 @@ from afterlog.errors import CorruptRemote, RemoteMissing, RemoteUnavailable
 from afterlog.files import Bytes, Data, Files, OsFiles
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.page_cache import PageCache
+from tests import campaigns
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import Background, Calls, Gate, HeldFiles, eventually
@@ -88,7 +89,7 @@ calls = st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.one_of(near, near,
 
 class TestReads:
     @given(calls, st.sampled_from([37, 100, 1_000, SIZE, 20_000]), st.integers(0, 12), st.integers(0, 99))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=campaigns.examples(50), deadline=None)
     def test_what_is_read_is_what_was_put(
         self, calls: list[tuple[str, Ranges]], page_bytes: int, slots: int, odd: int
     ) -> None:

@@ -159,7 +159,7 @@ class TestFreshMachine:
         setting = offloaded()
         remove(setting.manifest, setting.manifest.listed()[1])
         with open_store(
-            PATH, small(), setting.clock, SimulatedFiles(), setting.bucket, background=False, partial=True
+            PATH, small(), setting.clock, SimulatedFiles(), setting.storage, background=False, partial=True
         ) as store:
             partition = store.topic("mail").partition(0)
             assert (6, 2) == (partition.log_end_offset, partition.log.checkpoints.current.removed_records)
@@ -201,8 +201,8 @@ class TestFolder:
             disk = SimulatedFiles()
             breaking = FailingFiles(disk, fail_at(call, errno.EIO, for_ever=True))
             with contextlib.suppress(OSError):
-                setting.opened(breaking, setting.bucket).close()
-            new = SmallStore(setting.bucket, killed(disk), setting.clock)
+                setting.opened(breaking, setting.storage).close()
+            new = SmallStore(setting.storage, killed(disk), setting.clock)
             new.open()
             assert expected == new.drained()
             if breaking.calls < call:
@@ -219,14 +219,14 @@ class TestFolder:
             setting.open()
         assert before[f"{PATH}/{PARTITION}/{segment_file(6, LOG)}"] in setting.disk.image().contents.values()
 
-    def test_the_bucket_is_down(self) -> None:
+    def test_the_storage_is_down(self) -> None:
         setting = SmallStore()
         with pytest.raises(RemoteUnavailable):
             setting.open(Unreachable())
 
 
 class TestOpenedAgain:
-    def test_without_the_bucket(self) -> None:
+    def test_without_the_storage(self) -> None:
         """What is pending is far away: nothing can be delivered, everything else goes on."""
         setting = offloaded().fresh()
         setting.reopened(Unreachable())
@@ -250,7 +250,7 @@ class TestOpenedAgain:
         setting.clock.advance(1_100)
         setting.offload()
         for row in setting.manifest.listed():
-            setting.bucket.delete(setting.manifest.object_key(row, DELIVER_AFTER_INDEX))
+            setting.storage.delete(setting.manifest.object_key(row, DELIVER_AFTER_INDEX))
         setting.reopened()
         assert 10 == setting.store.send("mail", b"here").offset
         assert (4, 4) == (setting.partition.log_start_offset, setting.partition.log.log_start.delivery_offset - 1)
@@ -260,7 +260,7 @@ class TestOpenedAgain:
 
 def forge(setting: SmallStore, *rows: RemoteSegment, log: LogFacts | None) -> None:
     """A manifest of these rows, whole, and right by its own checks."""
-    setting.bucket.objects[setting.manifest.key] = encode(PARTITION, tuple(rows), log)
+    setting.storage.objects[setting.manifest.key] = encode(PARTITION, tuple(rows), log)
 
 
 def use(setting: SmallStore) -> None:
@@ -320,7 +320,7 @@ class TestHostileManifest:
         setting = offloaded()
         content = setting.manifest.content()
         row = content.segments[0]
-        setting.bucket.objects[setting.manifest.object_key(row, CANCEL_INDEX)] = data
+        setting.storage.objects[setting.manifest.object_key(row, CANCEL_INDEX)] = data
         forged = marked(row, CANCEL_INDEX, FileMark.of(data))
         forge(setting, forged, *content.segments[1:], log=content.log)
         with pytest.raises(CorruptRemote, match="cancelindex"):
@@ -340,8 +340,8 @@ class TestHostileManifest:
         setting = offloaded()
         first, second = setting.manifest.listed()[:2]
         keys = [setting.manifest.object_key(row, DELIVER_AFTER_INDEX) for row in (first, second)]
-        data = setting.bucket.objects[keys[1]]
-        setting.bucket.objects[keys[0]] = data
+        data = setting.storage.objects[keys[1]]
+        setting.storage.objects[keys[0]] = data
         forged = marked(first, DELIVER_AFTER_INDEX, second.files[DELIVER_AFTER_INDEX])
         content = setting.manifest.content()
         forge(setting, forged, *content.segments[1:], log=content.log)
@@ -357,17 +357,17 @@ class TestHostileManifest:
         setting.offload()
         expected = [b"%03d" % number * 80 for number in range(8)]
         key = setting.manifest.object_key(setting.manifest.listed()[0], suffix)
-        whole = setting.bucket.objects[key]
-        setting.bucket.objects[key] = flipped(whole, 90 if suffix == LOG else 4)
+        whole = setting.storage.objects[key]
+        setting.storage.objects[key] = flipped(whole, 90 if suffix == LOG else 4)
         setting.reopened()
         with pytest.raises((CorruptFile, CorruptRemote)):
             setting.drained()
-        setting.bucket.objects[key] = whole
+        setting.storage.objects[key] = whole
         assert expected == setting.drained()
 
     def test_an_object_that_is_gone_is_told_of(self) -> None:
         setting = offloaded()
-        setting.bucket.delete(setting.manifest.object_key(setting.manifest.listed()[0], LOG))
+        setting.storage.delete(setting.manifest.object_key(setting.manifest.listed()[0], LOG))
         setting.reopened()
         with pytest.raises(RemoteMissing):
             setting.drained()

@@ -27,7 +27,7 @@ from afterlog.names import (
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentFiles
-from afterlog.tier.segment_files import plain_segment_files, segment_files
+from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import upload
 from tests.log.kafka_log import some_segment
 from tests.simulated_disk import Image, SimulatedFiles
@@ -35,7 +35,7 @@ from tests.support import NOW_MS, PATH, content, flipped, open_small, small, wit
 
 ATTEMPT = "0123456789abcdef" * 2
 FOLDER = PATH / "t-0"
-PLAIN = Path("/kafka/t-0") / segment_file(100, LOG)
+KAFKA = Path("/kafka/t-0") / segment_file(100, LOG)
 LATER_MS = NOW_MS + 1_000
 
 
@@ -149,14 +149,14 @@ def test_what_a_crash_leaves_goes_when_the_store_is_opened() -> None:
     assert [] == abandoned(left.names(FOLDER))
 
 
-def test_a_plain_kafka_segment() -> None:
+def test_a_kafka_segment() -> None:
     segment = some_segment(7, 100, batches=12)
-    disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0", "/remote"), {str(PLAIN): segment.log}))
+    disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0", "/remote"), {str(KAFKA): segment.log}))
     with pytest.raises(FileNotFoundError):
-        plain_segment_files(disk, PLAIN, 100, config=small())
-    to_index = SegmentToIndex(topic="t", partition=0, base_offset=100, path=PLAIN, log_bytes=segment.size)
+        kafka_segment_files(disk, KAFKA, 100, config=small())
+    to_index = SegmentToIndex(topic="t", partition=0, base_offset=100, path=KAFKA, log_bytes=segment.size)
     index_segment(disk, to_index, small(), ManualClock(NOW_MS), attempt=ATTEMPT)
-    found = plain_segment_files(disk, PLAIN, 100, config=small())
+    found = kafka_segment_files(disk, KAFKA, 100, config=small())
     last_key = Run.open(disk, found.paths[DELIVER_AFTER_INDEX]).last_key
     assert (segment.end_offset, max(entry[0] for entry in segment.entries)) == (
         found.facts.end_offset, last_key.deliver_after,
@@ -167,6 +167,6 @@ def test_a_plain_kafka_segment() -> None:
     for path in found.paths.values():
         data = content(disk, path)
         with pytest.raises(CorruptFile):
-            plain_segment_files(with_file(disk, path, data[:-5]), PLAIN, 100, config=small())
+            kafka_segment_files(with_file(disk, path, data[:-5]), KAFKA, 100, config=small())
     with pytest.raises(CorruptFile, match="another part"):
-        plain_segment_files(disk, PLAIN, 99, config=small())
+        kafka_segment_files(disk, KAFKA, 99, config=small())

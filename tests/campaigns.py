@@ -1,0 +1,66 @@
+"""Exhaustive campaigns: what share of each a run takes, and what it went through in all.
+
+    make test       a share: one in so many states, bits, calls, with each seed another, so that some runs cover all
+    make torture    all of it (AFTERLOG_WHOLE=1)
+
+The seed is in the header of a run and beside each of its failures: `AFTERLOG_SEED=… make test` takes the same shares
+again, and Hypothesis the same examples. What every run must see, such as a planted bug, takes no share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+SEED_VARIABLE = "AFTERLOG_SEED"
+SEED = int(os.environ.setdefault(SEED_VARIABLE, str(random.randrange(10**6))))
+"""The run's. Processes that it starts, such as those of pytest-xdist, find it in their environment."""
+WHOLE = bool(os.environ.get("AFTERLOG_WHOLE"))
+"""Whether this run takes everything."""
+
+_counted: Counter[str] = Counter()
+
+
+def is_chosen(number: int, of: int) -> bool:
+    """Whether this run takes that item of a campaign of which it takes one in `of`."""
+    return WHOLE or (number + SEED) % of == 0
+
+
+def share(items: Iterable[Item], of: int) -> Iterator[Item]:
+    """One in `of` of the items, in order; in a whole run all."""
+    return (item for number, item in enumerate(items) if is_chosen(number, of))
+
+
+def examples(number: int, *, whole: int | None = None) -> int:
+    """How many examples Hypothesis tries; ten times as many in a whole run, or as is said."""
+    return number if not WHOLE else 10 * number if whole is None else whole
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings: each torn tail that is cut is one, and to keep a hundred thousand takes longer than all the rest."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def count(what: str, number: int = 1) -> None:
+    """Say what was gone through; the summary of the run adds it up."""
+    _counted[what] += number
+
+
+def take_counted() -> dict[str, int]:
+    """What was counted since it was last asked."""
+    counted = {**_counted}
+    _counted.clear()
+    return counted
