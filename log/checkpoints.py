@@ -22,6 +22,7 @@ Meaning:
 - `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
 - `index`, `time_index`: bytes and CRC-32C of the sparse index files, whose format is Kafka's and has no room for it.
 - `cancel_index`: the same of the cancel index; left out where the segment has no control batches, and so no file.
+- Size and CRC-32C of an index, when they are -1 and 0: repair cut the segment; whoever opens the log makes it anew.
 - `remote`, of a sealed segment that was uploaded: the attempt that object storage lists it under, size and CRC-32C of
   its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
   the folder any more the cancel index is.

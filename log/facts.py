@@ -30,6 +30,8 @@ class FileMark(NamedTuple):
 
 NO_FILE = FileMark(0, 0)
 """Of a file that a segment does not have, or that is empty."""
+UNKNOWN = FileMark(-1, 0)
+"""Of an index that whoever opens the log next makes anew: no file is like that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,11 @@ from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
 from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.run import Coverage, Run
+from afterlog.index.sparse import SparseIndexes
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
 from afterlog.log.context import LogContext
+from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import Intact, read, read_segment, steps
@@ -40,7 +43,9 @@ from afterlog.names import (
     CHECKPOINTS,
     DELIVER_AFTER_INDEX,
     LOG,
+    OFFSET_INDEX,
     SUBSCRIPTIONS,
+    TIME_INDEX,
     bucket_key,
     parse_segment_file,
     run_key,
@@ -106,6 +111,7 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> R
     sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
     _sync_names(files, folder)
     _unlink_leftovers(files, folder, known)
+    sealed = _with_indexes(context, checkpoints, sealed)
 
     active = _open_active(context, known)
     tail = _read_tail(active, known.recovery)
@@ -178,6 +184,29 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     for name in files.names(folder / BUCKETS):
         if name.endswith(TEMPORARY_SUFFIX):
             files.unlink(folder / BUCKETS / name)
+
+
+def _with_indexes(
+    context: LogContext, checkpoints: CheckpointFile, sealed: tuple[SealedSegment, ...]
+) -> tuple[SealedSegment, ...]:
+    """The segments with indexes of those whose marks do not know any: repair leaves it to us to make them anew."""
+    if all(segment.mark.index != UNKNOWN for segment in sealed):
+        return sealed
+    sealed = tuple(_indexed(context, segment) if segment.mark.index == UNKNOWN else segment for segment in sealed)
+    checkpoints.update(sealed=tuple(segment.mark for segment in sealed))
+    return sealed
+
+
+def _indexed(context: LogContext, segment: SealedSegment) -> SealedSegment:
+    log = read_segment(segment, segment.size)
+    sparse = log.index(SparseIndexes(segment.base_offset, context.config.index_interval_bytes))
+    sparse.finish()
+    contents = [*sparse.to_bytes(), log.cancelled.to_bytes()]
+    for suffix, content in zip((OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX), contents, strict=True):
+        if content or suffix != CANCEL_INDEX:
+            publish(context.files, segment.path.with_suffix(suffix), [content])
+    index, time_index, cancel_index = map(FileMark.of, contents)
+    return segment.marked(replace(segment.mark, index=index, time_index=time_index, cancel_index=cancel_index))
 
 
 def _open_active(context: LogContext, known: Checkpoints) -> ActiveSegment:

@@ -9,16 +9,19 @@
     a torn tail                    cut too, as opening the store would do, but saved
     checkpoints gone or rotten     made anew from the logs. Given up: the exact frontier, retention's log start, and
                                    where the log ended if its end is rotten too
-    indexes gone or rotten         made anew from the log; nothing is given up
+    indexes gone or rotten         recovery makes them anew from the log; nothing is given up
     a segment in object storage    keeps its row. With `listed` (what is listed there): one whose log is broken here is
                                    read from there from now on, and nothing is cut; checkpoints are made anew with what
                                    is only there, for which they cannot do without
     frontier ahead of the clock    with `put_clock_back`: the wall clock. Given up: promise D2 (never skipped) for
                                    positions beyond it, since records may now sort in front of what was delivered
 
+Repair cuts and marks, and nothing else: the checkpoints that it writes know no indexes of a sealed segment that was
+cut, or whose indexes are not true of it, and take all of an active segment for the tail where its indexes are not.
+What they do not know recovery makes, as it does after a crash.
+
 Order of `apply`, so that a crash anywhere in between leaves a folder that repair can be run on again: copies, the new
-active segment, sparse indexes, removal of runs, checkpoints, then the cuts; at last an ordinary recovery, which makes
-the runs.
+active segment, removal of runs, checkpoints, then the cuts; at last an ordinary recovery.
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from afterlog.errors import CorruptFile
 from afterlog.files import Files, map_file, opened, publish
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.context import LogContext
@@ -36,7 +38,6 @@ from afterlog.log.recovery import open_log
 from afterlog.log.segment import ActiveSegment
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan, RepairPlanner
-from afterlog.offline.verify import checkpoint_fault
 
 
 def plan(context: LogContext, *, put_clock_back: bool = False, listed: ListedMarks | None = None) -> RepairPlan:
@@ -44,13 +45,7 @@ def plan(context: LogContext, *, put_clock_back: bool = False, listed: ListedMar
 
     `listed`: of object storage, where it can be asked. Raises what it raises, and RemoteRefused without it.
     """
-    planner = RepairPlanner(context, listed)
-    try:
-        known = CheckpointFile.open(context.files, context.folder / CHECKPOINTS).current
-        fault = checkpoint_fault(context.files, context.folder, known)
-    except CorruptFile as error:
-        return planner.from_logs(error.message, put_clock_back)
-    return planner.from_logs(fault, put_clock_back) if fault else planner.plan(known, put_clock_back)
+    return RepairPlanner(context, listed).plan(put_clock_back)
 
 
 def apply(plan: RepairPlan) -> None:
@@ -62,8 +57,6 @@ def apply(plan: RepairPlan) -> None:
     active = plan.checkpoints.active
     if not files.exists(folder / segment_file(active.base_offset, LOG)):
         ActiveSegment.create(files, folder, active.base_offset, plan.context.config.index_interval_bytes).close()
-    for path, data in plan.contents:
-        publish(files, path, [data])
     _unlink(files, folder, plan.stale)
     CheckpointFile.create(files, folder / CHECKPOINTS, plan.checkpoints)
     kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}

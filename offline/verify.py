@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
 
 from afterlog.errors import CorruptFile, StorageError
 from afterlog.files import Files, map_file
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.log_clock import BEHIND_MS_MAX
-from afterlog.log.run_files import Group, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.run_files import Group, OpenRun, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import GONE, Advance, Intact, log_bases, more_faults, read_log, unheard
 from afterlog.log.segment import load_cancelled
 from afterlog.names import (
@@ -135,31 +135,46 @@ def active_fault(active: Intact, known: Checkpoints) -> str:
     return "" if (byte, at) == (position, offset) else "the recovery point lies inside an entry"
 
 
-def index_faults(
-    files: Files, log: Intact, mark: SealedMark | ActiveMark, end_offset: int
-) -> Iterator[tuple[Path, str]]:
-    """What is wrong with the indexes of a segment, as far as `end_offset`, where they were durable: (file, why)."""
-    for suffix, (size, crc), entry, fault_of in (
+def index_faults(files: Files, log: Intact, mark: SealedMark | ActiveMark, end_offset: int) -> Iterator[CorruptFile]:
+    """What is wrong with the indexes of a segment, as far as `end_offset`, where they were durable."""
+    if mark.index == UNKNOWN:
+        yield CorruptFile("a repair that was cut off left it to be made anew", path=log.path.with_suffix(OFFSET_INDEX))
+        return
+    for suffix, known, entry, fault_of in (
         (OFFSET_INDEX, mark.index, OFFSET_ENTRY, _offset_index_fault),
         (TIME_INDEX, mark.time_index, TIME_ENTRY, _time_index_fault),
     ):
         path = log.path.with_suffix(suffix)
         try:
-            data = map_file(files, path)[:size]
+            data = map_file(files, path)[: known.size]
         except FileNotFoundError:
-            yield path, GONE
+            yield CorruptFile(GONE, path=path)
             continue
-        if len(data) != size or size % entry.itemsize or crc32c(data.tobytes()) != crc:
-            yield path, f"fails its checksum over {size} bytes"
+        if FileMark.of(data) != known or known.size % entry.itemsize:
+            yield CorruptFile(f"fails its checksum over {known.size} bytes", path=path)
         elif fault := fault_of(data.view(entry), log):
-            yield path, fault
-    path, fault = log.path.with_suffix(CANCEL_INDEX), cancel_index_fault(files, log.path, mark)
+            yield CorruptFile(fault, path=path)
+    fault = cancel_index_fault(files, log.path, mark)
+    if not fault and mark.cancel_index != FileMark.of(log.cancelled.before(end_offset).to_bytes()):
+        fault = "is not what the control batches of the log say"
     if fault:
-        yield path, fault
-        return
-    stored = load_cancelled(files, log.path, mark.cancel_index)
-    if stored is None or stored.to_bytes() != log.cancelled.before(end_offset).to_bytes():
-        yield path, "is not what the control batches of the log say"
+        yield CorruptFile(fault, path=log.path.with_suffix(CANCEL_INDEX))
+
+
+def active_index_faults(files: Files, active: Intact, known: Checkpoints, delayed: bool) -> Iterator[CorruptFile]:
+    """What is wrong with the indexes and the runs of the active segment, up to the recovery point."""
+    yield from index_faults(files, active, known.active, known.recovery.offset)
+    if delayed and known.recovery.position:
+        folder = active.path.parent
+        runs = runs_of_active(_opener(files, folder), bucket_spans(files, folder), known)
+        if not runs:
+            offsets = f"{known.active.base_offset} to {known.recovery.offset - 1}"
+            yield CorruptFile(f"no intact runs for the offsets {offsets}", path=folder / BUCKETS)
+        for run in runs:
+            bounds = [run.coverage.start_position, run.coverage.end_position]
+            first, last = map(int, active.entries.position.searchsorted(bounds))
+            if fault := run_fault(run, active.entries[first:last]):
+                yield fault
 
 
 def cancel_index_fault(files: Files, log_path: Path, mark: SealedMark | ActiveMark) -> str:
@@ -176,12 +191,11 @@ def cancel_index_fault(files: Files, log_path: Path, mark: SealedMark | ActiveMa
 
 def sealed_runs(files: Files, folder: Path, known: Checkpoints) -> SealedRuns:
     """What holds the sealed segments."""
-    return runs_of_sealed(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
+    return runs_of_sealed(_opener(files, folder), bucket_spans(files, folder), known)
 
 
-def active_runs(files: Files, folder: Path, known: Checkpoints) -> list[Run]:
-    """The runs of the active segment up to the recovery point; empty where none lead there."""
-    return runs_of_active(lambda key: Run.open(files, folder / key), bucket_spans(files, folder), known)
+def _opener(files: Files, folder: Path) -> OpenRun:
+    return lambda key: Run.open(files, folder / key)
 
 
 def run_fault(
@@ -213,12 +227,6 @@ def run_fault(
         if not np.array_equal(getattr(stored, name), getattr(expected, name)):
             return CorruptFile(f"an entry's {name} is not what the log says", path=run.path)
     return None
-
-
-def entries_of(run: Run, active: Intact) -> Entries:
-    """The entries of the part of the active segment that a run covers."""
-    first, last = active.entries.position.searchsorted([run.coverage.start_position, run.coverage.end_position])
-    return active.entries[int(first) : int(last)]
 
 
 def bucket_spans(files: Files, folder: Path) -> list[Span]:
@@ -262,8 +270,7 @@ def _verify_segment(files: Files, log: Intact, mark: SealedMark, delayed: bool) 
         )
         yield Finding(path=log.path, position=log.stop, message=message, remedy=REPAIR)
         return
-    for path, fault in index_faults(files, log, mark, mark.end_offset):
-        yield Finding(path=path, message=fault, remedy=REPAIR)
+    yield from (Finding.of(error, REPAIR) for error in index_faults(files, log, mark, mark.end_offset))
     if not delayed:
         return
     if int(log.entries.deliver_after.max()) != mark.max_deliver_after:
@@ -282,20 +289,8 @@ def _verify_active(files: Files, active: Intact, known: Checkpoints, delayed: bo
     if active.stop < active.size:
         message = f"a torn tail of {active.size - active.stop} bytes behind the recovery point: {active.fault}"
         yield Finding(path=active.path, position=active.stop, message=message, remedy="opening the store cuts it")
-    marks = known.active
-    for path, wrong in index_faults(files, active, marks, known.recovery.offset):
-        yield Finding(path=path, message=wrong, remedy=REPAIR)
-    if not delayed or not known.recovery.position:
-        return
-    folder = active.path.parent
-    runs = active_runs(files, folder, known)
-    if not runs:
-        message = f"no intact runs for the offsets {marks.base_offset} to {known.recovery.offset - 1}"
-        yield Finding(path=folder / BUCKETS, message=message, remedy=OPEN)
-    for run in runs:
-        error = run_fault(run, entries_of(run, active))
-        if error is not None:
-            yield Finding.of(error, REPAIR)
+    for error in active_index_faults(files, active, known, delayed):
+        yield Finding.of(error, OPEN if error.path.name == BUCKETS else REPAIR)
 
 
 def _log_faults(files: Files, log: Intact) -> Iterator[Finding]:

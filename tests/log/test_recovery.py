@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
+from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.facts import UNKNOWN
 from afterlog.log.recovery import create_log, open_log
 from afterlog.names import (
     BUCKETS,
@@ -243,6 +247,37 @@ def test_all_indexes_are_missing() -> None:
     for path in INDEXES:
         disk = with_file(disk, path, None)
     expect(disk, 13, **SETTINGS)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data, lambda data: b"rot" + data, None])
+def test_indexes_that_the_checkpoints_do_not_know_are_made_anew(damage: Callable[[bytes], bytes] | None) -> None:
+    """As repair leaves them. What a power cut takes of that, whoever opens the log next does again."""
+    disk = SimulatedFiles()
+    store = open_small(disk, ManualClock(NOW_MS))
+    partition = store.create_topic("t").partition(0)
+    for number in range(90):
+        store.send("t", value(number), deliver_after=NOW_MS + due(number) + 1)
+        if number % 20 == 10:
+            store.cancel_many("t", 0, np.array([number]))
+    store.close()
+    disk = killed(disk)
+    first, second, *others = partition.log.checkpoints.current.sealed
+    paths = {suffix: FOLDER / segment_file(first.base_offset, suffix) for suffix in first.indexes}
+    expected = {path: content(disk, path) for path in paths.values()}
+    assert 3 == len(expected)
+    for path, data in expected.items():
+        disk = with_file(disk, path, None if damage is None else damage(data))
+    unknown = dataclasses.replace(first, index=UNKNOWN, time_index=UNKNOWN, cancel_index=UNKNOWN)
+    checkpoints = CheckpointFile.open(disk, FOLDER / CHECKPOINTS)
+    checkpoints.update(sealed=(unknown, second, *others))
+    disk = SimulatedFiles(disk.image())
+    opened(disk)
+    for upto in range(0, len(disk.operations) + 1, 3):
+        for state in crash_states(disk.operations, upto, start=disk.start):
+            files = state.files()
+            opened(files)
+            assert (first, second, *others) == CheckpointFile.open(files, FOLDER / CHECKPOINTS).current.sealed
+            assert expected == {path: content(files, path) for path in expected}
 
 
 def test_the_folder_of_buckets_is_missing() -> None:

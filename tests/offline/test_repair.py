@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from afterlog.files import Files
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart
 from afterlog.log.topics_document import read_topics
 from afterlog.names import BUCKETS, CANCEL_INDEX, CHECKPOINTS, segment_file
+from afterlog.offline import repair
 from afterlog.offline.dump import dump
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import open_store
@@ -434,6 +436,19 @@ class TestCrash:
         for last in campaigns.share(range(changes), 3):
             assert (lost, last) == self.repair_up_to(folder, number, last)
 
+    @pytest.mark.parametrize("folder", [DELAYED, FIFO])
+    @pytest.mark.parametrize("damaged", [".log", ".index", ".timeindex"])
+    def test_recovery_is_all_that_is_left(self, folder: Path, damaged: str) -> None:
+        """Behind the cuts, whoever opens the store makes what is missing: repair is not asked again."""
+        files = small_store()
+        flip(files, paths(files, folder, damaged)[0], 2_500 if damaged == ".log" else 3)
+        with patch.object(repair, "open_log", side_effect=OSError("cut off")), pytest.raises(OSError, match="cut off"):
+            repaired(files)
+        assert [finding for finding in findings(files) if "a repair that was cut off left it" in finding]
+        reopened(files).close()
+        assert [] == findings(files)
+        assert bool(lost_offsets(files, folder)) == (damaged == ".log")
+
     def test_a_run_that_a_killed_repair_removed_is_gone_for_good_before_there_are_new_checkpoints(self) -> None:
         """It was killed before that was durable, and the next one does not see the run."""
 
@@ -451,7 +466,7 @@ class TestCrash:
         begun = len(files.operations)
         repaired(files)
         did = [str(each) for each in files.operations]
-        [told] = [number for number in range(begun, len(did)) if "target='checkpoints'" in did[number]]
+        [told, _] = [number for number in range(begun, len(did)) if "target='checkpoints'" in did[number]]
         for state in crash_states(files.operations, told + 2, start=files.start, model=CrashModel(every_byte_max=0)):
             assert not state.files().exists(stale), state.describe()
 
