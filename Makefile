@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # The tests start Python a hundred times: compiling everything each time would cost more than they do.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-spark test-s3 check bench torture build clean
+.PHONY: demo docs test test-spark test-s3 check bench torture build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The diagram and the list of files in docs/architecture.md, from setup.cfg and the modules' first lines.
+docs: $(READY)
+	$(BIN)/python -m tests.architecture
 
 # All of every campaign of which `make test` takes a share: tests/campaigns.py.
 torture: $(READY)

@@ -1,4 +1,4 @@
-"""The kernels, the one thing that setup.cfg cannot say. Without a C compiler the plain implementation serves."""
+"""The kernels, the one thing that setup.cfg cannot say. Without a C compiler the pure one serves."""
 
 from setuptools import Extension, setup
 

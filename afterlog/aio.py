@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from afterlog.aio_calls import Calls, Line, Waiters
+from afterlog.aio_calls import Answer, Calls, Line, Waiters
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
@@ -47,7 +47,6 @@ from afterlog.subscription.subscription import Subscription as BlockingSubscript
 from afterlog.tier.remote_store import RemoteStore
 
 Parameters = ParamSpec("Parameters")
-Answer = TypeVar("Answer")
 Blocking = TypeVar("Blocking", BlockingConsumer, BlockingProducer[RecordId], BlockingSubscription)
 
 

@@ -1,4 +1,4 @@
-"""The seam to the process's surroundings: environment variables, programs on the path, randomness, where we lie."""
+"""The seam to the process's surroundings: variables, programs on the path, randomness, the package's own place."""
 
 from __future__ import annotations
 

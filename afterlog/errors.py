@@ -186,7 +186,7 @@ class RemoteUnavailable(RemoteError):
 
 
 class RemoteRefused(RemoteError):
-    """The storage will not do it. Look at the credentials, the bucket's permissions and the options."""
+    """The storage will not do it. Look at the credentials, the permissions there and the options."""
 
     number = errno.EACCES
 

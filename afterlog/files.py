@@ -360,9 +360,18 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         yield Path(name)
 
 
-def process_id() -> int:
-    """The running process; differs from the one that opened a store in a forked child."""
-    return os.getpid()
+class Process:
+    """This process. What it opened is not a forked child's; an attribute tells, at the price of a comparison."""
+
+    def __init__(self) -> None:
+        self.id = os.getpid()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.id = os.getpid()
+
+
+PROCESS = Process()
 
 
 def unused_name() -> str:

@@ -27,10 +27,6 @@
     manifest                                the segments that are there
     00000000000000050000-0123456789abcdef0123456789abcdef.log
                                             a file of a segment as one attempt to upload it left it; likewise the others
-    buckets/00000000000000050000-00000000000000100000.deliverafterindex
-                                            names the bucket that is kept here and not in the folder
-    buckets/00000000000000050000-00000000000000100000-0123456789abcdef0123456789abcdef.deliverafterindex
-                                            the bucket
 """
 
 from __future__ import annotations
@@ -192,13 +188,3 @@ def parse_remote_segment_file(name: str) -> tuple[int, str, str] | None:
     if match is None or int(match["base"]) > _OFFSET_MAX:
         return None
     return int(match["base"]), match["attempt"], match["suffix"]
-
-
-def remote_run_pointer(partition: str, key: str) -> str:
-    """Of what names the object that holds the run `key`, in object storage."""
-    return f"{partition}/{key}"
-
-
-def remote_run_key(partition: str, key: str, attempt: str) -> str:
-    """Of the run `key` as one attempt to store it left it, in object storage."""
-    return f"{partition}/{key.removesuffix(DELIVER_AFTER_INDEX)}-{attempt}{DELIVER_AFTER_INDEX}"

@@ -34,18 +34,19 @@ from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
-from afterlog.files import Files, OsFiles, process_id
-from afterlog.log.bucket_merger import BucketMerger
+from afterlog.files import PROCESS, Files, OsFiles
+from afterlog.log.background import Background
+from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.interval_sync import IntervalSync, Synced
-from afterlog.log.log_state import LogState
+from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.names import LOCK, check_name
 from afterlog.produce.adoption import Adopted, Adoptions
 from afterlog.produce.prepared import Prepared
-from afterlog.produce.producer import Headers, Producer
+from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
+from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
@@ -93,12 +94,14 @@ class Store:
             self._made_topic, clock=clock, changed=self._changed, usable=self._usable
         )
         self._random: Random | None = None
-        self._owner = process_id()
+        self._owner = PROCESS.id
         self._closed = False
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
-        self._sync: IntervalSync | None = None
-        self._merger = BucketMerger(lambda: list(self._topics.logs())) if background else None
+        self._sync: Background | None = None
+        self._merger: Background | None = None
+        if background:
+            self._merger = Background("afterlog-merge", lambda: merge_crowded(self._topics.logs()))
         self.tiering: Tiering | None = None
         """Object storage, where the store was opened with it."""
         try:
@@ -122,7 +125,10 @@ class Store:
             self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)
             self._adoptions.recover()
             if config.durability.kind == "interval":
-                self._sync = IntervalSync(clock, config.durability.interval_ms, self._synced)
+                interval_ms = config.durability.interval_ms
+                sync = Background("afterlog-sync", self._sync_behind, clock=clock, interval_ms=interval_ms)
+                sync.begin()
+                self._sync = sync
             if any(log.crowded for log in self._topics.logs()):
                 self._crowded()
         except BaseException:
@@ -160,7 +166,7 @@ class Store:
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
         local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
-        Raises InvalidTopic, TopicExists, and RemoteConflict where the bucket has another topic of that name.
+        Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
         settings = TopicSettings(
@@ -431,10 +437,8 @@ class Store:
     def sync(self) -> None:
         """Make everything appended so far durable, whatever the durability."""
         self._usable()
-        for state in self._states():
-            state.sync()
-        for journal in self._subscriptions.journals():
-            journal.sync()
+        for commit in self._commits():
+            commit.sync()
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
@@ -495,7 +499,7 @@ class Store:
             if self._closed:
                 return
             self._closed = True
-            if process_id() != self._owner:
+            if PROCESS.id != self._owner:
                 return
         self._let_go()
 
@@ -523,11 +527,12 @@ class Store:
     def _log_of(self, topic: str, partition: int) -> PartitionLog:
         return self.topic(topic).partition(partition).log
 
-    def _states(self) -> Iterator[LogState]:
-        return (log.state for log in self._topics.logs())
+    def _commits(self) -> Iterator[Commit]:
+        yield from (log.commit for log in self._topics.logs())
+        yield from (journal.commit for journal in self._subscriptions.journals())
 
-    def _synced(self) -> list[Synced]:
-        return [*self._states(), *self._subscriptions.journals()]
+    def _sync_behind(self) -> None:
+        sync_behind(self._commits())
 
     def _jitter(self) -> Random:
         """For readers that bring none of their own; made when one is needed, which not every open does."""
@@ -547,7 +552,7 @@ class Store:
     def _usable(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
-        if process_id() != self._owner:
+        if PROCESS.id != self._owner:
             raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
 
 

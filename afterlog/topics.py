@@ -1,7 +1,7 @@
 """The topics of an open store: recovered, made, and restored from object storage.
 
 topics document ──> recover every partition ──> Topic ··· their logs
-bucket ──> a folder for each partition ──> topics document, in a store that has none yet
+object storage ──> a folder for each partition ──> topics document, in a store that has none yet
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OpenTopics:
     """The clock, with jumps held back where that is set."""
     changed: threading.Condition
     crowded: Callable[[], None]
-    """As of `Place`."""
+    """As of `LogContext`."""
     tiering: Tiering | None = None
     by_name: dict[str, Topic] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class OpenTopics:
                 partitions.append(Partition(name, number, open_log(self._context(name, number, settings))))
         except BaseException:
             for partition in partitions:
-                partition.log.state.close()
+                partition.log.let_go()
             raise
         if self.tiering is not None and settings.remote_storage_enable:
             for partition in partitions:
@@ -98,7 +98,7 @@ class OpenTopics:
         return self.by_name[name]
 
     def _restore(self, tiering: Tiering) -> None:
-        """Into a folder that has no topics yet, what the bucket has."""
+        """Into a folder that has no topics yet, what object storage has."""
         check_nothing_to_lose(self.files, self.path)
         topics = tiering.topics()
         for name, settings in topics.items():

@@ -35,6 +35,7 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, SealedMark
+from afterlog.log.facts import NO_FILE
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import write_topics
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, bucket_key, run_key, segment_file
@@ -88,7 +89,7 @@ def cpu_s() -> float:
 
 
 def make_kafka_segments(folder: Path, total_bytes: int, count: int, codec: Codec) -> int:
-    """Plain Kafka segments of records of 100 B, 100 to a batch, each due at a time of its own; the bytes in all.
+    """Kafka segments of records of 100 B, 100 to a batch, each due at a time of its own; the bytes in all.
 
     `total_bytes`: before compression.
     """
@@ -168,21 +169,21 @@ def bench_upload(spark: Any, folder: Path, mib: int, rounds: int, segments: int 
     from afterlog.spark.index_job import build_indexes
     from afterlog.spark.upload_job import upload_group, upload_segments
 
-    size, bucket = make_kafka_segments(folder, mib * MIB, segments, "none"), folder / "bucket"
+    size, storage = make_kafka_segments(folder, mib * MIB, segments, "none"), folder / "storage"
     build_indexes(spark, folder, tasks=2)
 
     def alone() -> None:
-        done = upload_group(find_segments(OsFiles(), folder, ["bench"]), str(bucket), {}, afterlog.Config())
+        done = upload_group(find_segments(OsFiles(), folder, ["bench"]), str(storage), {}, afterlog.Config())
         assert {"uploaded"} == {row.action for row in done}
 
     def job(tasks: int) -> None:
-        done = upload_segments(spark, folder, str(bucket), ["bench"], tasks=tasks).collect()
+        done = upload_segments(spark, folder, str(storage), ["bench"], tasks=tasks).collect()
         assert ["uploaded"] * segments == [row.action for row in done]
 
     def emptied(call: Callable[[], object]) -> Callable[[], object]:
         def run() -> None:
-            shutil.rmtree(bucket, ignore_errors=True)
-            bucket.mkdir()
+            shutil.rmtree(storage, ignore_errors=True)
+            storage.mkdir()
             call()
 
         return run
@@ -360,13 +361,13 @@ def make_runs(store: Path, entries: int, segments: int) -> None:
         coverage = Coverage(base, behind, base, 0, base, size)
         write_run(files, folder / run_key(base), [columns], coverage, **_CHUNKS)
         mark = {"base_offset": base, "end_offset": behind, "log_bytes": size, "max_deliver_after": int(due.max())}
-        marks.append(SealedMark(**mark, max_timestamp=NOW_MS, index=(0, 0), time_index=(0, 0)))
+        marks.append(SealedMark(**mark, max_timestamp=NOW_MS, index=NO_FILE, time_index=NO_FILE))
     known = replace(Checkpoints.of_new_log(count * segments), sealed=tuple(marks))
     CheckpointFile.create(files, folder / CHECKPOINTS, known)
 
 
 def bench_buckets(spark: Any, store: Path, entries: int, rounds: int, segments: int = 64) -> dict[str, Any]:
-    """The bucket job, sorting and merging, against one process: the engine's own merge, and a sort of all in memory."""
+    """The bucket job against one process: the engine's own merge, and a sort of all in memory."""
     from afterlog.spark.bucket_job import merge_buckets
     from afterlog.spark.bucket_plan import coverage_of, find_runs
 
@@ -394,7 +395,6 @@ def bench_buckets(spark: Any, store: Path, entries: int, rounds: int, segments: 
         "lexsort, one process": lexsort,
         "bucket job, 2 slices": lambda: job(tasks=2),
         "bucket job": job,
-        "bucket job, no shuffle": lambda: job(tasks=2, shuffle=False),
     }
 
     def cleared(call: Callable[[], object]) -> Callable[[], object]:
@@ -404,7 +404,7 @@ def bench_buckets(spark: Any, store: Path, entries: int, rounds: int, segments: 
 
         return run
 
-    cleared(lambda: job(tasks=2, shuffle=False))()  # workers are up
+    cleared(lambda: job(tasks=2))()  # workers are up
     spent = medians(rounds, {name: cleared(call) for name, call in calls.items()})
     return {"entries": entries, "run_bytes": sum(source.path.stat().st_size for source in group), "spent": spent}
 

@@ -1,8 +1,8 @@
-"""Catching up from object storage: everything in the bucket, nothing on the machine that reads.
+"""Catching up from object storage: everything in the storage, nothing on the machine that reads.
 
     python -m bench.tier [--records 10_000_000] [--segments 100] [--schedule near] [--cache-mib 4096] [--remote URL]
 
-A store fills the bucket and goes; then a process of its own opens the bucket on an empty folder and drains it in
+A store fills the storage and goes; then a process of its own opens the storage on an empty folder and drains it in
 delivery order, with every record compared. Schedules: `near`, delays up to as long as ten segments take to fill; `far`,
 up to as long as all of them take, so that every stretch of delivery order lies in all segments. Records have 100 bytes
 and times of their own, so that nearly each is a batch.
@@ -68,7 +68,7 @@ def values(first: int, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 
 
 def drain(folder: Path, remote: str, records: int, cache_bytes: int, poll: int) -> dict[str, Any]:
-    """Open the bucket on an empty folder and read all of it; every record is checked, and that none is missing."""
+    """Open the storage on an empty folder and read all of it; every record is checked, and that none is missing."""
     idle = resident_bytes()
     clock = ManualClock(START_MS + 3 * HOUR_MS)
     config = afterlog.Config(durability=afterlog.OS, remote_cache_bytes=cache_bytes)
@@ -120,8 +120,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         return found
     folder = Path(tempfile.mkdtemp(prefix="afterlog-tier-"))
     try:
-        (folder / "bucket").mkdir()
-        remote = options.remote or str(folder / "bucket")
+        (folder / "storage").mkdir()
+        remote = options.remote or str(folder / "storage")
         filled = fill(folder / "store", remote, options.records, options.segments, options.schedule)
         shutil.rmtree(folder / "store")
         own = ["--records", str(options.records), "--cache-mib", str(options.cache_mib), "--poll", str(options.poll)]

@@ -5,7 +5,6 @@ python -m bench.workloads fill FOLDER 1000000      runs one of those that want a
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -180,7 +179,7 @@ def in_new_process(workload: str, folder: Path, *numbers: int, module: str = "be
 
 def runs(folder: Path, count: int, entries: int) -> DelayedIndex:
     """An index of `entries` entries, due uniformly over an hour, in `count` runs of one size."""
-    index, files = DelayedIndex(), OsFiles()
+    opened, files = list[Run](), OsFiles()
     due = dues("uniform", entries)
     size = entries // count
     for number in range(count):
@@ -190,15 +189,15 @@ def runs(folder: Path, count: int, entries: int) -> DelayedIndex:
         path = folder / f"{number:04d}.deliverafterindex"
         coverage = Coverage(first, first + size, 0, first * 200, 0, (first + size) * 200)
         write_run(files, path, [part], coverage, max_entries=5_000, max_step_ms=300_000)
-        index.replace(remove=(), add=[Run.open(files, path)])
-    return index
+        opened.append(Run.open(files, path))
+    return DelayedIndex.of(opened)
 
 
 def merge_all(index: DelayedIndex) -> int:
     """Merge everything; the number of entries."""
-    merge = MergeIterator(index)
+    merge = MergeIterator()
     count = 0
-    while block := merge.next_block(Key(_INT64_MAX, _INT64_MAX), 8_192):
+    while block := merge.next_block(index, Key(_INT64_MAX, _INT64_MAX), 8_192):
         count += len(block)
     return count
 
@@ -251,18 +250,19 @@ def seal_and_merge(folder: Path, entries: int, limit: int, seal_entries: int = S
     (folder / BUCKETS).mkdir()
     storage = LocalBucketSnapshotStorage(OsFiles(), folder, max_entries=5_000, max_step_ms=300_000)
     index = DelayedIndex()
-    buckets = Buckets(storage, index, max_num_buckets=limit)
+    buckets = Buckets(storage, max_num_buckets=limit)
     due, records = dues("uniform", entries), np.ones(seal_entries, np.int64)
     sealing, merging, merged_entries = Times(), Times(), 0
     for first in range(0, entries, seal_entries):
         offset = np.arange(first, first + seal_entries)
         with sealing.measured():
-            index.add_many(Entries(due[offset], offset, offset * 200, records))
-            buckets.seal(first + seal_entries, (first + seal_entries) * 200)
-        while sources := buckets.to_merge(buckets.active):
+            index.bucket.add_many(Entries(due[offset], offset, offset * 200, records))
+            index = buckets.seal(index, first + seal_entries, (first + seal_entries) * 200)
+        while sources := buckets.to_merge(index.active_runs):
             merged_entries += sum(run.count for run in sources)
             with merging.measured():
-                buckets.merge(sources, contextlib.nullcontext())
+                before, index = index, index.replacing(sources, [buckets.merge(sources)])
+                buckets.delete_replaced(before, index)
     return {
         "runs": len(index.runs),
         "merged_entries": merged_entries,
@@ -275,7 +275,7 @@ def seal_and_merge(folder: Path, entries: int, limit: int, seal_entries: int = S
 def drain_runs(folder: Path) -> dict[str, float]:
     """Merge all the runs of `seal_and_merge` once more, to read them; the most memory that takes."""
     base = resident_bytes()["anonymous"]
-    index = DelayedIndex(runs=[Run.open(OsFiles(), path) for path in folder.glob(f"{BUCKETS}/*")])
+    index = DelayedIndex.of([Run.open(OsFiles(), path) for path in folder.glob(f"{BUCKETS}/*")])
     times = Times()
     with watched_bytes() as seen, times.measured():
         entries = merge_all(index)

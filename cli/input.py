@@ -71,10 +71,10 @@ def record_id(text: str) -> RecordId:
     from afterlog.fetch.message import RecordId
 
     folder, _, offset = text.rpartition("@")
-    place = parse_partition_folder(folder)
-    if place is None or not (offset.isascii() and offset.isdigit()) or len(offset) > 19 or int(offset) > _INT64_MAX:
+    partition = parse_partition_folder(folder)
+    if partition is None or not (offset.isascii() and offset.isdigit()) or len(offset) > 19 or int(offset) > _INT64_MAX:
         raise InvalidRecord(f"{text!r} names no record: write <topic>-<partition>@<offset>, mail-0@1042")
-    return RecordId(*place, int(offset))
+    return RecordId(*partition, int(offset))
 
 
 class Duration(click.ParamType[int]):
@@ -87,7 +87,7 @@ class Duration(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Instant(click.ParamType["int | datetime | str"]):
+class InstantType(click.ParamType["int | datetime | str"]):
     """An instant, or one of some words."""
 
     name = "instant"

@@ -30,7 +30,7 @@ from afterlog.cli.base import (
     remote_store,
     store_arguments,
 )
-from afterlog.cli.input import Duration, InputRecord, Instant, chunks_of_lines, encoded, json_records
+from afterlog.cli.input import Duration, InputRecord, InstantType, chunks_of_lines, encoded, json_records
 from afterlog.cli.metrics_command import metrics
 from afterlog.cli.queue_commands import cancel, dead_letters, pending, reschedule
 from afterlog.cli.spark_commands import spark
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 POLL_RECORDS = 500
 
-Messages = TypeVar("Messages", bound="Sequence[Message]")
+Polled = TypeVar("Polled", bound="Sequence[Message]")
 
 
 @click.group(cls=Cli, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -103,7 +103,7 @@ def create(
 @click.argument("topic")
 @click.argument("value", required=False)
 @click.option("--delay", type=Duration(), help="How long from now.")
-@click.option("--at", type=Instant(), help="When.")
+@click.option("--at", type=InstantType(), help="When.")
 @click.option("--key", help="The records' key.")
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
 @click.option("--json-input", is_flag=True, help="Lines are JSON objects: value, key, headers, delay, deliver_after.")
@@ -185,7 +185,7 @@ def _send_lines(
 @click.option("--max", "max_records", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait for the first; with --follow, for each.")
 @click.option("--follow", is_flag=True, help="Go on, waiting for what becomes due.")
-@click.option("--from", "start", type=Instant("earliest", "latest"), help="earliest, latest or an instant.")
+@click.option("--from", "start", type=InstantType("earliest", "latest"), help="earliest, latest or an instant.")
 @click.option("--no-commit", is_flag=True, help="Leave the group's position where it is.")
 @click.option("--ack/--no-ack", default=True, help="Whether the subscription is done with what was printed.")
 @click.option("--lease", type=Duration(), default="30s", show_default=True, help="Of the subscription's records.")
@@ -232,8 +232,8 @@ def receive(
 
 
 def _print_all(
-    take: Callable[[int, float | None], Messages],
-    done: Callable[[Messages], object],
+    take: Callable[[int, float | None], Polled],
+    done: Callable[[Polled], object],
     left: int | None,
     wait_s: float | None,
     follow: bool,
@@ -279,9 +279,11 @@ def topics(data: Path, as_json: bool) -> None:
 @cli.command(cls=StoreCommand)
 @store_arguments
 @click.argument("topic", required=False)
-@click.option("--buckets", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most.")
+@click.option(
+    "--buckets", "bars_max", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most."
+)
 @JSON
-def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
+def stats(data: Path, topic: str | None, bars_max: int, as_json: bool) -> None:
     """Show what is pending and what is due when, and how the subscriptions stand.
 
     Asks indexes and journals: no record is read, nothing is leased.
@@ -290,7 +292,7 @@ def stats(data: Path, topic: str | None, buckets: int, as_json: bool) -> None:
 
     with opened(data) as store:
         chosen = store.topics() if topic is None else [store.topic(topic)]
-        (show_json if as_json else show)(chosen, store.clock.now_ms(), buckets)
+        (show_json if as_json else show)(chosen, store.clock.now_ms(), bars_max)
 
 
 @cli.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from afterlog.cli.base import FINDINGS, JSON, StoreCommand, opened, store_arguments
-from afterlog.cli.input import Duration, Instant, RecordIdType, encoded
+from afterlog.cli.input import Duration, InstantType, RecordIdType, encoded
 
 if TYPE_CHECKING:
     from afterlog.fetch.message import RecordId
@@ -49,7 +49,7 @@ def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
 @store_arguments
 @click.argument("record", type=RecordIdType())
 @click.option("--delay", type=Duration(), help="How long from now.")
-@click.option("--at", type=Instant(), help="When.")
+@click.option("--at", type=InstantType(), help="When.")
 @JSON
 def reschedule(data: Path, record: RecordId, delay: int | None, at: int | datetime | None, as_json: bool) -> None:
     """Give a pending RECORD another time, and print its new name."""

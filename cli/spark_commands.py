@@ -41,9 +41,9 @@ def spark() -> None:
 def index(location: Path | str, topics: tuple[str, ...], verify_only: bool, cores: str, as_json: bool) -> int:
     """Build the indexes of sealed segments that are missing or not valid.
 
-    LOCATION is a store, a directory of plain Kafka partitions (<topic>-<partition>/<offset>.log), one folder of
-    segments, or the URL of a bucket (s3://…) that has partitions of either kind. A store may be open meanwhile. Run it
-    again after a failure: what is done is skipped.
+    LOCATION is a store, a directory of Kafka partitions (<topic>-<partition>/<offset>.log), one folder of
+    segments, or the URL of object storage (s3://…) that has partitions of either kind. A store may be open meanwhile.
+    Run it again after a failure: what is done is skipped.
     """
     from afterlog.spark.index_job import build_indexes
 
@@ -61,7 +61,7 @@ def index(location: Path | str, topics: tuple[str, ...], verify_only: bool, core
 def upload(location: Path, remote: str, topics: tuple[str, ...], cores: str, as_json: bool) -> int:
     """Upload sealed segments that object storage does not list yet.
 
-    LOCATION is a store, which may be open meanwhile, or plain Kafka segments that were indexed. REMOTE is a URL
+    LOCATION is a store, which may be open meanwhile, or segments of Kafka brokers that were indexed. REMOTE is a URL
     (s3://bucket/prefix) or a directory; credentials come from the environment. Run it again after a failure: what is
     listed is skipped.
     """
@@ -75,10 +75,9 @@ def upload(location: Path, remote: str, topics: tuple[str, ...], cores: str, as_
 @spark.command()
 @click.argument("location", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be given more than once.")
-@click.option("--no-shuffle", is_flag=True, help="Merge sorted slices of all runs instead of sorting all entries.")
 @click.option("--cores", default="2", show_default=True, help="How many to use; * for all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for every bucket.")
-def buckets(location: Path, topics: tuple[str, ...], no_shuffle: bool, cores: str, as_json: bool) -> int:
+def buckets(location: Path, topics: tuple[str, ...], cores: str, as_json: bool) -> int:
     """Merge the runs of sealed segments into one bucket a partition.
 
     LOCATION is a store, which must not be open meanwhile. Run it again after a failure: what is done is skipped.
@@ -86,7 +85,7 @@ def buckets(location: Path, topics: tuple[str, ...], no_shuffle: bool, cores: st
     from afterlog.spark.bucket_job import merge_buckets
 
     with _session(cores) as session:
-        rows = _rows(merge_buckets(session, location, topics or None, shuffle=not no_shuffle))
+        rows = _rows(merge_buckets(session, location, topics or None))
     return _told(rows, "BUCKETS", as_json)
 
 

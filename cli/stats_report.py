@@ -24,7 +24,7 @@ _WHERE = ("only_local", *_REMOTE)
 """Where a segment is: in the folder, in object storage. The active one is in the folder."""
 
 
-def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
+def show(topics: Sequence[Topic], now_ms: int, bars_max: int) -> None:
     """A table of the partitions, one of the subscriptions, and for each topic what is due when."""
     rows = [partition_stats(partition) for topic in topics for partition in topic.partitions]
     headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE", "BUCKETS")
@@ -38,26 +38,26 @@ def show(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
         click.echo()
         table(("SUBSCRIPTION", *(name.upper() for name in _COUNTS)), _summed(rows))
     for topic in topics:
-        counts = due_histogram(topic, now_ms, buckets)
+        counts = due_histogram(topic, now_ms, bars_max)
         if counts:
             click.echo(f"\n{topic.name}: pending records by when they are due, from")
             bars([(iso(start), records) for start, _, records in counts])
 
 
-def show_json(topics: Sequence[Topic], now_ms: int, buckets: int) -> None:
+def show_json(topics: Sequence[Topic], now_ms: int, bars_max: int) -> None:
     """The same, a JSON object for each partition, each partition of a subscription, and each bucket."""
     for topic in topics:
         for partition in topic.partitions:
             click.echo(json_line(partition_stats(partition)))
         for row in subscription_stats(topic):
             click.echo(json_line(row))
-        for start, end, records in due_histogram(topic, now_ms, buckets):
+        for start, end, records in due_histogram(topic, now_ms, bars_max):
             click.echo(json_line({"topic": topic.name, "from": start, "to": end, "records": records}))
 
 
 def partition_stats(partition: Partition) -> dict[str, Any]:
     """One row; instants in ms. due: records that are due and still in the log."""
-    segments = partition.log.state.visible().segments
+    segments = partition.log.version.segments
     return {
         "topic": partition.topic,
         "partition": partition.number,
@@ -72,11 +72,11 @@ def partition_stats(partition: Partition) -> dict[str, Any]:
         "bytes": sum(segment.size for segment in segments),
         "buckets": partition.bucket_total,
         "index_bytes": partition.index_bytes,
-        **_by_place(segments),
+        **_by_location(segments),
     }
 
 
-def _by_place(segments: Sequence[Segment]) -> dict[str, int]:
+def _by_location(segments: Sequence[Segment]) -> dict[str, int]:
     """Segments, and bytes of their logs, by where they are."""
     sizes: dict[str, list[int]] = {where: [] for where in _WHERE}
     for segment in segments:
@@ -96,13 +96,13 @@ def subscription_stats(topic: Topic) -> list[dict[str, Any]]:
     ]
 
 
-def due_histogram(topic: Topic, now_ms: int, buckets: int) -> list[tuple[int, int, int]]:
+def due_histogram(topic: Topic, now_ms: int, bars_max: int) -> list[tuple[int, int, int]]:
     """What is pending in all partitions by when it is due: (from ms, to ms, records). Empty where nothing is."""
     next_dues = [due for partition in topic.partitions if (due := partition.next_due()) is not None]
     if not next_dues:
         return []
     first_ms, last_ms = min(next_dues), max(map(_last_due, topic.partitions))
-    edges = np.array(histogram_edges(first_ms, last_ms, buckets), np.int64)
+    edges = np.array(histogram_edges(first_ms, last_ms, bars_max), np.int64)
     counted = np.concatenate(([max(now_ms + 1, int(edges[0]))], edges[1:]))
     counts = sum(partition.due_histogram(counted) for partition in topic.partitions)
     return list(zip(edges[:-1].tolist(), edges[1:].tolist(), np.asarray(counts).tolist(), strict=True))

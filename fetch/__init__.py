@@ -1,1 +1,1 @@
-"""The fetch: timeline, positions, consumer."""
+"""From the log to its readers: records in delivery order, as batches, columns or messages."""

@@ -13,11 +13,12 @@ import numpy as np
 from afterlog.errors import CorruptFile, OffsetOutOfRange
 from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
-from afterlog.index.hidden_keys import NOTHING_HIDDEN
 from afterlog.index.merge import Block
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
-from afterlog.records import kernels
+from afterlog.log.version import Version
+from afterlog.records.columns import Scan
 
 
 class AppendOrder:
@@ -26,16 +27,15 @@ class AppendOrder:
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
 
-    @property
-    def log_start(self) -> int:
+    def log_start(self, version: Version) -> int:
         """The first offset that can be read."""
-        return self._log.log_start_offset
+        return version.log_start_offset
 
     def advance(self) -> Reading:
         """What is visible now. Raises StoreClosed."""
-        visible = self._log.state.visible_or_closed()
-        end = visible.end.offset
-        return Reading(self._log.context.now_ms(), visible, Key(0, end - 1), end, NOTHING_HIDDEN)
+        version = self._log.pin()
+        end = version.visible.offset
+        return Reading(self._log.context.now_ms(), version, Key(0, end - 1), end)
 
     def standing(self) -> Reading:
         """The same: no clock decides anything here."""
@@ -53,11 +53,12 @@ class AppendOrder:
         """Entries from the one that holds `position` on, up to the end of its segment; BLOCK_ENTRIES at most."""
         if position >= reading.high_watermark:
             return empty_block(position)
-        segment = segment_of(reading.visible.segments, position)
-        end = reading.visible.end.position if segment is reading.visible.end.active else segment.size
+        visible = reading.visible
+        segment = segment_of(visible.segments, position)
+        end = segment.size if isinstance(segment, SealedSegment) else visible.end.position
         scan = self._scan(segment, segment.sparse.offsets.floor(position), end, position)
         if scan is None:  # in a gap that a repair left behind the segment: go on where the next one begins
-            return self.read(next_base(reading.visible.segments, position), reading)
+            return self.read(next_base(visible.segments, position), reading)
         behind = scan.offset + scan.records
         first = int(behind.searchsorted(position, side="right"))
         due = np.maximum(scan.broker_timestamp, scan.max_timestamp)
@@ -68,9 +69,9 @@ class AppendOrder:
         """There is no index."""
         return 0
 
-    def position_at(self, ms: int) -> int:
+    def position_at(self, ms: int, version: Version) -> int:
         """The offset of the first record whose timestamp is at or after `ms` (Kafka's offsetsForTimes)."""
-        visible = self._log.state.visible()
+        visible = version.readable()
         for segment in visible.segments:
             end, end_offset = visible.end.position, visible.end.offset
             if isinstance(segment, SealedSegment):
@@ -83,42 +84,29 @@ class AppendOrder:
                 rows = np.flatnonzero((scan.max_timestamp >= ms) & (scan.offset + scan.records > offset))
                 if len(rows):
                     return int(scan.offset[rows[0]])
-                offset = int(scan.offset[-1] + scan.records[-1])
+                offset = scan.end_offset
         return visible.end.offset
 
-    def position_after(self, offset: int) -> int:
+    def position_after(self, offset: int, version: Version) -> int:
         """The offset behind it."""
-        start, end = self.log_start, self._log.log_end_offset
+        start, end = version.log_start_offset, version.visible.offset
         if not start <= offset < end:
             raise OffsetOutOfRange(
                 f"no record of offset {offset} is in the log", position=offset, log_start=start, log_end=end
             )
         return offset + 1
 
-    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> kernels.Scan | None:
+    def _scan(self, segment: Segment, start: int, end: int, offset: int) -> Scan | None:
         """Entries up to one or more behind `offset`; None where the segment ends before it.
 
-        `start`: a byte of which the offset index says that a batch at or before `offset` begins there. A bare batch's
-        own CRC does not cover its offset: that must be the one the index names, and then follow from the one before.
+        `start`: a byte of which the offset index says that a batch at or before `offset` begins there. It comes alone:
+        where batches are large the index names each of them, and one is enough for a fetch.
         """
-        next_offset = segment.base_offset if start == 0 else -1
-        for piece_start, piece in segment.view(start, end):
-            position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
-            while position < stop:
-                limit = BLOCK_ENTRIES if next_offset >= 0 else 1
-                scan = kernels.scan_entries(piece, position, stop, next_offset, True, limit)
-                if scan.fault:
-                    reason = kernels.FAULTS[scan.fault]
-                    raise CorruptFile(reason, path=segment.path, position=scan.stop + piece_start)
-                if int(scan.offset[0]) > offset:
-                    raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
-                indexed, next_offset = next_offset < 0, int(scan.offset[-1] + scan.records[-1])
-                if indexed and next_offset - 1 != segment.sparse.offsets.last_offset_at(start):
-                    reason = kernels.FAULTS[kernels.INDEX]
-                    raise CorruptFile(reason, path=segment.path, position=start)
-                if next_offset > offset:
-                    return scan._replace(position=scan.position + piece_start)
-                position = scan.stop
+        for found in walk(segment, start, end, first=1 if start else None, limit=BLOCK_ENTRIES):
+            if int(found.offset[0]) > offset:
+                raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
+            if found.end_offset > offset:
+                return found
         return None
 
 

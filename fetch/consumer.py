@@ -258,8 +258,8 @@ class Consumer:
         rows = zip(self._partitions, self._positions, self._processed, strict=True)
         for partition, position, processed in rows:
             if processed != position.committed:
-                partition.log.state.make_delivered_durable()
-                with partition.log.state.poisoning():
+                partition.log.commit.make_delivered_durable()
+                with partition.log.commit.poisoning():
                     position.commit(processed)
         self._committed_s = self._clock.monotonic_s()
 

@@ -13,8 +13,8 @@ from afterlog.fetch.verified import Located
 from afterlog.index.entries import Entries
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block
-from afterlog.log.log_state import Visible
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.version import Visible
 from afterlog.records.columns import Decoded, Int64Array
 
 PIECE_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""One record as a consumer sees it."""
+"""One record as a consumer sees it, and the identity that `send` returns."""
 
 from __future__ import annotations
 

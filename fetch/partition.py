@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from afterlog.errors import ClockBehind, CorruptFile, InvalidDeliverAfter, NotPending, OffsetOutOfRange, RemoteMissing
+from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange
 from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
@@ -26,9 +26,9 @@ from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries, Key
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.log_state import Visible
-from afterlog.log.lookup import find_entries, find_written
+from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.version import Version
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Instant, instant_ms
 from afterlog.records.encode import encode, parse
@@ -78,7 +78,9 @@ class Partition:
         StorageFull.
         """
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
-        return self.log.append(parse(batch, asked_ms, self.log.context.config))
+        batches = parse(batch, asked_ms, self.log.context.config)
+        self.log.check_batches(batches)
+        return self.log.append(batches)
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
         """Cancel what is pending of the records of these append offsets: int8[n], each a `CancelResult`.
@@ -122,13 +124,12 @@ class Partition:
     @property
     def news(self) -> tuple[int, int, bool]:
         """Differs when a reader may find something, or an error, before the time that it was told to wait for."""
-        state = self.log.state
-        return self.log_end_offset, state.withdrawals, state.closed
+        return self.log_end_offset, self.log.versions.withdrawals, self.log.commit.closed
 
     @property
     def log_start(self) -> int:
         """The first delivery offset that can be fetched."""
-        return self._order.log_start
+        return self._order.log_start(self.log.version)
 
     # The schedule. None of these reads a record.
 
@@ -140,11 +141,11 @@ class Partition:
         """The number of records that are not due yet, and not cancelled."""
         reading = self.look()
         hidden = reading.hidden.count - reading.hidden.rank(reading.upto)
-        return reading.visible.end.offset - reading.high_watermark - hidden
+        return reading.end_offset - reading.high_watermark - hidden
 
-    def next_due(self) -> int | None:
+    def next_due(self, reading: Reading | None = None) -> int | None:
         """When the next pending record is due, ms since the epoch; None where nothing is pending."""
-        return self._order.next_due(self.look())
+        return self._order.next_due(reading or self.look())
 
     def scheduled(self, limit: int, key: bytes | None = None) -> Columns:
         """The next `limit` pending records, next due first, of one key where that is given; nothing is delivered.
@@ -164,14 +165,15 @@ class Partition:
         edges = np.ascontiguousarray(edges, np.int64)
         if edges.ndim != 1 or len(edges) < 2 or bool((np.diff(edges) < 0).any()):
             raise InvalidDeliverAfter("edges must be at least two instants in ms, not decreasing")
-        reading, index, out_of_reach = self.look(), self.log.index, self.log.log_start.key
+        reading = self.look()
+        index, out_of_reach = reading.version.delayed_index, reading.version.log_start.key
         counts = np.maximum(index.due_counts(edges), index.records_up_to(out_of_reach))
         return np.diff(counts - reading.hidden.counts(edges))
 
     def is_pending(self, offset: int) -> bool:
         """Whether the record of this append offset is still to come: it is not due, and not cancelled."""
-        found = find_written(self.log.state, np.array([offset])).entry(0)
         reading = self.look()
+        found = find_entries(reading.version.all_written(), np.array([offset])).entry(0)
         if not found.records or found.deliver_after <= reading.clock_ms:
             return False
         key = Key(found.deliver_after, offset)
@@ -182,7 +184,7 @@ class Partition:
 
         By prefixes alone, no record is decoded. Raises InvalidTopic where the log has no broker timestamps.
         """
-        return offset_at_broker_time(self.log.state.visible_or_closed(), ms)
+        return offset_at_broker_time(self.log.pin().readable(), ms)
 
     @property
     def bucket_total(self) -> int:
@@ -198,28 +200,28 @@ class Partition:
         """Index entries in memory: the mutable bucket, and what readers hold, each for itself."""
         return self.log.index.bucket.count + self._order.loaded_entries()
 
-    def position(self, position: Position) -> int:
-        """The delivery offset that `position` names. Raises OffsetOutOfRange outside [log start, log end]."""
-        if position is EARLIEST:
-            return self._order.log_start
+    def position(self, position: Position, reading: Reading | None = None) -> int:
+        """The delivery offset that `position` names, as of a reading. Raises OffsetOutOfRange outside [log start, end].
+
+        The indexes count what is written and not visible yet, too: among what is pending no rank is final.
+        """
         if position is LATEST:
-            return self.high_watermark()
-        if isinstance(position, AtTime | AfterOffset):
-            return self._sought(position)
+            return (reading or self.look()).high_watermark
+        version = self.log.pin() if reading is None else reading.version
+        if position is EARLIEST:
+            return self._order.log_start(version)
+        if isinstance(position, AtTime):
+            return min(self._order.position_at(instant_ms(position.instant), version), version.visible.offset)
+        if isinstance(position, AfterOffset):
+            behind = self._order.position_after(position.offset, version)
+            return self._checked(min(behind, version.visible.offset), version)
         try:
             delivery_offset = operator.index(position)
         except TypeError:
             raise TypeError(
                 f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
             ) from None
-        return self._checked(delivery_offset, self.log_end_offset)
-
-    def _sought(self, position: AtTime | AfterOffset) -> int:
-        """The indexes count what is written and not visible yet, too: among what is pending no rank is final."""
-        end = self.log_end_offset
-        if isinstance(position, AtTime):
-            return min(self._order.position_at(instant_ms(position.instant)), end)
-        return self._checked(min(self._order.position_after(position.offset), end), end)
+        return self._checked(delivery_offset, version)
 
     # Fetching.
 
@@ -241,7 +243,7 @@ class Partition:
         deadline_s = context.clock.monotonic_s() + max_wait_ms / 1000
         wanted = self.position(position)
         while True:
-            reading = self._order.advance()
+            reading = self.reading()
             located = self._locate(wanted, reading, max_records, max_bytes, whole=True)
             fetched = verified.batches(located, reading.visible, self.log.delayed, max_bytes)
             wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
@@ -252,12 +254,15 @@ class Partition:
                 return self._result(fetched, reading)
             self.wait(reading, left_s)
 
-    def columns(self, position: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
-        """Up to `max_records` decoded records from `position` on, and the position behind them.
+    def columns(
+        self, position: int, max_records: int, max_bytes: int, reading: Reading | None = None
+    ) -> tuple[Columns, int]:
+        """Up to `max_records` decoded records from `position` on, and the position behind them: by a reading of now,
+        or one that is given.
 
         Cancelled ones are stepped over: where there are no others, the position is behind those that are due.
         """
-        reading = self._order.advance()
+        reading = reading or self.reading()
         while True:
             located = self._locate(position, reading, max_records, max_bytes, whole=False)
             if not len(located.block):
@@ -280,24 +285,20 @@ class Partition:
         if self.lateness is not None:
             self.lateness.records(delivery_offset, due, behind, self.log.frontier_ms - delay_ms)
 
-    def records_at(self, offsets: Int64Array, delivery_offsets: Int64Array) -> Columns:
+    def records_at(self, offsets: Int64Array, delivery_offsets: Int64Array, reading: Reading | None = None) -> Columns:
         """The records at these append offsets, int64[n], decoded, in the order given, with these delivery offsets.
 
         Where a delivery offset is not known, or not final, -1; where they are, and lie close together, that is faster.
         Whether they are due, or cancelled, is not asked. Raises OffsetOutOfRange where one is not in the log.
         """
-        visible = self.log.state.written_or_closed()
-        try:
-            found = entries_at(self._order, delivery_offsets, offsets, self.look()) or self._found(visible, offsets)
-            columns = self._decoder.at(found, offsets, visible)
-        except (CorruptFile, RemoteMissing):
-            self._found(self.log.state.written_or_closed(), offsets)  # retention may have removed the segment meanwhile
-            raise
-        return replace(columns, delivery_offset=delivery_offsets)
+        reading = reading or self.look()
+        visible = reading.version.all_written()
+        found = entries_at(self._order, delivery_offsets, offsets, reading) or self._found(offsets, reading.version)
+        return replace(self._decoder.at(found, offsets, visible), delivery_offset=delivery_offsets)
 
-    def offsets_at(self, delivery_offsets: Int64Array) -> Int64Array:
+    def offsets_at(self, delivery_offsets: Int64Array, reading: Reading | None = None) -> Int64Array:
         """The append offsets of delivered records, by ascending delivery offset; -1 where one is not due, or hidden."""
-        return offsets_at(self._order, delivery_offsets, self.look())
+        return offsets_at(self._order, delivery_offsets, reading or self.look())
 
     def hidden_between(self, position: int, upto: Key, reading: Reading) -> int:
         """How many delivery offsets from `position` up to the key are cancelled or control records."""
@@ -321,7 +322,7 @@ class Partition:
         if self.high_watermark() > reading.high_watermark:  # due since, and so no longer the next to be due
             return
         with context.changed:
-            if self.log.state.visible().end.offset == reading.visible.end.offset:
+            if self.log.version.visible.offset == reading.end_offset:
                 context.clock.wait(context.changed, until_ms, timeout_s)
 
     def wake_ms(self) -> int | None:
@@ -337,8 +338,8 @@ class Partition:
         """Prove the invariants of the log and its indexes."""
         self.log.check()
 
-    def _checked(self, position: int, log_end: int) -> int:
-        log_start = self._order.log_start
+    def _checked(self, position: int, version: Version) -> int:
+        log_start, log_end = self._order.log_start(version), version.visible.offset
         if not log_start <= position <= log_end:
             where = "below the log start (retention removed it)" if position < log_start else "beyond the log end"
             raise OffsetOutOfRange(
@@ -347,13 +348,13 @@ class Partition:
             )  # fmt: skip
         return position
 
-    def _found(self, visible: Visible, offsets: Int64Array) -> Entries:
-        found = find_entries(visible, offsets)
+    def _found(self, offsets: Int64Array, version: Version) -> Entries:
+        found = find_entries(version.all_written(), offsets)
         missing = offsets[found.records == 0]
         if len(missing):
             raise OffsetOutOfRange(
                 f"no record of offset {int(missing[0])} is in the log of {self.topic}-{self.number}",
-                position=int(missing[0]), log_start=self.log_start_offset, log_end=self.log_end_offset,
+                position=int(missing[0]), log_start=version.log_start_offset, log_end=version.visible.offset,
             )  # fmt: skip
         return found
 
@@ -367,7 +368,7 @@ class Partition:
             delivery_offsets=fetched.block.delivery_offset,
             next_position=fetched.block.end_delivery_offset,
             high_watermark=reading.high_watermark,
-            log_end_offset=reading.visible.end.offset,
+            log_end_offset=reading.end_offset,
             clock_ms=reading.clock_ms,
             cancelled=cancelled_within(fetched.block, reading.hidden),
         )
@@ -379,16 +380,11 @@ class Partition:
 
         whole: only batches that fit into `max_records`, or else also the one in which they end.
         """
-        end = reading.visible.end.offset
-        try:
-            block = self._order.read(self._checked(position, end), reading, max_records or 0)
-            if max_records is not None:
-                block = block[: max(max_records, 1)]  # each has a record
-                start = block.delivery_offset[:1]
-                behind = np.cumsum(block.records) - np.maximum(position - start, 0)
-                begin = behind if whole else behind - block.records + 1
-                block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
-            return verified.locate(block, reading.visible, max_bytes)
-        except (CorruptFile, RemoteMissing):
-            self._checked(position, end)  # retention may have removed the segment meanwhile
-            raise
+        block = self._order.read(self._checked(position, reading.version), reading, max_records or 0)
+        if max_records is not None:
+            block = block[: max(max_records, 1)]  # each has a record
+            start = block.delivery_offset[:1]
+            behind = np.cumsum(block.records) - np.maximum(position - start, 0)
+            begin = behind if whole else behind - block.records + 1
+            block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
+        return verified.locate(block, reading.visible, max_bytes)

@@ -1,4 +1,4 @@
-"""Positions that a reader may ask for. All lead to one integer, a delivery offset.
+"""Positions that a reader may ask for: by offset, by time, by record. All lead to one integer, a delivery offset.
 
 1024                  the record of delivery rank 1024
 EARLIEST              the log start: the oldest record that retention left

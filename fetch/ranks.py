@@ -55,7 +55,7 @@ def entries_at(
         return None
     rows = np.argsort(delivery_offset)
     ascending = delivery_offset[rows]
-    if int(ascending[0]) < order.log_start or ascending[-1] - ascending[0] >= SPARSE * len(rows):
+    if int(ascending[0]) < order.log_start(reading.version) or ascending[-1] - ascending[0] >= SPARSE * len(rows):
         return None
     found = np.zeros((4, len(rows)), np.int64)
     for part, block, entry, within, inside in _blocks(order, ascending, reading):

@@ -34,9 +34,9 @@ from afterlog.index.entries import IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
-from afterlog.log.log_state import Visible
-from afterlog.log.lookup import find_written
+from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.version import Version, Visible
 
 CACHED_ENTRIES_MAX = 262_144
 """Entries in cached blocks, at 40 bytes each."""
@@ -58,14 +58,27 @@ logger = logging.getLogger("afterlog.fetch")
 
 
 class Reading(NamedTuple):
-    """One fetch's view of a partition: the clock reading, what is visible, and how many records are due."""
+    """One fetch's view of a partition: the version that it reads, one clock reading, and how many records are due."""
 
     clock_ms: int
-    visible: Visible
+    version: Version
     upto: Key
     high_watermark: int
-    hidden: HiddenKeys
-    """What is cancelled, as of what is visible: it keeps its delivery offsets and is stepped over."""
+
+    @property
+    def visible(self) -> Visible:
+        """What may be read."""
+        return self.version.readable()
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last visible record."""
+        return self.version.visible.offset
+
+    @property
+    def hidden(self) -> HiddenKeys:
+        """What is cancelled, as of what is visible: it keeps its delivery offsets and is stepped over."""
+        return self.version.hidden
 
 
 class Timeline:
@@ -76,53 +89,54 @@ class Timeline:
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
-        self._counter = DueCounter(log.index)
+        self._counter = DueCounter()
         self._blocks: SortedDict = SortedDict()
         self._block_starts: deque[int] = deque()
         self._cached_entries = 0
         self._iterators: OrderedDict[int, MergeIterator] = OrderedDict()
         self._turns: dict[int, Turn] = {}
+        version = log.version
         try:
-            self._high_watermark = self._counter.advance(Key(log.frontier_ms, log.log_end_offset - 1))
+            upto = Key(log.frontier_ms, version.visible.offset - 1)
+            self._high_watermark = self._counter.advance(version.delayed_index, upto)
             self.opened_at = self._high_watermark
         except StorageError as error:  # what is pending may be in object storage only, after a restore
-            if not any(run.remote for run in log.index.runs):
+            if not any(run.remote for run in version.delayed_index.runs):
                 raise
             logger.warning("%s: opened, but nothing can be delivered yet: %s", log.context.folder, error)
-            self._high_watermark, self.opened_at = self.log_start, log.log_end_offset
+            self._high_watermark, self.opened_at = version.log_start.delivery_offset, version.visible.offset
         self._lock = threading.Lock()
         self._next_entry: IndexEntry | None = None
-        self._next_counter = DueCounter(log.index)
+        self._next_counter = DueCounter()
         self._ahead_lock = threading.Lock()
         """Held over the two above, and over no other lock."""
 
-    @property
-    def log_start(self) -> int:
+    def log_start(self, version: Version) -> int:
         """The first delivery offset that can be read."""
-        return self._log.log_start.delivery_offset
+        return version.log_start.delivery_offset
 
     def advance(self) -> Reading:
         """Take a reading of the clock and move the high watermark. Raises ClockBehind, StoreClosed, StorageFull."""
         with self._lock:
-            clock_ms, visible = self._log.state.due_reading()
-            upto = Key(clock_ms, visible.end.offset - 1)
-            high_watermark = self._counter.advance(upto)
+            clock_ms, version = self._log.due_reading()
+            upto = Key(clock_ms, version.visible.offset - 1)
+            high_watermark = self._counter.advance(version.delayed_index, upto)
             if high_watermark > self._high_watermark:
                 self._log.lease(clock_ms)
                 self._high_watermark = high_watermark
-            return Reading(clock_ms, visible, upto, self._high_watermark, self._hidden(visible))
+            return Reading(clock_ms, version, upto, self._high_watermark)
 
     def standing(self) -> Reading:
         """The reading that was taken last, for looks while the clock cannot be trusted: nothing becomes due by it."""
         with self._lock:
-            visible, frontier_ms = self._log.state.visible(), self._log.frontier_ms
-            upto = Key(frontier_ms, visible.end.offset - 1)
-            return Reading(frontier_ms, visible, upto, self._high_watermark, self._hidden(visible))
+            version, frontier_ms = self._log.pin(), self._log.frontier_ms
+            upto = Key(frontier_ms, version.visible.offset - 1)
+            return Reading(frontier_ms, version, upto, self._high_watermark)
 
     def next_due(self, reading: Reading) -> int | None:
         """When the next pending record is due, ms; None where nothing is pending."""
         with self._lock:
-            due = self._counter.next_due()
+            due = self._counter.next_due(reading.version.delayed_index)
         if due is None or not len(reading.hidden.between(reading.upto, Key(due, INT64_MAX))):
             return due
         with self._ahead_lock:
@@ -134,14 +148,13 @@ class Timeline:
         Delivery offsets are not those that the records will have.
         """
         for block in self._ahead(reading):
-            yield block.where(block.offset < reading.visible.end.offset)
+            yield block.where(block.offset < reading.end_offset)
 
     def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
         """Entries from the one that holds `position` on, below the reading's high watermark; none if it is not due.
 
         What is hidden as a whole is left out: the block ends where the reader goes on, also where it is empty.
         `want_entries` tells how many the reader could use; they may be fewer or more.
-        Raises OffsetOutOfRange where retention has taken the position since it was checked.
         """
         while position < reading.high_watermark:
             with self._lock:
@@ -158,38 +171,39 @@ class Timeline:
 
     def key_before(self, position: int, reading: Reading) -> Key:
         """The key of the record before `position`, hidden or not; of the last that is due where that lies before."""
-        key = self._log.log_start.key
-        if self.log_start < position:
-            iterator = self._iterator_before(position - 1, reading.upto)
+        index, start = reading.version.delayed_index, reading.version.log_start
+        key = start.key
+        if start.delivery_offset < position:
+            iterator = self._iterator_before(position - 1, reading)
             while iterator.delivery_offset < position and len(
-                block := iterator.next_block(reading.upto, BLOCK_ENTRIES)
+                block := iterator.next_block(index, reading.upto, BLOCK_ENTRIES)
             ):
                 row = int(block.delivery_offset.searchsorted(position)) - 1
                 within = min(position - int(block.delivery_offset[row]), int(block.records[row])) - 1
                 key = Key(int(block.deliver_after[row]), int(block.offset[row]) + within)
         return key
 
-    def position_at(self, ms: int) -> int:
+    def position_at(self, ms: int, version: Version) -> int:
         """The delivery offset of the first record due at or after `ms`."""
-        return max(self._log.index.rank(Key(ms - 1, INT64_MAX)), self.log_start)
+        return max(version.delayed_index.rank(Key(ms - 1, INT64_MAX)), version.log_start.delivery_offset)
 
-    def position_after(self, offset: int) -> int:
+    def position_after(self, offset: int, version: Version) -> int:
         """The delivery offset behind the record of append offset `offset`."""
-        found = find_written(self._log.state, np.array([offset])).entry(0)
+        found = find_entries(version.all_written(), np.array([offset])).entry(0)
+        start, end = version.log_start, version.visible.offset
         if not found.records:
-            end = self._log.log_end_offset
             why = "retention removed it" if offset < end else "it was not appended yet"
             raise OffsetOutOfRange(
                 f"no record of offset {offset} is in the log: {why}",
-                position=offset, log_start=self._log.log_start_offset, log_end=end,
+                position=offset, log_start=version.log_start_offset, log_end=end,
             )  # fmt: skip
         key = Key(found.deliver_after, found.offset)
-        if key < self._log.log_start.key:
+        if key < start.key:
             raise OffsetOutOfRange(
-                f"retention removed records behind that of offset {offset}; seek to {self.log_start} or beyond",
-                position=offset, log_start=self._log.log_start_offset, log_end=self._log.log_end_offset,
+                f"retention removed records behind that of offset {offset}; seek to {start.delivery_offset} or beyond",
+                position=offset, log_start=version.log_start_offset, log_end=end,
             )  # fmt: skip
-        behind = self._log.index.rank(key)
+        behind = version.delayed_index.rank(key)
         return behind - (found.records - 1 - (offset - found.offset))
 
     def loaded_entries(self) -> int:
@@ -215,24 +229,21 @@ class Timeline:
             in_front = Key(entry.deliver_after, entry.offset - 1)
             last = Key(entry.deliver_after, entry.offset + entry.records - 1)
             shown = reading.hidden.rank(last) - reading.hidden.rank(in_front) < entry.records
-        ahead = self._next_counter.advance(in_front) - reading.high_watermark
+        ahead = self._next_counter.advance(reading.version.delayed_index, in_front) - reading.high_watermark
         hidden = reading.hidden.rank(in_front) - reading.hidden.rank(reading.upto)
         if not shown or in_front < reading.upto or ahead != hidden:
-            self._next_counter = DueCounter(self._log.index)
+            self._next_counter = DueCounter()
             self._next_entry = entry = next((block.entry(0) for block in self._ahead(reading)), None)
         return None if entry is None else entry.deliver_after
 
     def _ahead(self, reading: Reading) -> Iterator[Block]:
         """The entries that are not due yet and not hidden, visible or not."""
-        merge, want = MergeIterator(self._log.index, reading.upto), PENDING_ENTRIES
-        while len(block := merge.next_block(Key(INT64_MAX, INT64_MAX), want)):
+        merge, want = MergeIterator(reading.upto), PENDING_ENTRIES
+        while len(block := merge.next_block(reading.version.delayed_index, Key(INT64_MAX, INT64_MAX), want)):
             shown = reading.hidden.shown(block)
             if len(shown):
                 yield shown
             want = min(2 * want, BLOCK_ENTRIES_MAX)
-
-    def _hidden(self, visible: Visible) -> HiddenKeys:
-        return self._log.cancellations.hidden(visible.end.offset)
 
     def _merged(self, position: int, reading: Reading, want_entries: int) -> Block:
         """The block that holds `position`, merged anew; empty where `position` is not due.
@@ -246,17 +257,12 @@ class Timeline:
                 iterator = None if block is not None else self._iterators.pop(position, None)
             if block is not None:
                 return block
-            iterator = iterator or self._iterator_before(position, reading.upto)
-            start = iterator.delivery_offset
+            iterator = iterator or self._iterator_before(position, reading)
             while True:
-                first = iterator.delivery_offset
-                block = iterator.next_block(reading.upto, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX))
+                first, want = iterator.delivery_offset, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX)
+                block = iterator.next_block(reading.version.delayed_index, reading.upto, want)
                 if len(block) == 0 or block.end_delivery_offset > position:
-                    break
-            if min(start, position) >= self.log_start:
-                return self._kept(first, block, iterator, reading)
-        # It moved meanwhile: what was removed is not counted from below it.
-        return self._merged(self._not_removed(position), reading, want_entries)
+                    return self._kept(first, block, iterator, reading)
 
     def _kept(self, first: int, block: Block, iterator: MergeIterator, reading: Reading) -> Block:
         """What is to be shown of a block that begins at `first`, cached, with the iterator that goes on behind it."""
@@ -284,14 +290,6 @@ class Timeline:
                 if not turn.waiting:
                     del self._turns[position]
 
-    def _not_removed(self, position: int) -> int:
-        if position < self.log_start:
-            raise OffsetOutOfRange(
-                f"retention has just removed position {position}; seek to {self.log_start} or beyond",
-                position=position, log_start=self.log_start, log_end=self._log.log_end_offset,
-            )  # fmt: skip
-        return position
-
     def _cache(self, start: int, block: Block) -> None:
         if start in self._blocks:
             self._cached_entries -= _weight(self._blocks[start])
@@ -302,14 +300,14 @@ class Timeline:
         while self._cached_entries > CACHED_ENTRIES_MAX and len(self._block_starts) > 1:
             self._cached_entries -= _weight(self._blocks.pop(self._block_starts.popleft()))
 
-    def _iterator_before(self, position: int, upto: Key) -> MergeIterator:
+    def _iterator_before(self, position: int, reading: Reading) -> MergeIterator:
         """An iterator at or shortly before `position`, found by counting what is due before some instants.
 
         At first by what is known of the runs without reading far away, then by the directories of all, in the end by
         what is in a few of their chunks: each as long as it narrows the search by half.
         """
-        index, start = self._log.index, self._log.log_start
-        low, high = start.deliver_after, upto.deliver_after + 1
+        index, start = reading.version.delayed_index, reading.version.log_start
+        low, high = start.deliver_after, reading.upto.deliver_after + 1
         counts: list[Callable[[Int64Array], tuple[Int64Array, Int64Array]]] = [
             lambda edges: index.due_bounds(edges, far=False),
             lambda edges: index.due_bounds(edges, far=True),
@@ -330,7 +328,7 @@ class Timeline:
                 del counts[0]
             low, high = narrowed
         key = max(start.key, Key(low - 1, INT64_MAX))
-        return MergeIterator(index, key, index.rank(key))
+        return MergeIterator(key, index.rank(key))
 
 
 class Turn:

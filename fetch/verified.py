@@ -17,8 +17,9 @@ import numpy as np
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
 from afterlog.index.merge import Block
-from afterlog.log.log_state import Visible
+from afterlog.log.scan import corrupt
 from afterlog.log.segment import SealedSegment
+from afterlog.log.version import Visible
 from afterlog.records import kernels
 from afterlog.records.batch import decompressed
 from afterlog.records.columns import Decoded, Int32Array, Int64Array
@@ -179,15 +180,11 @@ def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:
     offset = int(entries.offset[0])
     bases = [segment.base_offset for segment in visible.segments]
     segment = visible.segments[int(np.searchsorted(bases, offset, side="right")) - 1]
-    where = ""
+    where = f", in the entry of offset {offset}"
     if isinstance(segment, SealedSegment) and not segment.is_local():
         segment.remote_copy().forget()
-        where = ", read from object storage"
-    return CorruptFile(
-        f"{kernels.FAULTS[fault]}, in the entry of offset {offset}{where}",
-        path=segment.path,
-        position=int(entries.position[0]),
-    )
+        where += ", read from object storage"
+    return corrupt(segment.path, int(entries.position[0]), fault, where)
 
 
 _NOTHING = np.empty(0, np.uint8)

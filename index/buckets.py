@@ -7,10 +7,10 @@
 The runs are in two groups, those of sealed segments and those of the active one, which become one when it rolls. A
 merge keeps to one group. Where a group has more than `max_num_buckets` runs, adjacent ones are merged (`cheapest`).
 
-A merge reads sources that never change, without any lock, and writes a run that nobody knows yet. Then, under the
-writer's lock, one replacement in the index puts it in their place, if all of them are still there: a roll or retention
-may have taken them meanwhile, and then it was for nothing. Readers keep the runs that they hold. A merge leaves out
-what lies at or before the key `after`, which nobody may read any more: a partition does not carry what was removed.
+Every change is a value: a run that is stored, and the index that has it. Nothing is true before the caller puts that
+index in the place of the one before, and only then may what it replaced be deleted (`delete_replaced`). A merge reads
+sources that never change, without any lock; a roll or retention may have taken them meanwhile, and then it was for
+nothing. A merge leaves out what lies at or before the key `after`, which nobody may read any more.
 
 Invariants (`check`):
 
@@ -23,8 +23,7 @@ Invariants (`check`):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import merged
-from afterlog.index.mutable_bucket import MutableBucket
+from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.run import Coverage, Run
 from afterlog.names import bucket_key, run_key
 
@@ -41,105 +40,47 @@ _SPAN_MAX = 2**32
 """A run has its offsets relative to its first one, in 32 bits."""
 
 
-class Start(NamedTuple):
-    """Where the mutable bucket begins: the active segment's base offset, the byte in it, and the offset."""
-
-    segment: int = 0
-    position: int = 0
-    offset: int = 0
-
-
-_BEGINNING = Start()
-
-
 class Buckets:
-    """The runs of one partition in a storage, and the index over them.
+    """Makes the runs of one partition, in a storage, and deletes them. It knows of no run itself.
 
-    All methods but `merge` and `to_merge` belong to the writer: one thread at a time calls them, under a lock that it
-    hands to `merge` too. Where a method raises StorageFull, CorruptFile or OSError, the index is what it was.
+    Where a method raises StorageFull, CorruptFile or OSError, nothing is stored that was not there before.
     """
 
-    def __init__(
-        self,
-        storage: BucketSnapshotStorage,
-        index: DelayedIndex,
-        *,
-        max_num_buckets: int = -1,
-        start: Start = _BEGINNING,
-        stale: Iterable[str] = (),
-    ) -> None:
-        """`stale`: keys of runs whose entries are in the mutable bucket again; they go once it is sealed."""
-        self.index = index
+    def __init__(self, storage: BucketSnapshotStorage, *, max_num_buckets: int = -1) -> None:
         self.max_num_buckets = max_num_buckets
         self._storage = storage
-        self._start = start
-        self._stale = tuple(stale)
 
-    @property
-    def sealed(self) -> tuple[Run, ...]:
-        """The runs of sealed segments."""
-        return tuple(run for run in self.index.runs if run.coverage.end_offset <= self._start.segment)
-
-    @property
-    def active(self) -> tuple[Run, ...]:
-        """The runs of the active segment."""
-        return tuple(run for run in self.index.runs if run.coverage.first_offset >= self._start.segment)
-
-    # The writer's.
-
-    def seal(self, end_offset: int, end_position: int) -> None:
-        """Make a run of the mutable bucket, whose entries end there in the active segment, and begin an empty one."""
-        segment, position, offset = self._start
+    def seal(self, index: DelayedIndex, end_offset: int, end_position: int) -> DelayedIndex:
+        """With a run of the mutable bucket, whose entries end there in the active segment, and an empty one behind."""
+        segment, position, offset = index.bucket.start
         coverage = Coverage(offset, end_offset, segment, position, segment, end_position)
-        run = self._storage.create(bucket_key(offset, end_offset), [self.index.bucket.entries()], coverage)
-        self.index.replace(remove=(), add=[run], bucket=MutableBucket())
-        self._start = Start(segment, end_position, end_offset)
+        run = self._storage.create(bucket_key(offset, end_offset), [index.bucket.entries()], coverage)
+        return index.replacing([], [run], MutableBucket(Start(segment, end_position, end_offset)))
 
-    def write_segment(self, end_offset: int, end_position: int) -> Run:
-        """Store the run of the whole active segment. It is not used before `begin_segment`."""
-        segment = self._start.segment
+    def seal_segment(self, index: DelayedIndex, end_offset: int, end_position: int) -> DelayedIndex:
+        """With one run of the whole active segment, which ends there; the next segment begins behind it."""
+        segment, replaced = index.bucket.start.segment, index.active_runs
         coverage = Coverage(segment, end_offset, segment, 0, segment, end_position)
-        return self._storage.create(run_key(segment), merged(self.active, self.index.bucket), coverage)
+        run = self._storage.create(run_key(segment), merged(replaced, index.bucket), coverage)
+        return index.replacing(replaced, [run], MutableBucket(Start(end_offset, 0, end_offset)))
 
-    def begin_segment(self, run: Run) -> tuple[Run, ...]:
-        """Put the run of the active segment, which is sealed now, in the place of those that are returned: delete them.
+    def delete_replaced(self, before: DelayedIndex, now: DelayedIndex) -> None:
+        """Delete what is stored for an index and not for the one in its place. Where it fails, the next open does it.
 
-        The next segment begins behind it.
+        Who has a run open goes on reading: it is mapped.
         """
-        replaced = self.active
-        self.index.replace(remove=replaced, add=[run], bucket=MutableBucket())
-        self._start = Start(run.coverage.end_offset, 0, run.coverage.end_offset)
-        return replaced
-
-    def forget(self, upto: Key) -> None:
-        """Delete the runs of sealed segments that hold nothing behind `upto`."""
-        gone = [run for run in self.sealed if run.last_key <= upto]
-        if gone:
-            self.index.replace(remove=gone, add=())
-            self.delete(gone)
-
-    def let_go(self, local: Run, remote: Collection[Run]) -> None:
-        """Put the runs that object storage has of some sealed segments in the place of the one here; delete that."""
-        self.index.replace(remove=[local], add=remote)
-        self.delete([local])
-
-    def delete(self, runs: Iterable[Run]) -> None:
-        """Delete runs that the index does not hold. Where it fails, the next open does it."""
-        for run in runs:
-            self._storage.delete(run.key)
-
-    def delete_stale(self) -> None:
-        """Delete the runs whose entries were in the mutable bucket again, which is sealed and durable now."""
-        for key in self._stale:
-            self._storage.delete(key)
-        self._stale = ()
+        for run in before.runs:
+            if run not in now.runs and not run.remote:
+                self._storage.delete(run.key)
+        if now.bucket is not before.bucket:
+            for key in before.bucket.stale:
+                self._storage.delete(key)
 
     # Merging.
 
-    @property
-    def crowded(self) -> bool:
+    def crowded(self, index: DelayedIndex) -> bool:
         """Whether a group may have more runs than it should."""
-        return 0 <= self.max_num_buckets < _local(self.index.runs)
+        return 0 <= self.max_num_buckets < _local(index.runs)
 
     def to_merge(self, group: Sequence[Run]) -> Sequence[Run]:
         """The runs of a group that should be merged next; none where it has no more than `max_num_buckets`.
@@ -149,14 +90,9 @@ class Buckets:
         return cheapest(group) if 0 <= self.max_num_buckets < _local(group) else ()
 
     def merge(
-        self,
-        sources: Sequence[Run],
-        lock: contextlib.AbstractContextManager[object],
-        *,
-        after: Key | None = None,
-        proceed: Callable[[], object] = lambda: None,
-    ) -> bool:
-        """Put one run in the place of adjacent ones of a group; False where some were no longer there in the end.
+        self, sources: Sequence[Run], *, after: Key | None = None, proceed: Callable[[], object] = lambda: None
+    ) -> Run:
+        """Store one run of adjacent ones of a group.
 
         At least one entry must lie behind `after`. `proceed` is called for every block; what it raises ends the merge.
         """
@@ -171,26 +107,31 @@ class Buckets:
         )
         key = bucket_key(coverage.first_offset, coverage.end_offset)
         try:
-            run = self._storage.create(key, _watched(merged(sources, after=after), proceed), coverage)
+            return self._storage.create(key, _watched(merged(sources, after=after), proceed), coverage)
         except BaseException:
             with contextlib.suppress(OSError):  # it may be there, if only its folder could not be synced
                 self._storage.delete(key)
             raise
-        with lock:
-            there = set(sources) <= set(self.index.runs)
-            if there:
-                self.index.replace(remove=sources, add=[run])
-        self.delete(sources if there else [run])
-        return there
 
-    def check(self) -> None:
-        """Prove the invariants, reading every run. CorruptFile or AssertionError where one does not hold."""
-        self.index.check()
-        active = self.active
-        assert len(self.index.runs) == len(self.sealed) + len(active)
-        ends = [self._start.segment, *(run.coverage.end_offset for run in active)]
-        starts = [*(run.coverage.first_offset for run in active), self._start.offset]
-        assert ends == starts, (starts, ends)
+    def delete(self, run: Run) -> None:
+        """Delete a run that no index has."""
+        self._storage.delete(run.key)
+
+
+def without(index: DelayedIndex, upto: Key) -> DelayedIndex:
+    """The index without the runs of sealed segments that hold nothing behind `upto`."""
+    gone = [run for run in index.sealed_runs if run.last_key <= upto]
+    return index.replacing(gone, []) if gone else index
+
+
+def check(index: DelayedIndex) -> None:
+    """Prove the invariants, reading every run. CorruptFile or AssertionError where one does not hold."""
+    index.check()
+    active, start = index.active_runs, index.bucket.start
+    assert len(index.runs) == len(index.sealed_runs) + len(active)
+    ends = [start.segment, *(run.coverage.end_offset for run in active)]
+    starts = [*(run.coverage.first_offset for run in active), start.offset]
+    assert ends == starts, (starts, ends)
 
 
 def cheapest(runs: Sequence[Run]) -> Sequence[Run]:

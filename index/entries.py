@@ -19,13 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from afterlog.index.growing_columns import Int64Array
 
 _PACKED_BITS = 63
+_FEW = 256
+"""Keys up to which one call costs less than packing them."""
 
 
 class Key(NamedTuple):
@@ -45,65 +47,120 @@ class IndexEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entries:
+class Keys:
     """Columns of one length, int64 and C-contiguous. In which order, the holder says."""
 
     deliver_after: Int64Array
     offset: Int64Array
-    position: Int64Array
-    records: Int64Array
 
-    @staticmethod
-    def empty() -> Entries:
-        return _EMPTY
+    @classmethod
+    def empty(cls) -> Self:
+        return cls(_NONE, _NONE)
 
-    @staticmethod
-    def concatenate(parts: Sequence[Entries]) -> Entries:
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """The parts one behind another; a single part that is not empty is returned as it is."""
         parts = [part for part in parts if len(part)]
         if len(parts) < 2:
-            return parts[0] if parts else _EMPTY
-        return Entries(
+            return parts[0] if parts else cls.empty()
+        return cls._concatenated(parts)
+
+    @classmethod
+    def _concatenated(cls, parts: Sequence[Self]) -> Self:
+        return cls(
+            np.concatenate([part.deliver_after for part in parts]), np.concatenate([part.offset for part in parts])
+        )
+
+    def __len__(self) -> int:
+        return len(self.deliver_after)
+
+    def __getitem__(self, rows: slice) -> Self:
+        """A view of the rows; steps are not for columns that must be contiguous."""
+        return type(self)(self.deliver_after[rows], self.offset[rows])
+
+    def take(self, rows: Int64Array) -> Self:
+        """These rows in this order, copied."""
+        return type(self)(self.deliver_after[rows], self.offset[rows])
+
+    def key(self, row: int) -> Key:
+        return Key(int(self.deliver_after[row]), int(self.offset[row]))
+
+    def rank(self, key: Key) -> int:
+        """Rows with a key <= `key`; the rows must be in delivery order. Two or three binary searches."""
+        return rank(self.deliver_after, self.offset, key)
+
+    def sorted(self) -> Self:
+        """In delivery order, from whatever order. Packed into one int64 each where that fits 63 bits."""
+        if len(self) <= _FEW:
+            return self.take(np.lexsort((self.offset, self.deliver_after)))
+        if is_sorted(self.deliver_after) and is_delivery_order(self.deliver_after, self.offset):
+            return self
+        earliest, lowest = int(self.deliver_after.min()), int(self.offset.min())
+        offset_bits = (int(self.offset.max()) - lowest).bit_length()
+        if (int(self.deliver_after.max()) - earliest).bit_length() + offset_bits > _PACKED_BITS:
+            return self.take(np.lexsort((self.offset, self.deliver_after)))
+        packed = self.deliver_after - earliest
+        packed <<= offset_bits
+        packed |= self.offset - lowest
+        packed.sort()
+        offset = packed & ((1 << offset_bits) - 1)
+        offset += lowest
+        packed >>= offset_bits
+        packed += earliest
+        return type(self)(packed, offset)
+
+    def records_before(self) -> Int64Array | None:
+        """The records in front of each row, and of all rows at the end. None where each counts for one."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries(Keys):
+    """Columns of one length, int64 and C-contiguous. In which order, the holder says."""
+
+    position: Int64Array
+    records: Int64Array
+
+    @classmethod
+    def empty(cls) -> Self:
+        return cls(_NONE, _NONE, _NONE, _NONE)
+
+    @classmethod
+    def _concatenated(cls, parts: Sequence[Self]) -> Self:
+        return cls(
             np.concatenate([part.deliver_after for part in parts]),
             np.concatenate([part.offset for part in parts]),
             np.concatenate([part.position for part in parts]),
             np.concatenate([part.records for part in parts]),
         )
 
-    def __len__(self) -> int:
-        return len(self.deliver_after)
-
     def __iter__(self) -> Iterator[IndexEntry]:
         """Entry by entry: for few of them."""
         columns = (self.deliver_after, self.offset, self.position, self.records)
         return map(IndexEntry._make, zip(*(column.tolist() for column in columns), strict=True))
 
-    def __getitem__(self, rows: slice) -> Entries:
-        """A view of the rows; steps are not for columns that must be contiguous."""
-        return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
+    def __getitem__(self, rows: slice) -> Self:
+        return type(self)(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
 
-    def take(self, rows: Int64Array) -> Entries:
-        """These rows in this order, copied."""
-        return Entries(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
+    def take(self, rows: Int64Array) -> Self:
+        return type(self)(self.deliver_after[rows], self.offset[rows], self.position[rows], self.records[rows])
 
     def entry(self, row: int) -> IndexEntry:
         return IndexEntry(
             int(self.deliver_after[row]), int(self.offset[row]), int(self.position[row]), int(self.records[row])
         )
 
-    def key(self, row: int) -> Key:
-        return Key(int(self.deliver_after[row]), int(self.offset[row]))
-
-    def sorted(self) -> Entries:
+    def sorted(self) -> Self:
         """In delivery order. Rows of equal deliver_after must come in offset order, as an append leaves them."""
         if is_sorted(self.deliver_after):
             return self
         deliver_after, rows = sort_by_due(self.deliver_after)
-        return Entries(deliver_after, self.offset[rows], self.position[rows], self.records[rows])
+        return type(self)(deliver_after, self.offset[rows], self.position[rows], self.records[rows])
 
-    def rank(self, key: Key) -> int:
-        """Rows with a key <= `key`; the entries must be in delivery order. Two or three binary searches."""
-        return rank(self.deliver_after, self.offset, key)
+    def records_before(self) -> Int64Array:
+        before = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(self.records, out=before[1:])
+        return before
 
     def contains(self, offset: int) -> bool:
         """Whether an entry holds `offset`, in any order of rows. One pass over two columns."""
@@ -152,4 +209,3 @@ def is_delivery_order(deliver_after: Int64Array, offset: Int64Array) -> bool:
 
 _NONE = np.empty(0, np.int64)
 _NONE.flags.writeable = False
-_EMPTY = Entries(_NONE, _NONE, _NONE, _NONE)

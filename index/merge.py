@@ -15,8 +15,8 @@ may, it is shared out: runs hold disjoint offsets and come in offset order, so w
 after the other. Memory is that of a round: O(wanted + runs), whatever is pending.
 
 What is ahead may lie in the future, since a run does not change. The bucket does: it is asked up to the key of each
-block, and the log never adds an entry in front of a key that was delivered. When the index gets other runs, the merge
-drops what is ahead and finds its place again by the last key.
+block, and the log never adds an entry in front of a key that was delivered. A merge is told the index each time: where
+that has other runs than the last one, it drops what is ahead and finds its place again by the last key.
 
 Readers merge all that a partition has; what makes one run of several merges those (`merged`).
 """
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.index.delayed_index import DelayedIndex, Snapshot
+from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.mutable_bucket import MutableBucket
@@ -44,7 +44,6 @@ _INT64_MAX = 2**63 - 1
 _BEGINNING = Key(-1, -1)
 END = Key(_INT64_MAX, _INT64_MAX)
 """Behind every entry."""
-_STALE = -1
 _WIDEN_MAX = 1024
 
 _Plan = list[tuple[RunCursor, int]]
@@ -109,8 +108,9 @@ def merged(
     """The entries behind `after`, up to `upto`, of these runs and of a bucket in delivery order, block by block: to
     write one run.
     """
-    merge = MergeIterator(DelayedIndex(runs=runs, bucket=bucket), after)
-    while block := merge.next_block(upto, MERGED_ENTRIES):
+    index = DelayedIndex.of(runs, bucket)
+    merge = MergeIterator(after)
+    while block := merge.next_block(index, upto, MERGED_ENTRIES):
         yield Entries(block.deliver_after, block.offset, block.position, block.records)
 
 
@@ -120,23 +120,24 @@ class MergeIterator:
     One thread at a time. Where a call raises CorruptFile, the merge stands where it stood before.
     """
 
-    def __init__(self, index: DelayedIndex, after: Key | None = None, delivery_offset: int = 0) -> None:
+    def __init__(self, after: Key | None = None, delivery_offset: int = 0) -> None:
         self.after = after
         self.delivery_offset = delivery_offset
-        self._index = index
+        self._index: DelayedIndex | None = None
         self._span_ms = 1
-        self._version = _STALE
-        self._turn_to(index.snapshot())
+        self._cursors = Cursors([])
+        self._last_due = 0
+        self._ahead, self._row = Entries.empty(), 0
 
-    def next_block(self, upto: Key, want_entries: int) -> Block:
+    def next_block(self, index: DelayedIndex, upto: Key, want_entries: int) -> Block:
         """The next entries with a key <= `upto`: at least `want_entries`, or all; at most twice as many."""
         if want_entries < 1:
             raise ValueError(f"want_entries must be at least 1, not {want_entries}")
-        snapshot = self._turned()
+        self._turn_to(index)
         try:
-            entries = self._take(snapshot.bucket, upto, want_entries)
+            entries = self._take(index.bucket, upto, want_entries)
         except BaseException:
-            self._version = _STALE
+            self._index = None
             raise
         ends = self.delivery_offset + np.cumsum(entries.records)
         if len(entries):
@@ -150,12 +151,12 @@ class MergeIterator:
             self.delivery_offset,
         )
 
-    def next_due(self) -> int | None:
+    def next_due(self, index: DelayedIndex) -> int | None:
         """deliver_after of the entry that the next block begins with."""
-        snapshot = self._turned()
+        self._turn_to(index)
         ahead = self._row < len(self._ahead)
         in_runs = int(self._ahead.deliver_after[self._row]) if ahead else self._cursors.earliest()
-        in_bucket = snapshot.bucket.next_due(self.after)
+        in_bucket = index.bucket.next_due(self.after)
         return min((due for due in (in_runs, in_bucket) if due is not None), default=None)
 
     def memory_bytes(self) -> int:
@@ -166,21 +167,15 @@ class MergeIterator:
         """In the same."""
         return self._cursors.loaded_entries() + len(self._ahead)
 
-    def _turned(self) -> Snapshot:
-        """The index as it is now, with its runs before us."""
-        snapshot = self._index.snapshot()
-        if snapshot.version != self._version:
-            self._turn_to(snapshot)
-        return snapshot
-
-    def _turn_to(self, snapshot: Snapshot) -> None:
-        """Start from the runs of `snapshot`, behind the last key."""
-        after = self.after or _BEGINNING
-        self._version = _STALE
-        self._cursors = Cursors(run.cursor(after) for run in snapshot.runs if run.last_key > after)
-        self._last_due = max((run.last_key.deliver_after for run in snapshot.runs), default=0)
+    def _turn_to(self, index: DelayedIndex) -> None:
+        """Go on in the runs of `index`, behind the last key."""
+        if index is self._index:
+            return
+        after, self._index = self.after or _BEGINNING, None
+        self._cursors = Cursors(run.cursor(after) for run in index.runs if run.last_key > after)
+        self._last_due = max((run.last_key.deliver_after for run in index.runs), default=0)
         self._ahead, self._row = Entries.empty(), 0
-        self._version = snapshot.version
+        self._index = index
 
     def _take(self, bucket: MutableBucket, upto: Key, want: int) -> Entries:
         parts: list[Entries] = []

@@ -2,14 +2,14 @@
 
 Entries come in offset order, singly or in columns, and are read in delivery order while more come.
 
-- Singles go into a SortedList of packed ints, `deliver_after << 32 | ordinal`, where the ordinal is the row in three
-  side arrays in order of arrival. At `SINGLES` of them they are made into a block.
-- A block is a set of sorted columns. A new one is merged with the last while that is less than twice as large, so there
-  are O(log n) blocks and an entry is merged O(log n) times.
+    one      ──► singles ──at `SINGLES`──┐
+    columns ─────────────────────────────┴──► sorted columns  (index/sorted_columns.py)
 
-Invariants, proved by `check`: the offsets of a block are all below those of the next, and those of the last below those
-of the singles; each block is in delivery order and at least twice as large as the next; the packed ints and the side
-arrays hold the same entries.
+Singles are packed ints in a SortedList, `deliver_after << 32 | ordinal`, where the ordinal is the row in four side
+arrays in order of arrival. The columns are a value, and one assignment puts other columns and singles in their place.
+
+Invariants, proved by `check`: those of the columns; offsets ascend from each of their parts to the next, and on to the
+singles; the packed ints and the side arrays hold the same entries.
 """
 
 from __future__ import annotations
@@ -17,40 +17,66 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from sortedcontainers import SortedList
 
-from afterlog.index.entries import Entries, Key, is_delivery_order
+from afterlog.clock import INT64_MAX
+from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
+from afterlog.index.sorted_columns import SortedColumns
 
 SINGLES = 512
-"""Singles at which they become a block. Larger: cheaper to add, dearer to count, in Python up to so many."""
+"""Singles at which they go into the columns. Larger: cheaper to add, dearer to count, in Python up to so many."""
 _ADDED_SINGLY = 32
-"""Up to here, adding entries one by one costs less than making a block of them."""
+"""Up to here, adding entries one by one costs less than sorting them into the columns."""
 _ORDINAL_BITS = 32
 _ORDINAL_MASK = (1 << _ORDINAL_BITS) - 1
+_BEFORE = Key(-1, -1)
+_END = Key(INT64_MAX, INT64_MAX)
+
+
+class Start(NamedTuple):
+    """Where the mutable bucket begins: the active segment's base offset, the byte in it, and the offset."""
+
+    segment: int = 0
+    position: int = 0
+    offset: int = 0
+
+
+_BEGINNING = Start()
 
 
 class MutableBucket:
     """Thread-safe: one thread adds, any thread reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start = _BEGINNING, *, stale: tuple[str, ...] = ()) -> None:
+        """`stale`: keys of stored runs whose entries are in here again; they go once it is sealed."""
+        self.start = start
+        self.stale = stale
         self._lock = threading.Lock()
-        self._blocks: list[_Block] = []
-        self._singles = _Singles()
-        self._last_offset = -1
-        self.count = 0
+        """Held while singles are added or read."""
+        self._held: tuple[SortedColumns[Entries], _Singles] = SortedColumns(), _Singles()
+
+    @property
+    def count(self) -> int:
         """Entries."""
-        self.records = 0
+        columns, singles = self._held
+        return columns.count + singles.count
+
+    @property
+    def records(self) -> int:
+        columns, singles = self._held
+        return columns.rank(_END) + singles.records
 
     def add(self, deliver_after: int, offset: int, position: int, records: int) -> None:
         """Add one entry, behind all others in offset order; else ValueError. About 1 us."""
+        columns, singles = self._held
         with self._lock:
-            self._check_offset(offset)
-            self._add(deliver_after, offset, position, records)
+            singles.add(deliver_after, offset, position, records)
+        if singles.count == SINGLES:
+            self._held = columns.including(singles.entries()), _Singles(offset)
 
     def add_many(self, entries: Entries) -> None:
         """Add entries that come in offset order and behind all others; else ValueError and nothing added."""
@@ -58,186 +84,136 @@ class MutableBucket:
             return
         if (entries.offset[1:] <= entries.offset[:-1]).any():
             raise ValueError("entries must be added in offset order")
-        block = _Block(entries.sorted()) if len(entries) > _ADDED_SINGLY else None
-        with self._lock:
-            self._check_offset(int(entries.offset[0]))
-            if block is None:
-                for entry in entries:
-                    self._add(*entry)
-                return
-            self._fold_singles()
-            self._push(block)
-            self._last_offset = int(entries.offset[-1])
-            self.count += len(entries)
-            self.records += block.records
+        if len(entries) <= _ADDED_SINGLY:
+            for entry in entries:
+                self.add(*entry)
+            return
+        columns, singles = self._held
+        singles.check_next(int(entries.offset[0]))
+        both = Entries.concatenate([singles.entries(), entries])
+        self._held = columns.including(both), _Singles(int(entries.offset[-1]))
 
     def records_up_to(self, key: Key) -> int:
         """Records of the entries with a key <= `key`."""
+        columns, singles = self._held
         with self._lock:
-            return sum(block.records_up_to(key) for block in self._blocks) + self._singles.records_up_to(key)
+            records = singles.records_up_to(key)
+        return records + columns.rank(key)
 
     def next_due(self, after: Key | None = None) -> int | None:
         """deliver_after of the first entry with a key > `after`."""
-        after = after or Key(-1, -1)
+        columns, singles = self._held
         with self._lock:
-            following = [block.next_due(after) for block in self._blocks]
-            following.append(self._singles.next_due(after))
-        return min((due for due in following if due is not None), default=None)
+            due = singles.next_due(after or _BEFORE)
+        in_columns = columns.next_due(after)
+        return due if in_columns is None or (due is not None and due < in_columns) else in_columns
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         """The first `limit` entries with after < key <= upto, in delivery order."""
+        columns, singles = self._held
         with self._lock:
-            parts = [block.between(after, upto, limit) for block in self._blocks]
-            parts.append(self._singles.between(after, upto, limit))
-        return Entries.concatenate(parts).sorted()[:limit]
+            last = singles.between(after, upto, limit)
+        found = columns.between(after, upto, limit)
+        return Entries.concatenate([*found, last]).sorted()[:limit] if found else last
 
     def due_counts(self, edges: Int64Array) -> Int64Array:
         """For each edge, the records with deliver_after < edge."""
-        with self._lock:
-            blocks = [*self._blocks, _Block(self._singles.entries())]
-        counts = np.zeros(len(edges), np.int64)
-        for block in blocks:
-            counts += block.records_before[block.entries.deliver_after.searchsorted(edges, "left")]
-        return counts
+        columns, singles = self._columns()
+        singles = singles.sorted()
+        return columns.counts(edges) + singles.records_before()[singles.deliver_after.searchsorted(edges, "left")]
 
     def contains(self, offset: int) -> bool:
         """Whether an entry holds `offset`. One pass over the bucket."""
-        return any(part.contains(offset) for part in self._parts())
+        columns, singles = self._columns()
+        return any(part.contains(offset) for part in (*columns.parts(), singles))
 
     def entries(self) -> Entries:
         """All entries, in delivery order."""
-        return Entries.concatenate(self._parts()).sorted()
+        columns, singles = self._columns()
+        return Entries.concatenate([*columns.parts(), singles]).sorted()
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
+        columns, singles = self._columns()
+        columns.check()
+        parts = [*columns.parts(), singles]
+        last_offset = -1
+        for part in parts:
+            if len(part):
+                assert int(part.offset.min()) > last_offset
+                last_offset = int(part.offset.max())
+        assert last_offset == self._held[1].last_offset
+        assert self.count == sum(map(len, parts))
+        assert self.records == sum(int(part.records.sum()) for part in parts)
+        self._held[1].check()
+
+    def _columns(self) -> tuple[SortedColumns[Entries], Entries]:
+        """All entries; the singles in offset order."""
+        columns, singles = self._held
         with self._lock:
-            parts = [*(block.entries for block in self._blocks), self._singles.entries()]
-            sizes = [len(block.entries) for block in self._blocks]
-            assert all(larger >= 2 * smaller for larger, smaller in pairwise(sizes)), sizes
-            last_offset = -1
-            for part in parts:
-                assert is_delivery_order(part.deliver_after, part.offset)
-                if len(part):
-                    assert int(part.offset.min()) > last_offset
-                    last_offset = int(part.offset.max())
-            assert last_offset == self._last_offset
-            assert self.count == sum(len(part) for part in parts)
-            assert self.records == sum(int(part.records.sum()) for part in parts)
-            self._singles.check()
-
-    def _parts(self) -> list[Entries]:
-        with self._lock:
-            return [*(block.entries for block in self._blocks), self._singles.entries()]
-
-    def _check_offset(self, offset: int) -> None:
-        if offset <= self._last_offset:
-            raise ValueError(
-                f"offset {offset} does not follow {self._last_offset}: entries must be added in offset order"
-            )
-
-    def _add(self, deliver_after: int, offset: int, position: int, records: int) -> None:
-        self._singles.add(deliver_after, offset, position, records)
-        self._last_offset = offset
-        self.count += 1
-        self.records += records
-        if len(self._singles) == SINGLES:
-            self._fold_singles()
-
-    def _fold_singles(self) -> None:
-        if len(self._singles):
-            self._push(_Block(self._singles.entries()))
-            self._singles = _Singles()
-
-    def _push(self, block: _Block) -> None:
-        entries = block.entries
-        while self._blocks and len(self._blocks[-1].entries) < 2 * len(entries):
-            entries = Entries.concatenate([self._blocks.pop().entries, entries])
-        self._blocks.append(block if entries is block.entries else _Block(entries.sorted()))
-
-
-class _Block:
-    """Entries in delivery order, never changed, with the records in front of each row."""
-
-    __slots__ = ("entries", "records_before")
-
-    def __init__(self, entries: Entries) -> None:
-        self.entries = entries
-        self.records_before = np.zeros(len(entries) + 1, np.int64)
-        np.cumsum(entries.records, out=self.records_before[1:])
-
-    @property
-    def records(self) -> int:
-        return int(self.records_before[-1])
-
-    def records_up_to(self, key: Key) -> int:
-        return int(self.records_before[self.entries.rank(key)])
-
-    def next_due(self, after: Key) -> int | None:
-        row = self.entries.rank(after)
-        return int(self.entries.deliver_after[row]) if row < len(self.entries) else None
-
-    def between(self, after: Key, upto: Key, limit: int) -> Entries:
-        start = self.entries.rank(after)
-        return self.entries[start : min(self.entries.rank(upto), start + limit)]
+            return columns, singles.entries()
 
 
 class _Singles:
     """Entries that came one by one: packed ints in delivery order, and their columns in order of arrival."""
 
-    __slots__ = ("_offsets", "_packed", "_positions", "_records", "_total")
+    __slots__ = ("_columns", "_packed", "count", "last_offset", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, last_offset: int = -1) -> None:
+        """`last_offset`: of what was added before."""
+        self.last_offset = last_offset
+        self.count = 0
+        self.records = 0
         self._packed = SortedList()
-        self._offsets, self._positions, self._records = array("q"), array("q"), array("q")
-        self._total = 0
+        self._columns = array("q"), array("q"), array("q"), array("q")
 
-    def __len__(self) -> int:
-        return len(self._offsets)
+    def check_next(self, offset: int) -> None:
+        if offset <= self.last_offset:
+            raise ValueError(
+                f"offset {offset} does not follow {self.last_offset}: entries must be added in offset order"
+            )
 
     def add(self, deliver_after: int, offset: int, position: int, records: int) -> None:
-        self._packed.add(deliver_after << _ORDINAL_BITS | len(self._offsets))
-        self._offsets.append(offset)
-        self._positions.append(position)
-        self._records.append(records)
-        self._total += records
+        self.check_next(offset)
+        dues, offsets, positions, counts = self._columns
+        dues.append(deliver_after)
+        offsets.append(offset)
+        positions.append(position)
+        counts.append(records)
+        self._packed.add(deliver_after << _ORDINAL_BITS | self.count)
+        self.count += 1
+        self.records += records
+        self.last_offset = offset
 
     def records_up_to(self, key: Key) -> int:
         rank = self._rank(key)
-        if self._total == len(self):  # one record each, as a rule
+        if self.records == self.count:  # one record each, as a rule
             return rank
-        return sum(self._records[packed & _ORDINAL_MASK] for packed in self._packed.islice(0, rank))
+        return sum(self._columns[3][packed & _ORDINAL_MASK] for packed in self._packed.islice(0, rank))
 
     def next_due(self, after: Key) -> int | None:
         row = self._rank(after)
-        return int(self._packed[row]) >> _ORDINAL_BITS if row < len(self) else None
+        return int(self._packed[row]) >> _ORDINAL_BITS if row < self.count else None
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         start = self._rank(after)
-        return self._columns(self._packed.islice(start, min(self._rank(upto), start + limit)))
+        chosen = self._packed.islice(start, min(self._rank(upto), start + limit))
+        rows = [packed & _ORDINAL_MASK for packed in chosen]
+        return self.entries().take(np.array(rows)) if rows else Entries.empty()
 
     def entries(self) -> Entries:
-        return self._columns(iter(self._packed))
+        """All of them, in offset order."""
+        return Entries(*map(np.array, self._columns))
 
     def check(self) -> None:
-        assert [packed & _ORDINAL_MASK for packed in sorted(self._packed, key=lambda one: one & _ORDINAL_MASK)] == list(
-            range(len(self))
-        )
-        assert len(self) == len(self._positions) == len(self._records) < SINGLES
-        assert self._total == sum(self._records)
+        ordinals = [packed & _ORDINAL_MASK for packed in self._packed]
+        assert self.count < SINGLES
+        assert all(self.count == len(column) for column in self._columns)
+        assert sorted(ordinals) == [*range(self.count)]
+        assert all(packed >> _ORDINAL_BITS == self._columns[0][packed & _ORDINAL_MASK] for packed in self._packed)
+        assert self.records == sum(self._columns[3])
 
     def _rank(self, key: Key) -> int:
         """Singles with a key <= `key`. Ordinals grow with offsets, so the key has its own packed int."""
-        ordinal = bisect_right(self._offsets, key.offset)
+        ordinal = bisect_right(self._columns[1], key.offset)
         return int(self._packed.bisect_left(key.deliver_after << _ORDINAL_BITS | ordinal))
-
-    def _columns(self, packed: Iterator[int]) -> Entries:
-        chosen = list(packed)
-        if not chosen:
-            return Entries.empty()
-        rows = [one & _ORDINAL_MASK for one in chosen]
-        return Entries(
-            np.array([one >> _ORDINAL_BITS for one in chosen], np.int64),
-            np.array(self._offsets, np.int64)[rows],
-            np.array(self._positions, np.int64)[rows],
-            np.array(self._records, np.int64)[rows],
-        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from afterlog.clock import INT64_MAX
@@ -37,14 +36,6 @@ class OffsetSet:
     def __contains__(self, offset: int) -> bool:
         return 0 <= offset <= INT64_MAX and offset in self._bits
 
-    def holds(self, offset: Int64Array) -> npt.NDArray[np.bool_]:
-        """Which of a column are there."""
-        if len(offset) == 1:
-            return np.array([int(offset[0]) in self])
-        if not self._bits:
-            return np.zeros(len(offset), np.bool_)
-        return np.isin(offset, column_of(bitmap_of(np.sort(offset)) & self._bits))
-
     def add(self, offset: int) -> bool:
         """Whether it is new."""
         if offset in self:
@@ -65,17 +56,9 @@ class OffsetSet:
         self._bits |= bits
         return rows if first.all() else rows[first]
 
-    def remove(self, offset: int) -> None:
-        """KeyError where it is not there."""
-        self._bits.remove(offset)
-
     def remove_many(self, offset: Int64Array) -> None:
         """Those that are not there do not matter."""
         self._bits -= bitmap_of(np.sort(offset))
-
-    def remove_range(self, first: int, end: int) -> None:
-        """Those from `first` to `end`, exclusive."""
-        self._bits.remove_range(first, end)
 
     def column(self) -> Int64Array:
         """All of them, ascending."""

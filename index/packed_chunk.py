@@ -29,7 +29,7 @@ block in which positions fall, where a bucket goes on in the next segment, has a
 The chunk is checked as a whole (its CRC-32C is in the run's directory) and may not be torn. Whatever passes the
 checksum but is not of this form is refused, and nothing outside is read: widths, the size that they make, ends of the
 value ranges. Not everything fits: times further apart than 2^32 units, more than 65,536 entries, entries that overlap.
-Such a chunk is stored as plain columns, and so is one that packs badly.
+Such a chunk is stored as raw columns, and so is one that packs badly.
 
 Example. Four batches, in delivery order: offset 7 (2 records, position 700), due at 5000; offset 5 (1, 500) and offset
 9 (3, 900) at 6000; offset 6 (1, 603) at 9000. It makes 53 bytes:
@@ -40,7 +40,7 @@ Example. Four batches, in delivery order: offset 7 (2 records, position 700), du
       50  70 01              drifts 0, 3, -3, 0: the line gives 500, 600, 700, 900
       52  90                 records 1, 1, 2, 3, less one; the gaps are all 0
 
-Below is the plain implementation, which works on all blocks of a chunk at once. `afterlog.index.packing` tells what the
+Below is the pure implementation, which works on all blocks of a chunk at once. `afterlog.index.packing` tells what the
 functions promise, and takes the compiled ones where they are built.
 """
 

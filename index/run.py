@@ -24,7 +24,7 @@ from afterlog.index.growing_columns import Int64Array, UInt32Array
 from afterlog.index.offset_bitmap import BitmapBuilder
 from afterlog.index.packing import unpack
 from afterlog.index.run_cursor import RunCursor
-from afterlog.index.run_format import CODEC_PLAIN, Coverage, Directory, Identity, Metadata, plain_columns
+from afterlog.index.run_format import CODEC_RAW, Coverage, Directory, Identity, Metadata, raw_columns
 
 __all__ = ["Coverage", "Identity", "Outline", "Run"]
 
@@ -119,8 +119,8 @@ class Run:
 
     def _columns(self, chunk: int) -> tuple[Int64Array, UInt32Array]:
         directory, stored = self.directory, self.stored(chunk)
-        if directory.codec[chunk] == CODEC_PLAIN:
-            deliver_after, details = plain_columns(stored)
+        if directory.codec[chunk] == CODEC_RAW:
+            deliver_after, details = raw_columns(stored)
             ordered = is_delivery_order(deliver_after, details[0])
         else:
             try:

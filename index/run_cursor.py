@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UINT32_MAX = 2**32 - 1
 
-Columns = tuple[Int64Array, UInt32Array]
+ChunkColumns = tuple[Int64Array, UInt32Array]
 """A chunk, loaded: deliver_after; and relative offset, position, records as [3, n]."""
 
 
@@ -30,20 +30,20 @@ class RunCursor:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._ahead: tuple[int, Columns] | None = None
+        self._ahead: tuple[int, ChunkColumns] | None = None
         self._enter(0)
 
     def _enter(self, chunk: int) -> None:
         """Stand before the first entry of a chunk, or at the end."""
         directory = self.run.directory
         self.chunk, self.row = chunk, 0
-        self._columns: Columns | None = None
+        self._columns: ChunkColumns | None = None
         self.next_due: int | None = None
         if chunk < self.run.chunks:
             self.next_due = int(directory.first_deliver_after[chunk])
             self._last_due = int(directory.last_deliver_after[chunk])
 
-    def _load(self) -> Columns:
+    def _load(self) -> ChunkColumns:
         if self._columns is None:
             if self._ahead is not None and self._ahead[0] == self.chunk:
                 (_, self._columns), self._ahead = self._ahead, None
@@ -51,7 +51,7 @@ class RunCursor:
                 self._columns = self.run.columns(self.chunk)
         return self._columns
 
-    def _look_ahead(self, chunk: int) -> Columns:
+    def _look_ahead(self, chunk: int) -> ChunkColumns:
         """A later chunk: who counts what is in it will soon take that."""
         if self._ahead is None or self._ahead[0] != chunk:
             self._ahead = chunk, self.run.columns(chunk)
@@ -135,7 +135,7 @@ class RunCursor:
         """In the chunks that it holds."""
         return sum(len(deliver_after) for deliver_after, _ in self._held())
 
-    def _held(self) -> Iterable[Columns]:
+    def _held(self) -> Iterable[ChunkColumns]:
         return filter(None, [self._columns, None if self._ahead is None else self._ahead[1]])
 
 

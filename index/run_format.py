@@ -72,7 +72,7 @@ from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 VERSION = 2
 _MAGIC = b"AFTERRUN"
-CODEC_PLAIN = 0
+CODEC_RAW = 0
 CODEC_PACKED = 1
 ENTRY_SIZE = 20
 ALIGNMENT = 64
@@ -169,7 +169,7 @@ class Metadata(NamedTuple):
     identity: Identity
 
 
-def plain_columns(chunk: Bytes) -> tuple[Int64Array, UInt32Array]:
+def raw_columns(chunk: Bytes) -> tuple[Int64Array, UInt32Array]:
     """The columns of codec 0, without a copy: deliver_after; and relative offset, position, records as [3, n]."""
     entries = len(chunk) // ENTRY_SIZE
     return chunk[: 8 * entries].view("<i8"), chunk[8 * entries :].view("<u4").reshape(3, entries)
@@ -252,13 +252,13 @@ def _read_metadata(size: int, read: ReadRanges) -> Metadata:
 
 def _check_places(directory: Directory, bitmap: FilePart, end: int) -> None:
     """Chunks and bitmap lie in front of the directory, and a chunk has a size that its entries can have."""
-    plain, packed = directory.codec == CODEC_PLAIN, directory.codec == CODEC_PACKED
-    if not (plain | packed).all():
+    raw, packed = directory.codec == CODEC_RAW, directory.codec == CODEC_PACKED
+    if not (raw | packed).all():
         raise _Malformed("a chunk has a codec that is not known here", end)
     counts = np.diff(directory.entries_before)
     if directory.entries_before[0] or (counts < 1).any():
         raise _Malformed("the directory counts its entries wrongly", end)
-    if (plain & ((counts > end) | (directory.size != counts * ENTRY_SIZE))).any():
+    if (raw & ((counts > end) | (directory.size != counts * ENTRY_SIZE))).any():
         raise _Malformed("a chunk has another size than its entries need", end)
     position, size = np.append(directory.position, bitmap.position), np.append(directory.size, bitmap.size)
     if (position < 0).any() or (position % 8).any() or (size < 1).any() or (position > end - size).any():

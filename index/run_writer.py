@@ -28,7 +28,7 @@ from afterlog.index.run import Run
 from afterlog.index.run_format import (
     ALIGNMENT,
     CODEC_PACKED,
-    CODEC_PLAIN,
+    CODEC_RAW,
     ENTRY_SIZE,
     HEADER,
     Coverage,
@@ -154,7 +154,7 @@ class RunWriter:
         packed = pack(deliver_after, details)
         if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
             return CODEC_PACKED, self._output.add([packed.data])
-        return CODEC_PLAIN, self._output.add([_bytes(deliver_after), _bytes(details)])
+        return CODEC_RAW, self._output.add([_bytes(deliver_after), _bytes(details)])
 
 
 def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:

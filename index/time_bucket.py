@@ -71,13 +71,6 @@ class TimeBucket:
             self._extend(column[limit:])
         return column[:limit]
 
-    def remove(self, offset: int) -> bool:
-        """Whether it was there."""
-        if offset not in self._offsets:
-            return False
-        self._offsets.remove(offset)
-        return True
-
     def end_round(self) -> None:
         """Of additions to all buckets. At the end of the first that brought nothing here, become as small as can be."""
         if self._rounds:

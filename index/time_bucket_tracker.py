@@ -24,11 +24,11 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
-from afterlog.index.entries import sort_by_due
+from afterlog.index.entries import Keys, sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet
 from afterlog.index.time_bucket import TimeBucket
-from afterlog.index.tracker import Due, check_columns, check_entry, check_limit
+from afterlog.index.tracker import DelayedDeliveryTracker, check_columns, check_entry, check_limit
 
 _ROUND = 65_536
 """Additions in a round, at least. Larger: buckets stay longer as they grew, sweeps cost less."""
@@ -38,8 +38,8 @@ _MAP_ENTRY_BYTES = 150
 """Of a sorted map, for each key: its int, its place in the dict and in the list of keys; measured."""
 
 
-class TimeBucketTracker:
-    """A `DelayedDeliveryTracker` that also takes single entries back. One thread at a time."""
+class TimeBucketTracker(DelayedDeliveryTracker):
+    """One thread at a time."""
 
     def __init__(self, precision_ms: int = 1_000) -> None:
         """Larger precision: fewer buckets and less memory, later delivery."""
@@ -78,23 +78,7 @@ class TimeBucketTracker:
         self._grown(len(rows))
         return len(rows)
 
-    def remove(self, deliver_after: int, offset: int) -> bool:
-        """Take an entry back: both as they were given to `add`. False where it is not held so."""
-        check_entry(deliver_after, offset)
-        time = self._rounded(deliver_after)
-        bucket = self._buckets.get(time)
-        if bucket is None or not bucket.remove(offset):
-            return False
-        if not len(bucket):
-            del self._buckets[time]
-        self._held.remove(offset)
-        return True
-
-    def has_due(self, now_ms: int) -> bool:
-        next_due = self.next_due()
-        return next_due is not None and next_due <= now_ms
-
-    def due(self, now_ms: int, limit: int) -> Due:
+    def due(self, now_ms: int, limit: int) -> Keys:
         check_limit(limit)
         times: list[int] = []
         offsets: list[Int64Array] = []
@@ -106,10 +90,10 @@ class TimeBucketTracker:
             if not len(bucket):
                 del self._buckets[time]
         if not times:
-            return Due(np.empty(0, np.int64), np.empty(0, np.int64))
+            return Keys.empty()
         offset = np.concatenate(offsets)
         self._held.remove_many(offset)
-        return Due(np.repeat(np.array(times, np.int64), [len(part) for part in offsets]), offset)
+        return Keys(np.repeat(np.array(times, np.int64), [len(part) for part in offsets]), offset)
 
     def contains(self, offset: int) -> bool:
         return offset in self._held

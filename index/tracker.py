@@ -18,24 +18,12 @@ before membership. So `add` may answer "held already", and nothing is lost by be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from afterlog.clock import INT64_MAX, check_deliver_after
 from afterlog.errors import OffsetOutOfRange
+from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Due:
-    """What was taken out of a tracker: columns of one length, in the order of (deliver_after, offset)."""
-
-    deliver_after: Int64Array
-    """The tracker's time of each entry, at or before the `now_ms` that was asked for."""
-    offset: Int64Array
-
-    def __len__(self) -> int:
-        return len(self.offset)
 
 
 class DelayedDeliveryTracker(Protocol):
@@ -53,9 +41,11 @@ class DelayedDeliveryTracker(Protocol):
 
     def has_due(self, now_ms: int) -> bool:
         """Whether `due` would give anything."""
+        next_due = self.next_due()
+        return next_due is not None and next_due <= now_ms
 
-    def due(self, now_ms: int, limit: int) -> Due:
-        """Take out the first `limit` entries, at least 1, whose time has come."""
+    def due(self, now_ms: int, limit: int) -> Keys:
+        """Take out the first `limit` entries, at least 1, whose time has come: their keys by the tracker's times."""
 
     def contains(self, offset: int) -> bool:
         """Whether it holds the offset: then `due` will give it out."""

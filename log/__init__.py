@@ -1,1 +1,1 @@
-"""The log: record batches, entries, segments, append, recovery, retention, producer."""
+"""The log of a partition: segments with their indexes, appends, checkpoints, retention, recovery."""

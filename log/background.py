@@ -1,7 +1,10 @@
-"""A thread that does something now and then in the background: merges, uploads.
+"""A thread that does something now and then in the background: syncs, merges, uploads. The one loop of them all.
 
 It begins when it is woken for the first time, or told to, sleeps until it is woken again or its time has come, and then
 works. What the work may raise it sees to itself: nothing that is done here is needed for an append or a fetch to go on.
+
+The rules for stopping: `stop` returns when nothing is worked at any more, and nothing is begun behind it. Work that
+takes long looks whether it should end (a log that is being closed says so); `stop` comes after that.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from afterlog.clock import Clock, SystemClock
 
 
 class Background:
-    """Idle until `wake`, over after `stop`. Thread-safe."""
+    """Idle until `wake` or `begin`, over after `stop`. Thread-safe."""
 
     def __init__(
         self, name: str, work: Callable[[], object], *, clock: Clock | None = None, interval_ms: int | None = None
@@ -22,22 +25,15 @@ class Background:
         self._name = name
         self._work = work
         self._clock = clock or SystemClock()
-        self._interval_ms = interval_ms
+        self._interval_s = None if interval_ms is None else interval_ms / 1000
         self._woken = False
         self._stopped = False
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    @property
-    def stopped(self) -> bool:
-        """Whether the work, if there is any just now, should come to an end."""
-        return self._stopped
-
     def wake(self) -> None:
         """There is something to do. Returns at once: it may be called under any lock."""
         with self._condition:
-            if self._stopped:
-                return
             self._woken = True
             self._condition.notify_all()
             self._begin()
@@ -45,25 +41,20 @@ class Background:
     def begin(self) -> None:
         """Work when the interval is over for the first time, or when woken."""
         with self._condition:
-            if not self._stopped:
-                self._begin()
-
-    def _begin(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            self._begin()
 
     def stop(self) -> None:
         """Return when nothing is worked at any more."""
-        self.stopping()
-        if self._thread is not None:
-            self._thread.join()
-
-    def stopping(self) -> None:
-        """The work is to end, now or soon."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _begin(self) -> None:
+        if self._thread is None and not self._stopped:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
 
     def _run(self) -> None:
         while self._waited():
@@ -71,7 +62,7 @@ class Background:
 
     def _waited(self) -> bool:
         """Wait for the next turn; False when there is none."""
-        deadline_s = None if self._interval_ms is None else self._clock.monotonic_s() + self._interval_ms / 1000
+        deadline_s = None if self._interval_s is None else self._clock.monotonic_s() + self._interval_s
         with self._condition:
             while not (self._woken or self._stopped):
                 left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()

@@ -14,10 +14,9 @@ from bisect import bisect_left
 import numpy as np
 
 from afterlog.errors import CorruptFile, InvalidTopic
-from afterlog.log.log_state import End, Visible
+from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
-from afterlog.records import kernels
-from afterlog.records.entry import read_entry
+from afterlog.log.version import End, Visible
 
 WALK_ENTRIES = 256
 """Entries that the walk looks at in one go; an interval of the offset index seldom holds more."""
@@ -40,18 +39,11 @@ def _walk(segment: Segment, end: End, ms: int) -> int | None:
     """The first offset of the segment stamped at or after `ms`, which its first entry is not; None without any."""
     _, stop = _end_of(segment, end)
     position = _last_indexed_before(segment, end, ms)
-    for piece_start, piece in segment.view(position, stop):
-        while piece_start <= position < min(piece_start + len(piece), stop):
-            scan = kernels.scan_entries(
-                piece, position - piece_start, min(stop - piece_start, len(piece)), -1, False, WALK_ENTRIES
-            )
-            if scan.fault:
-                raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=scan.stop + piece_start)
-            _check_stamped(segment, int(scan.broker_timestamp.min()))
-            rows = np.flatnonzero(scan.broker_timestamp >= ms)
-            if len(rows):
-                return int(scan.offset[rows[0]])
-            position = piece_start + scan.stop
+    for found in walk(segment, position, stop, bodies=False, limit=WALK_ENTRIES):
+        _check_stamped(segment, int(found.broker_timestamp.min()))
+        rows = np.flatnonzero(found.broker_timestamp >= ms)
+        if len(rows):
+            return int(found.offset[rows[0]])
     return None
 
 
@@ -66,12 +58,8 @@ def _last_indexed_before(segment: Segment, end: End, ms: int) -> int:
 
 def _stamp_at(segment: Segment, end: End, position: int) -> int:
     """The broker timestamp of the entry at `position`."""
-    for piece_start, piece in segment.view(position, _end_of(segment, end)[1]):
-        if piece_start <= position < piece_start + len(piece):
-            entry = read_entry(memoryview(piece), position - piece_start, len(piece), check_body=False)
-            if isinstance(entry, int):
-                raise CorruptFile(kernels.FAULTS[entry], path=segment.path, position=position)
-            return _check_stamped(segment, -1 if entry.metadata is None else entry.metadata.broker_timestamp)
+    for found in walk(segment, position, _end_of(segment, end)[1], bodies=False, limit=1):
+        return _check_stamped(segment, int(found.broker_timestamp[0]))
     raise CorruptFile("the offset index names a position beyond the end", path=segment.path, position=position)
 
 

@@ -14,7 +14,7 @@ has to be done again, so any number of attempts may run, also at the same time:
 Each file is published by rename, from a temporary name that no other attempt has, the run last; their names become
 durable together, with one sync of the folder. So after a power cut any of them may be there, each of them whole, and
 what is not is made by the next attempt. A sealed segment of a store is held against the store's checkpoints,
-where the CRCs of its indexes are; a plain Kafka segment against its size.
+where the CRCs of its indexes are; a Kafka broker's segment against its size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from afterlog.clock import Clock
 from afterlog.config import Config
@@ -37,9 +36,9 @@ from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.index.sparse import SparseIndexes
-from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_plain
-from afterlog.log.scan import GONE, Stretch, read_log
+from afterlog.log.scan import GONE, Intact, read_log
 from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
 
 Action = Literal["built", "verified", "skipped", "corrupt"]
@@ -58,8 +57,8 @@ class SegmentToIndex:
     path: Path
     """Of its .log."""
     log_bytes: int
-    mark: SealedMark | None = None
-    """What a store's checkpoints say; None: a plain Kafka segment."""
+    mark: SegmentFacts | None = None
+    """What a store's checkpoints say; None: the segment is a Kafka broker's."""
     delayed: bool = True
     """Of the topic: a FIFO topic has no runs."""
     has_run: bool = True
@@ -98,7 +97,7 @@ def index_segment(
     try:
         outcome = _verified(files, segment, config) if verify_only else _built(files, segment, config, attempt)
     except CorruptFile as found:
-        outcome = _Outcome("corrupt", error=found)
+        outcome = _Indexed("corrupt", error=found)
     summary, error = outcome.summary, outcome.error
     return IndexedSegment(
         topic=segment.topic,
@@ -134,12 +133,12 @@ def whole_run(files: Files, segment: SegmentToIndex, config: Config, *, attempt:
         yield run.path
         return
     path = temporary_path(segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt)
-    stretch = _read(files, segment, config)
+    found = _read(files, segment, config)
     file = files.create(path)
     try:
         with contextlib.closing(file):
-            _write_run(file, segment, stretch, config)
-        del stretch  # what is done in the block may take long
+            _write_run(file, segment, found, config)
+        del found  # what is done in the block may take long
         yield path
     finally:
         with contextlib.suppress(OSError):  # it may have been swept, and is if it is left
@@ -172,67 +171,63 @@ class _Summary(NamedTuple):
         return _Summary(len(due), int(entries.records.sum()), int(due.min()), int(due.max())) if len(due) else None
 
 
-class _Outcome(NamedTuple):
+class _Indexed(NamedTuple):
     action: Action
     summary: _Summary | None = None
     error: CorruptFile | None = None
     reason: str | None = None
 
 
-def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Outcome:
+def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Indexed:
     run = _valid_run(files, segment) if segment.has_run else None
     if (run or not segment.has_run) and _sparse_valid(files, segment, config):
-        return _Outcome("skipped", _Summary.of_run(run) if run else None)
-    stretch = _read(files, segment, config)
-    if not len(stretch.entries):
-        return _Outcome("skipped", reason=EMPTY)
-    for suffix, content in zip(_SPARSE, _sparse(stretch, config), strict=True):
+        return _Indexed("skipped", _Summary.of_run(run) if run else None)
+    found = _read(files, segment, config)
+    if not len(found.entries):
+        return _Indexed("skipped", reason=EMPTY)
+    for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
         _publish_sparse(files, segment, suffix, content, attempt)
     if segment.has_run and not run:
-        _publish_run(files, segment, stretch, config, attempt)
+        _publish_run(files, segment, found, config, attempt)
     files.sync_folder(segment.path.parent)
-    return _Outcome("built", _Summary.of_entries(stretch.entries))
+    return _Indexed("built", _Summary.of_entries(found.entries))
 
 
-def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Outcome:
-    stretch = _read(files, segment, config)
-    if not len(stretch.entries):
-        return _Outcome("skipped", reason=EMPTY)
-    for suffix, content in zip(_SPARSE, _sparse(stretch, config), strict=True):
+def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Indexed:
+    found = _read(files, segment, config)
+    if not len(found.entries):
+        return _Indexed("skipped", reason=EMPTY)
+    for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
         path = segment.path.with_suffix(suffix)
         if _content(files, path) != content:
             raise CorruptFile("not what the log says", path=path)
     if segment.has_run:
-        _verify_run(files, segment, stretch)
-    return _Outcome("verified", _Summary.of_entries(stretch.entries))
+        _verify_run(files, segment, found)
+    return _Indexed("verified", _Summary.of_entries(found.entries))
 
 
-def _read(files: Files, segment: SegmentToIndex, config: Config) -> Stretch:
+def _read(files: Files, segment: SegmentToIndex, config: Config) -> Intact:
     """The segment's entries, all of them. CorruptFile."""
     mark, path, base_offset = segment.mark, segment.path, segment.base_offset
     try:
         if mark is not None:
-            stretch = read_log(files, path, base_offset, end=mark.log_bytes)
+            found = read_log(files, path, base_offset, end=mark.log_bytes)
         else:
-            stretch = read_plain(files, path, base_offset, limit_bytes=config.decompressed_bytes_max)
+            found = read_plain(files, path, base_offset, limit_bytes=config.decompressed_bytes_max)
     except FileNotFoundError:
         raise CorruptFile(GONE, path=path) from None
-    if stretch.fault:
-        raise CorruptFile(stretch.fault, path=path, position=stretch.stop)
-    if mark is not None and (stretch.size, stretch.end_offset) != (mark.log_bytes, mark.end_offset):
+    found.whole()
+    if mark is not None and (found.size, found.end_offset) != (mark.log_bytes, mark.end_offset):
         raise CorruptFile(
-            f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, now {stretch.size} and "
-            f"{stretch.end_offset}",
+            f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, now {found.size} and {found.end_offset}",
             path=path,
         )
-    return stretch
+    return found
 
 
-def _sparse(stretch: Stretch, config: Config) -> tuple[bytes, bytes]:
+def _sparse(found: Intact, config: Config) -> tuple[bytes, bytes]:
     """The contents of .index and .timeindex."""
-    sparse = SparseIndexes(stretch.base_offset, config.index_interval_bytes)
-    entries = stretch.entries
-    sparse.add(entries.position, entries.offset + entries.records - 1, stretch.max_timestamp)
+    sparse = found.index(SparseIndexes(found.base_offset, config.index_interval_bytes))
     sparse.finish()
     return sparse.to_bytes()
 
@@ -244,7 +239,7 @@ def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool
     if offsets is None or times is None:
         return False
     if segment.mark is not None:
-        return [_mark_of(offsets), _mark_of(times)] == [segment.mark.index, segment.mark.time_index]
+        return (FileMark.of(offsets), FileMark.of(times)) == (segment.mark.index, segment.mark.time_index)
     try:
         SparseIndexes.from_bytes(offsets, times, segment.base_offset, config.index_interval_bytes)
     except ValueError:
@@ -255,7 +250,7 @@ def _sparse_valid(files: Files, segment: SegmentToIndex, config: Config) -> bool
 def _publish_sparse(files: Files, segment: SegmentToIndex, suffix: str, content: bytes, attempt: str) -> None:
     path = segment.path.with_suffix(suffix)
     mark = segment.mark
-    if mark is not None and _mark_of(content) != (mark.index if suffix == OFFSET_INDEX else mark.time_index):
+    if mark is not None and FileMark.of(content) != mark.indexes[suffix]:
         raise CorruptFile("the log does not give the index of the checkpoints: other index_interval_bytes?", path=path)
     if _content(files, path) != content:
         with publishing(files, path, attempt, sync_name=False) as file:
@@ -277,19 +272,19 @@ def _valid_run(files: Files, segment: SegmentToIndex) -> Run | None:
     return None
 
 
-def _publish_run(files: Files, segment: SegmentToIndex, stretch: Stretch, config: Config, attempt: str) -> None:
+def _publish_run(files: Files, segment: SegmentToIndex, found: Intact, config: Config, attempt: str) -> None:
     with publishing(files, segment.path.with_suffix(DELIVER_AFTER_INDEX), attempt, sync_name=False) as file:
-        _write_run(file, segment, stretch, config)
+        _write_run(file, segment, found, config)
 
 
-def _write_run(file: File, segment: SegmentToIndex, stretch: Stretch, config: Config) -> None:
+def _write_run(file: File, segment: SegmentToIndex, found: Intact, config: Config) -> None:
     writer = RunWriter(
         file,
-        _coverage(segment, stretch.end_offset),
+        _coverage(segment, found.end_offset),
         max_entries=config.max_indexes_per_bucket_snapshot_segment,
         max_step_ms=config.max_time_step_per_bucket_snapshot_segment_s * 1000,
     )
-    writer.add(stretch.entries.sorted())
+    writer.add(found.entries.sorted())
     writer.finish()
 
 
@@ -301,16 +296,16 @@ def _passes(run: Run) -> bool:
     return True
 
 
-def _verify_run(files: Files, segment: SegmentToIndex, stretch: Stretch) -> None:
+def _verify_run(files: Files, segment: SegmentToIndex, found: Intact) -> None:
     path = segment.path.with_suffix(DELIVER_AFTER_INDEX)
     try:
         run = Run.open(files, path)
     except FileNotFoundError:
         raise CorruptFile(GONE, path=path) from None
-    if run.coverage != _coverage(segment, stretch.end_offset):
+    if run.coverage != _coverage(segment, found.end_offset):
         raise CorruptFile("covers another part of the log than it should", path=path)
     run.check()
-    stored, expected = run.entries(), stretch.entries.sorted()
+    stored, expected = run.entries(), found.entries.sorted()
     for name in ("deliver_after", "offset", "position", "records"):
         if not np.array_equal(getattr(stored, name), getattr(expected, name)):
             raise CorruptFile(f"an entry's {name} is not what the log says", path=path)
@@ -321,8 +316,3 @@ def _content(files: Files, path: Path) -> bytes | None:
         return read_file(files, path)
     except FileNotFoundError:
         return None
-
-
-def _mark_of(content: bytes) -> tuple[int, int]:
-    """As the checkpoints have it: bytes and CRC-32C."""
-    return len(content), crc32c(content)

@@ -39,12 +39,13 @@ from afterlog import document
 from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.index.entries import Key
+from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
 
 FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
-_ABSENT = (("cancel_index", (0, 0)), ("remote", None), ("removals", ()))
+_ABSENT = (("cancel_index", NO_FILE), ("remote", None), ("removals", ()))
 """Values that are not written."""
 
 
@@ -85,24 +86,16 @@ class RemoteMark:
 
     attempt: str
     """The attempt to upload it that is listed."""
-    run: tuple[int, int] = (0, 0)
-    """(bytes, CRC-32C) of its run there; there is none of a segment of a FIFO topic."""
+    run: FileMark = NO_FILE
+    """Its run there; there is none of a segment of a FIFO topic."""
     local: bool = True
     """Whether its files are in the folder, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedMark:
-    """What is known of a sealed segment without opening its files. Of its indexes: (bytes, CRC-32C)."""
+class SealedMark(SegmentFacts):
+    """A sealed segment, and where it lies."""
 
-    base_offset: int
-    end_offset: int
-    log_bytes: int
-    max_deliver_after: int
-    max_timestamp: int
-    index: tuple[int, int]
-    time_index: tuple[int, int]
-    cancel_index: tuple[int, int] = (0, 0)
     remote: RemoteMark | None = None
 
     @property
@@ -113,21 +106,26 @@ class SealedMark:
     @staticmethod
     def of_json(row: dict[str, Any]) -> SealedMark:
         remote = row.get("remote")
-        return SealedMark(**{**_pairs(row), "remote": None if remote is None else RemoteMark(**_pairs(remote))})
+        return SealedMark(**{**_marks(row), "remote": None if remote is None else RemoteMark(**_marks(remote))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveMark:
-    """The active segment's indexes as far as they are durable: (bytes, CRC-32C).
+    """The active segment's indexes as far as they are durable.
 
     latest: the largest record timestamp so far and the last offset of its batch, which the time index may not hold yet.
     """
 
     base_offset: int
-    index: tuple[int, int] = (0, 0)
-    time_index: tuple[int, int] = (0, 0)
+    index: FileMark = NO_FILE
+    time_index: FileMark = NO_FILE
     latest: tuple[int, int] = (-1, -1)
-    cancel_index: tuple[int, int] = (0, 0)
+    cancel_index: FileMark = NO_FILE
+
+    @staticmethod
+    def of_json(row: dict[str, Any]) -> ActiveMark:
+        time, offset = row["latest"]
+        return ActiveMark(**{**_marks(row), "latest": (int(time), int(offset))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +153,7 @@ class Checkpoints:
         try:
             return Checkpoints(
                 recovery=Recovery(**body["recovery"]),
-                active=ActiveMark(**_pairs(body["active"])),
+                active=ActiveMark.of_json(body["active"]),
                 frontier=FrontierLease(**body["frontier"]),
                 log_start=LogStart(**body["log_start"]),
                 removed_records=int(body["removed_records"]),
@@ -172,7 +170,7 @@ class CheckpointFile:
     def __init__(self, files: Files, path: Path, current: Checkpoints) -> None:
         self._files = files
         self._path = path
-        self._current = current
+        self.current = current
         self._lock = threading.Lock()
 
     @staticmethod
@@ -184,17 +182,12 @@ class CheckpointFile:
     @staticmethod
     def open(files: Files, path: Path) -> CheckpointFile:
         """Raises CorruptFile where the file is missing or fails its checks."""
-        try:
-            body = document.read(files, path, FORMAT, VERSION)
-        except FileNotFoundError:
-            raise CorruptFile("the partition's checkpoints are gone", path=path) from None
-        if body.get("partition") != path.parent.name:
-            raise CorruptFile(f"these are the checkpoints of {body.get('partition')!r}", path=path)
-        return CheckpointFile(files, path, Checkpoints.of_json(body, path))
+        return CheckpointFile(files, path, _read(files, path))
 
-    @property
-    def current(self) -> Checkpoints:
-        return self._current
+    def reload(self) -> None:
+        """Take the file for the truth again: a write of it was interrupted. Raises as `open` does."""
+        with self._lock:
+            self.current = _read(self._files, self._path)
 
     def update(self, **changes: Any) -> None:
         """Replace fields durably. Where it raises, `current` stays what it was."""
@@ -204,24 +197,34 @@ class CheckpointFile:
     def move_frontier(self, used_ms: int, lease_ms: int, **changes: Any) -> None:
         """The same, with a frontier that goes on from wherever others have moved it meanwhile, and never back."""
         with self._lock:
-            known = self._current.frontier
+            known = self.current.frontier
             frontier = FrontierLease(used_ms=max(used_ms, known.used_ms), lease_ms=max(lease_ms, known.lease_ms))
             self._replace(frontier=frontier, **changes)
 
     def _replace(self, **changes: Any) -> None:
-        changed = replace(self._current, **changes)
-        if changed != self._current:
+        changed = replace(self.current, **changes)
+        if changed != self.current:
             self._write(changed)
-            self._current = changed
+            self.current = changed
 
     def _write(self, content: Checkpoints) -> None:
         body = {"partition": self._path.parent.name} | asdict(content, dict_factory=_without_absent)
         document.write(self._files, self._path, FORMAT, VERSION, body)
 
 
+def _read(files: Files, path: Path) -> Checkpoints:
+    try:
+        body = document.read(files, path, FORMAT, VERSION)
+    except FileNotFoundError:
+        raise CorruptFile("the partition's checkpoints are gone", path=path) from None
+    if body.get("partition") != path.parent.name:
+        raise CorruptFile(f"these are the checkpoints of {body.get('partition')!r}", path=path)
+    return Checkpoints.of_json(body, path)
+
+
 def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in fields if (name, value) not in _ABSENT}
 
 
-def _pairs(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: (int(value[0]), int(value[1])) if isinstance(value, list) else value for name, value in row.items()}
+def _marks(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: FileMark(*map(int, value)) if isinstance(value, list) else value for name, value in row.items()}

@@ -1,6 +1,6 @@
-"""Reading a plain Kafka segment: a `.log` as a Kafka broker writes it, batches v2 one behind another, and no prefix.
+"""Reading the segment of a Kafka broker: a `.log` as it writes it, batches v2 one behind another, and no prefix.
 
-    scan: headers, CRCs ──> batches ──> decompress, decode ──> deliver_after of each ──> the same Stretch as of our logs
+    scan: headers, CRCs ──> batches ──> decompress, decode ──> deliver_after of each ──> `Intact`, as of our logs
 
 What differs from a log of ours:
 
@@ -17,6 +17,7 @@ fall, and cannot be told from a gap where they rise.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,63 +25,36 @@ from crc32c import crc32c
 
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes, Files, map_file
-from afterlog.index.cancel_index import Cancelled
-from afterlog.index.entries import Entries
-from afterlog.log.scan import Advance, Stretch, unheard
+from afterlog.log.scan import Advance, Intact, Step, read, steps, unheard
 from afterlog.records import kernels
 from afterlog.records.batch import decompressed
-from afterlog.records.columns import Int64Array, view_of
+from afterlog.records.columns import FAULTS, LENGTH, OK, Int64Array, Scan, view_of
 from afterlog.records.header import CRC_END, HEADER_BYTES, MAGIC_2, BatchHeader
 
 COMPACTED = "compaction took records out of the batch: give it a copy of the topic that is not compacted"
-_STEP_ENTRIES = 1 << 16
 _STEP_BYTES = 8 << 20
 """Batches decoded at a time, as stored. Larger: fewer calls, more memory."""
 
 
-def read_plain(files: Files, path: Path, base_offset: int, *, limit_bytes: int, advance: Advance = unheard) -> Stretch:
+def read_plain(files: Files, path: Path, base_offset: int, *, limit_bytes: int, advance: Advance = unheard) -> Intact:
     """The entries of the segment up to the first that cannot be taken. `limit_bytes` bounds a decompressed batch.
 
     FileNotFoundError.
     """
     data = map_file(files, path)
-    parts: list[tuple[Int64Array, kernels.Scan]] = []
-    position, offset, fault = 0, base_offset, ""
-    while position < len(data) and not fault:
-        scan = kernels.scan_entries(data, position, len(data), -1, True, _STEP_ENTRIES, True)
-        fault = _fault_of(data, scan)
-        scan, fault = _rising(scan, offset, fault)
-        deliver_after, fault = _deliver_after(data, scan, limit_bytes, fault)
-        scan = _first(scan, len(deliver_after))
-        parts.append((deliver_after, scan))
-        advance(scan.stop - position)
-        if len(deliver_after):
-            position, offset = scan.stop, int(scan.offset[-1] + scan.records[-1])
-    advance(len(data) - position)
-
-    def column(name: str) -> Int64Array:
-        return np.concatenate([np.empty(0, np.int64), *(getattr(scan, name) for _, scan in parts)])
-
-    due = np.concatenate([np.empty(0, np.int64), *(deliver_after for deliver_after, _ in parts)])
-    return Stretch(
-        path=path,
-        base_offset=base_offset,
-        entries=Entries(np.maximum(due, 0), column("offset"), column("position"), column("records")),
-        max_timestamp=column("max_timestamp"),
-        size=len(data),
-        stop=position,
-        end_offset=offset,
-        stamp_ms=0,
-        fault=fault,
-        cancelled=Cancelled.empty(),
-    )
+    found = steps([(0, data)], 0, len(data), base_offset, foreign=True, advance=advance)
+    return read(path, base_offset, _taken(found, limit_bytes), start=0, size=len(data), foreign=True)
 
 
-def _fault_of(data: Bytes, scan: kernels.Scan) -> str:
-    """Why the scan ended; empty where nothing is wrong."""
-    if scan.fault == kernels.LENGTH and _is_compacted(data[scan.stop :]):
-        return COMPACTED
-    return kernels.FAULTS[scan.fault] if scan.fault else ""
+def _taken(found: Iterable[Step], limit_bytes: int) -> Iterator[Step]:
+    """The steps with the deliver_after of each batch, up to the first that cannot be decoded."""
+    for step in found:
+        due, fault = _deliver_after(step.piece, step.found, limit_bytes)
+        if fault:
+            yield step._replace(found=step.found.first(len(due), OK)._replace(deliver_after=due), fault=fault)
+            return
+        compacted = step.fault == FAULTS[LENGTH] and _is_compacted(step.piece[step.found.stop :])
+        yield step._replace(found=step.found._replace(deliver_after=due), fault=COMPACTED if compacted else step.fault)
 
 
 def _is_compacted(data: Bytes) -> bool:
@@ -95,41 +69,25 @@ def _is_compacted(data: Bytes) -> bool:
     )
 
 
-def _rising(scan: kernels.Scan, offset: int, fault: str) -> tuple[kernels.Scan, str]:
-    """The rows before the first whose offset lies before the end of the one in front of it."""
-    ends = np.concatenate([[offset], scan.offset + scan.records])
-    falls = np.flatnonzero(scan.offset < ends[:-1])
-    return (_first(scan, int(falls[0])), kernels.FAULTS[kernels.OFFSET]) if len(falls) else (scan, fault)
-
-
-def _deliver_after(data: Bytes, scan: kernels.Scan, limit_bytes: int, fault: str) -> tuple[Int64Array, str]:
-    """Of each batch the latest time that it asks for, -1 for none; up to the first that cannot be decoded."""
+def _deliver_after(data: Bytes, scan: Scan, limit_bytes: int) -> tuple[Int64Array, str]:
+    """Of each batch the latest time that it asks for, -1 for none; up to the first that cannot be decoded, and why."""
     due = np.empty(len(scan.offset), np.int64)
     row = 0
     while row < len(due):
-        full = int(scan.position.searchsorted(scan.position[row] + _STEP_BYTES))
-        last = max(full, row + 1)
+        last = max(int(scan.position.searchsorted(scan.position[row] + _STEP_BYTES)), row + 1)
         try:
             due[row:last] = _asked(data, scan, slice(row, last), limit_bytes)
-        except (InvalidBatch, InvalidDeliverAfter):
-            return _until_invalid(data, scan, slice(row, last), limit_bytes, due)
+        except (InvalidBatch, InvalidDeliverAfter):  # which one it is, each for itself tells
+            for one in range(row, last):
+                try:
+                    due[one] = _asked(data, scan, slice(one, one + 1), limit_bytes)[0]
+                except (InvalidBatch, InvalidDeliverAfter) as error:
+                    return due[:one], str(error).removeprefix("batch 0: ")
         row = last
-    return due, fault
+    return due, ""
 
 
-def _until_invalid(
-    data: Bytes, scan: kernels.Scan, rows: slice, limit_bytes: int, due: Int64Array
-) -> tuple[Int64Array, str]:
-    """Batch by batch, to find the one that is invalid."""
-    for row in range(rows.start, rows.stop):
-        try:
-            due[row] = _asked(data, scan, slice(row, row + 1), limit_bytes)[0]
-        except (InvalidBatch, InvalidDeliverAfter) as error:
-            return due[:row], str(error).removeprefix("batch 0: ")
-    return due[: rows.stop], ""
-
-
-def _asked(data: Bytes, scan: kernels.Scan, rows: slice, limit_bytes: int) -> Int64Array:
+def _asked(data: Bytes, scan: Scan, rows: slice, limit_bytes: int) -> Int64Array:
     records, sizes = scan.records[rows], scan.position[rows] + scan.size[rows] - scan.batch_position[rows]
     which = np.zeros(len(records), np.int32)
     places = decompressed([data], which, scan.batch_position[rows], sizes, scan.attributes[rows], limit_bytes)
@@ -137,11 +95,3 @@ def _asked(data: Bytes, scan: kernels.Scan, rows: slice, limit_bytes: int) -> In
     latest: Int64Array = np.maximum.reduceat(asked, np.cumsum(records) - records)
     stamped = scan.deliver_after[rows]
     return np.where(stamped < 0, latest, stamped)
-
-
-def _first(scan: kernels.Scan, count: int) -> kernels.Scan:
-    """The first rows of a scan."""
-    if count == len(scan.offset):
-        return scan
-    columns = {name: getattr(scan, name)[:count] for name in kernels.Scan._fields if name not in ("stop", "fault")}
-    return scan._replace(stop=int(scan.position[count]), **columns)

@@ -56,6 +56,10 @@ class LogClock:
         """The newest append in flight failed and left nothing behind."""
         self._in_flight.pop()
 
+    def cleared(self) -> None:
+        """Nothing is in flight: what was is visible, or was rolled back."""
+        self._in_flight.clear()
+
     def landed(self, end_offset: int) -> None:
         """Appends up to `end_offset` may be seen."""
         while self._in_flight and self._in_flight[0][1] <= end_offset:

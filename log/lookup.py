@@ -3,8 +3,7 @@
     offset ── segment by base offset ── page by offset index ── walk over the headers of that page ──> entry
 
 A look-up reads a few KiB, whatever is pending; offsets that lie close share a walk. Nothing is decoded: what an entry's
-two headers say is covered by header_crc32c (`records/entry.py`), and bodies are left to who reads them. A bare batch
-has no such CRC, so each entry must also follow the one before it, and the first be the one that the index names.
+two headers say is covered by header_crc32c (`records/entry.py`), and bodies are left to who reads them.
 """
 
 from __future__ import annotations
@@ -13,26 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, RemoteMissing
+from afterlog.errors import CorruptFile
 from afterlog.index.entries import Entries, sort_by_due
 from afterlog.index.growing_columns import Int64Array
-from afterlog.log.log_state import LogState, Visible
+from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
-from afterlog.records import kernels
+from afterlog.log.version import Visible
 
 WALK_BYTES = 1 << 20
 """One walk goes over about so much. Larger: fewer calls where offsets lie close, more memory."""
-
-
-def find_written(state: LogState, offsets: Int64Array) -> Entries:
-    """`find_entries` in all that is written, visible or not, whatever retention takes away meanwhile."""
-    while True:
-        written = state.written_or_closed()
-        try:
-            return find_entries(written, offsets)
-        except (CorruptFile, RemoteMissing):
-            if written.segments == state.written_or_closed().segments:
-                raise
 
 
 def find_entries(visible: Visible, offsets: Int64Array) -> Entries:
@@ -76,17 +64,5 @@ def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) ->
 
 def _walk(segment: Segment, start: int, stop: int) -> Entries:
     """The entries between two bytes at which, by the offset index, entries begin."""
-    parts = []
-    for piece_start, piece in segment.view(start, stop):
-        first, last = max(start - piece_start, 0), min(stop - piece_start, len(piece))
-        scan = kernels.scan_entries(piece, first, last, -1, False)
-        if scan.fault:
-            raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=scan.stop + piece_start)
-        parts.append(Entries(scan.deliver_after, scan.offset, scan.position + piece_start, scan.records))
-    entries = Entries.concatenate(parts)
-    behind = entries.offset + entries.records
-    named = segment.base_offset - 1 if start == 0 else segment.sparse.offsets.last_offset_at(start)
-    led = int(entries.offset[0]) - 1 if start == 0 else int(behind[0]) - 1
-    if led != named or bool((entries.offset[1:] != behind[:-1]).any()):
-        raise CorruptFile(kernels.FAULTS[kernels.INDEX], path=segment.path, position=start)
-    return entries
+    found = walk(segment, start, stop, bodies=False)
+    return Entries.concatenate([Entries(one.deliver_after, one.offset, one.position, one.records) for one in found])

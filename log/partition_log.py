@@ -1,11 +1,17 @@
 """The log of one partition: append, roll, checkpoint, retention.
 
-    append ──> stamp ──> write ──> index ──> sync (shared) ──> visible
-               in flight ·······························┘
+    append ──> stamp ──> write ──> index ──> swap: written ──> sync (shared) ──> swap: visible
+               in flight ·················································┘
 
 Locks, always taken in this order: the merge lock (one merge of runs at a time), the append lock (one writer: offsets,
-clock, write, indexes, roll, checkpoint), the sync lock (one fdatasync at a time), the state lock (a few integers, no
-I/O; the only one that readers take). The last two live in `LogState`. A merge does its work without the append lock.
+clock, write, indexes, roll, checkpoint), the sync lock (one fdatasync at a time), the lock of the versions (a few
+pointers, no I/O; the only one that readers take). A merge does its work without the append lock.
+
+*Interruptions.* An exception may strike between any two instructions: Ctrl-C, a signal's handler, MemoryError. An
+operation leaves a mark before it touches anything, and takes it away behind its swap. Whoever comes next and finds one
+heals: the file is cut at the end that the version tells, and the log begins anew from what is on disk, as after a kill.
+Nothing of an operation that did not reach its swap is believed; it may not have happened, or as a whole where its edit
+was durable already.
 
 Invariants (`check`):
 
@@ -21,6 +27,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,75 +37,113 @@ from afterlog.errors import (
     InvalidDeliverAfter,
     InvalidTopic,
     NotPending,
+    PartitionPoisoned,
     RecordTooLarge,
     StoreClosed,
 )
-from afterlog.files import Bytes
-from afterlog.index.entries import Entries, Key
-from afterlog.log.cancellation import Cancellations, CancelResult, Int8Array
-from afterlog.log.checkpoints import LogStart, RemoteMark
+from afterlog.index.delayed_index import DelayedIndex
+from afterlog.index.entries import Key
+from afterlog.log.append import Appender
+from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
+from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
-from afterlog.log.log_state import End, LogState
-from afterlog.log.lookup import find_written
-from afterlog.log.segment import ActiveSegment, SealedSegment
-from afterlog.log.upkeep import RecoveredLog, Upkeep
-from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
+from afterlog.log.lookup import find_entries
+from afterlog.log.mark import Mark
+from afterlog.log.segment import SealedSegment
+from afterlog.log.upkeep import Upkeep
+from afterlog.log.version import Version, VersionSet
+from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
-from afterlog.records.encode import Batches, stamp_batches
-from afterlog.records.entry import extra_fields
+from afterlog.records.encode import Batches
 
 logger = logging.getLogger("afterlog.log")
 
-PREFIX_BYTES_MAX = 64
-"""An entry's prefix is no longer, but for what interceptors add."""
+
+class RecoveredLog(NamedTuple):
+    """What recovery found: everything that a `PartitionLog` starts from."""
+
+    checkpoints: CheckpointFile
+    version: Version
+    last_stamp_ms: int
+    cut_bytes: int
+    """Length of the torn tail that was cut; 0 for none."""
+
+
+Recover = Callable[[LogContext, CheckpointFile | None], RecoveredLog]
+"""Makes of what is on disk what a log starts from. The checkpoints are read from their file, into those given."""
 
 
 class PartitionLog:
     """One partition, open for appends. `recovery.open_log` makes it. Thread-safe."""
 
-    def __init__(self, context: LogContext, recovered: RecoveredLog) -> None:
+    def __init__(self, context: LogContext, recovered: RecoveredLog, recover: Recover | None = None) -> None:
+        """recover: how to begin anew after an interruption; None for a log that is only read."""
         self.context = context
-        self.index = recovered.buckets.index
         self.checkpoints = recovered.checkpoints
         self.cut_bytes = recovered.cut_bytes
         self._config = context.config
+        version = recovered.version
         frontier = recovered.checkpoints.current.frontier
-        used_ms = max(frontier.used_ms, self.log_start.deliver_after)  # what retention removed stays due
-        self.cancellations = Cancellations(recovered.cancelled, self.log_start.key)
+        used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
-        end = End(recovered.end_offset, recovered.active.size, recovered.active)
-        self.state = LogState(
-            context.folder, context.config.durability, self._clock, recovered.sealed, end, context.changed
-        )
-        self._upkeep = Upkeep(context, recovered, self.state, self._clock, self.cancellations)
+        self.versions = VersionSet(version, self._clock, context.changed)
+        self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned)
+        self._mark = Mark()
+        self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
+        self._appender = Appender(context, self.versions, self.commit, self._upkeep, self._mark)
+        self._recover = recover
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
         self._closing = False
-        self.clamped_records = 0
-        """Appended since the log was opened with another time than was asked for."""
-        interceptors = context.config.broker_entry_metadata_interceptors
-        self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
     @property
     def delayed(self) -> bool:
         return self.context.settings.delayed
 
+    # Versions.
+
+    def pin(self) -> Version:
+        """The version of now, for one look. Raises StoreClosed, StoreForked."""
+        self.commit.owned()
+        return self.versions.current
+
+    def due_reading(self) -> tuple[int, Version]:
+        """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind, and as `pin` does."""
+        self.commit.owned()
+        if self._mark.there and self._append_lock.acquire(blocking=False):  # what was interrupted holds readers back
+            try:
+                with self.commit.poisoning():
+                    self._mend()
+            finally:
+                self._append_lock.release()
+        return self.versions.due_reading()
+
+    @property
+    def version(self) -> Version:
+        """The version of now, or the last one of a log that is closed."""
+        return self.versions.current
+
+    @property
+    def index(self) -> DelayedIndex:
+        return self.version.delayed_index
+
     @property
     def log_start(self) -> LogStart:
         """Where delivery order begins, as retention left it."""
-        return self.checkpoints.current.log_start
+        return self.version.log_start
 
     @property
     def log_start_offset(self) -> int:
         """Offset of the first record that is still in the log."""
-        return self.state.visible().segments[0].base_offset
+        return self.version.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset behind the last visible record: all below it is safe under the durability."""
-        return self.state.visible().end.offset
+        return self.versions.current.visible.offset
 
     @property
     def frontier_ms(self) -> int:
@@ -108,27 +154,38 @@ class PartitionLog:
         """Move the frontier to what is due now, if the clock can be trusted. Nothing is delivered by that."""
         if self.delayed:
             with contextlib.suppress(ClockBehind):
-                self.state.due_reading()
+                self.due_reading()
 
     def lease(self, reading_ms: int) -> None:
         """Make the frontier durable as far as `reading_ms`, before anything is delivered by that reading."""
         if reading_ms > self.checkpoints.current.frontier.lease_ms:
             lease_ms = reading_ms + self._config.frontier_lease_ms
-            with self.state.poisoning():
+            with self.commit.poisoning():
                 self.checkpoints.move_frontier(reading_ms, lease_ms)
 
-    def append(self, batches: Batches) -> int:
-        """Append whole batches; the offset of the first record. Returns when they are safe under the durability.
+    @property
+    def path(self) -> Path:
+        """The partition's folder."""
+        return self.context.folder
 
-        Raises InvalidDeliverAfter, RecordTooLarge, InvalidTopic with nothing written; StorageFull with nothing written
-        of the segment that ran out of room; PartitionPoisoned when only a reopen can tell what is on disk.
+    @property
+    def written(self) -> int:
+        """The offset behind the last record that is written, visible or not."""
+        return self.versions.current.written.offset
+
+    # Operations.
+
+    def append(self, batches: Batches) -> int:
+        """Append whole batches, which `check_batches` has passed; the offset of the first record.
+
+        Returns when they are safe under the durability. Raises StorageFull with nothing written of the segment that ran
+        out of room; PartitionPoisoned when only a reopen can tell what is on disk.
         """
-        self.check_batches(batches)
-        with self._append_lock, self.state.poisoning():
-            first_offset = self.state.written.offset
-            self._append(batches)
-            end_offset = self.state.written.offset
-        self.state.committed(end_offset)
+        with self._writing():
+            first_offset = self.versions.current.written.offset
+            self._appender.append(batches)
+            end_offset = self.versions.current.written.offset
+        self.commit.committed(end_offset)
         return first_offset
 
     @contextlib.contextmanager
@@ -136,11 +193,10 @@ class PartitionLog:
         """For appends that follow each other with nothing in between: all others wait until the block ends.
 
         The call that it gives appends batches that `check_batches` has passed, and raises as `append` does. They are
-        safe after `state.sync`.
+        safe after `commit.sync`.
         """
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
-            yield self._append
+        with self._writing():
+            yield self._appender.append
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
         """Cancel the pending among the records of these offsets, which differ: a `CancelResult` for each, int8[n].
@@ -181,55 +237,67 @@ class PartitionLog:
         if limit_ms is not None and deliver_after > self.context.now_ms() + limit_ms:
             raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
 
+    @property
+    def clamped_records(self) -> int:
+        """Appended since the log was opened with another time than was asked for."""
+        return self._appender.clamped_records
+
     def roll(self) -> None:
         """Seal the active segment and begin another. An empty one stays."""
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
-            if self._active.size:
+        with self._writing():
+            if self.version.written.position:
                 self._upkeep.roll()
 
     def checkpoint(self) -> None:
         """Move the recovery point to the end of the log."""
-        with self._append_lock, self.state.poisoning():
+        with self._writing():
             self._upkeep.checkpoint()
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
-        if self.delayed and any(run.remote for run in self.index.runs):
-            for segment in self._upkeep.expired():  # what this needs of runs far away is cached when the lock is held
-                self.index.rank(Key(segment.mark.max_deliver_after, segment.end_offset - 1))
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
+        self._read_far_ranks()
+        with self._writing():
             return self._upkeep.enforce_retention()
+
+    def _read_far_ranks(self) -> None:
+        """What retention needs of runs far away is cached when the lock is held."""
+        index = self.pin().delayed_index
+        if self.delayed and any(run.remote for run in index.runs):
+            for segment in self._upkeep.expired():
+                index.rank(Key(segment.mark.max_deliver_after, segment.end_offset - 1))
 
     @property
     def sealed(self) -> tuple[SealedSegment, ...]:
         """The sealed segments, in offset order."""
-        return self._upkeep.sealed
+        return self.version.sealed
 
     def uploaded(self, remote: Mapping[int, RemoteMark | None]) -> None:
         """Note where the sealed segments of these base offsets lie in object storage; None: nowhere any more.
 
         Their copies there were verified. What is in the folder stays there. A segment that is not is left as it is.
         """
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
+        with self._writing():
             self._upkeep.uploaded(remote)
+
+    @property
+    def removals(self) -> tuple[str, ...]:
+        """Attempts of segments that retention removed, and nobody reads any more: they may go from object storage."""
+        held = self._upkeep.obsolete.held()
+        return tuple(attempt for attempt in self.checkpoints.current.removals if attempt not in held)
 
     def removed(self, attempts: Collection[str]) -> None:
         """Note that segments which retention removed are not in object storage any more, under these attempts."""
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
+        with self._writing():
             self._upkeep.removed(attempts)
 
-    def enforce_local_retention(self, listed: Collection[str]) -> int:
+    def enforce_local_retention(self, ask: Callable[[], Collection[str]]) -> int:
         """Remove the local files that the topic's local retention lets go, of segments that are due as a whole.
 
-        `listed`: the attempts to upload that object storage lists; what is not among them stays. The number of segments
-        that were removed: from now on they are read from there.
+        `ask`: which attempts to upload object storage lists; what is not among them stays. Called where something would
+        go, just before it does. The number of segments that were removed: from now on they are read from there.
         """
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
+        listed = ask() if self._upkeep.expired_here() else ()
+        with self._writing():
             return self._upkeep.enforce_local_retention(listed)
 
     @property
@@ -244,162 +312,87 @@ class PartitionLog:
         or StoreClosed because of a `close` meanwhile, the log is as good as before: nothing is gone that has no copy.
         """
         with self._merge_lock:
-            return self._upkeep.merge_buckets(self._append_lock, self._going_on)
+            return self._upkeep.merge_buckets(self._writing, self._going_on)
 
     def close(self) -> None:
         """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go."""
         self._closing = True
-        with self._merge_lock, self._append_lock, self.state.poisoning():
-            if self.state.closed:
+        with self._merge_lock, self._append_lock, self.commit.poisoning():
+            if self.commit.closed:
                 return
             try:
-                if not self.state.poisoned:
+                if not self.commit.poisoned:
+                    self._mend()
                     self._upkeep.checkpoint()
                     self.checkpoints.update(frontier=self._clock.frontier())
             finally:
-                self.state.close()
+                self.let_go()
+
+    def let_go(self) -> None:
+        """Close it as it is: what is not durable yet is left to the next one who opens it."""
+        self.commit.close()
+        self.version.active.close()
+        self.versions.notify()
 
     def check(self) -> None:
-        """Prove the invariants, those of the state and the index too."""
+        """Prove the invariants, those of the versions and the index too."""
         with self._append_lock:
-            self.state.check()
+            self._mend()
+            self.versions.check()
             self._upkeep.check()
+
+    # Interruptions.
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """The block is the one writer. What was interrupted before is mended first. Raises as `commit.usable` does."""
+        with self._append_lock:
+            self.commit.usable()
+            try:
+                if self._mark.there:
+                    self._mend()
+                yield
+            except OSError as error:
+                self.commit.failed(error)
+
+    def _mend(self) -> None:
+        """Where an operation was interrupted: cut what it wrote, and begin anew from what is on disk."""
+        if not self._mark.there or self._recover is None or self.commit.poisoned:
+            return
+        logger.warning("%s: an operation was interrupted; beginning anew from what is on disk", self.path)
+        with self.commit.sync_lock:
+            before = self.version
+            before.active.rollback(before.written.position)
+            recovered = self._recover(self.context, self.checkpoints)
+            given, left = before.written.offset, recovered.version.written.offset
+            if left != given:
+                self.commit.poison(RuntimeError(f"offsets up to {given} were given, up to {left} are left"))
+                self.commit.usable()
+            self.versions.begin_anew(recovered.version)
+            self._mark.there = False
 
     def _going_on(self) -> None:
         """For a merge: raises where the log cannot be written or is to be closed."""
-        self.state.usable()
+        self.commit.usable()
         if self._closing:
             raise StoreClosed("the store is being closed; a merge of runs is given up, and begins anew another time")
-
-    @property
-    def _active(self) -> ActiveSegment:
-        return self._upkeep.active
-
-    # Append.
-
-    def _append(self, batches: Batches) -> None:
-        row = 0
-        while row < len(batches):
-            row = self._append_to_segment(batches, row)
-
-    def _append_to_segment(self, batches: Batches, row: int) -> int:
-        """Append the batches from `row` on that the active segment has room for; the row behind them."""
-        fit = self._fitting(batches, row)
-        if fit == 0 and self._active.size:
-            self._upkeep.roll()
-            return row
-        last = row + max(fit, 1)
-        stamp_ms = self.state.begin(self.state.written.offset + int(batches.records[row:last].sum()))
-        self._write(batches, row, last, stamp_ms)
-        self._upkeep.checkpoint_when_due()
-        return last
-
-    def _fitting(self, batches: Batches, row: int) -> int:
-        """How many batches from `row` on the active segment has room for."""
-        room_bytes, room_records = self._room()
-        count = len(batches) - row
-        size = int(batches.positions[-1] - batches.positions[row]) + count * self._prefix_bytes_max
-        if size <= room_bytes and int(batches.records[row:].sum()) <= room_records:
-            return count
-        sizes = batches.positions[row + 1 :] - batches.positions[row]
-        sizes += np.arange(1, count + 1) * self._prefix_bytes_max
-        records = batches.records[row:].cumsum()
-        return min(
-            int(sizes.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
-        )
-
-    def _room(self) -> tuple[int, int]:
-        """Bytes and records that the active segment has room for."""
-        room_records = 2**31 - 1 - (self.state.written.offset - self._active.base_offset)
-        return self._config.segment_bytes - self._active.size, room_records
-
-    def _write(self, batches: Batches, row: int, last: int, stamp_ms: int, control: Control | None = None) -> None:
-        """Write batches at a stamp that is in flight: all of them, or none. `control`: what the first of them says."""
-        records = batches.records[row:last]
-        end = self.state.written.offset + records.cumsum()
-        offset = end - records
-        start = self._active.size
-        position = np.empty(last - row, np.int64)
-        try:
-            for first, stop in batches.pieces(row, last):
-                data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms)
-                np.add(at[:-1], self._active.size, out=position[first - row : stop - row])
-                self._active.append(data)
-        except BaseException:
-            self._withdraw(start)
-            raise
-        asked = batches.deliver_after[row:last]
-        entries = Entries(np.maximum(asked, stamp_ms), offset, position, records)  # the stamping rule
-        self._active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
-        if self.delayed and len(entries) == 1:
-            self.index.add(*entries.entry(0))
-        elif self.delayed:
-            self.index.add_many(entries)
-        self.clamped_records += clamped_records(asked, records, stamp_ms)
-        if control is not None:
-            cancelled = control.rows(int(offset[0]))
-            self._active.add_cancelled(cancelled)
-            self.cancellations.wrote(cancelled)
-        self.state.wrote(End(int(end[-1]), self._active.size, self._active))
-
-    def _entries(
-        self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
-    ) -> tuple[Bytes, Int64Array]:
-        """The bytes of the batches from `row` to `last` as the log has them, and where each begins in these."""
-        interceptors = self._config.broker_entry_metadata_interceptors
-        if not self.delayed and not interceptors:
-            data, positions = batches.encoded(row, last)
-            return stamp_batches(data, positions, batches.records[row:last], base_offset), positions
-        extra = extra_fields(interceptors, base_offset, stamp_ms, last - row)
-        return batches.entries(row, last, base_offset, stamp_ms, delayed=self.delayed, extra=extra)
-
-    def _withdraw(self, size: int) -> None:
-        try:
-            self._active.rollback(size)
-        except OSError as error:
-            self.state.poison(error)
-            self.state.usable()
-        finally:
-            self.state.withdraw()
 
     # Cancel.
 
     def _cancel(self, kind: ControlType, offsets: Int64Array, follower: Batches | None) -> tuple[Int8Array, int]:
         """What came of each, and the end of the log behind it."""
-        found = find_written(self.state, offsets)
+        found = find_entries(self.pin().all_written(), offsets)
         targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
-        with self._append_lock, self.state.poisoning():
-            self.state.usable()
-            answers = self.cancellations.answers(found, offsets, self.log_start.key, self.context.now_ms())
+        with self._writing():
+            cancellations, log_start = self.version.cancellations, self.log_start.key
+            answers = cancellations.answers(found, offsets, log_start, self.context.now_ms())
             pending = np.flatnonzero(answers == CancelResult.CANCELLED)
             for first in range(0, len(pending), targets_max):
                 rows = pending[first : first + targets_max]
-                stamp_ms = self._append_control(Control(kind, offsets[rows], found.deliver_after[rows], follower))
+                stamp_ms = self._appender.append_control(
+                    Control(kind, offsets[rows], found.deliver_after[rows], follower)
+                )
                 answers[rows[found.deliver_after[rows] <= stamp_ms]] = CancelResult.ALREADY_DELIVERED
-            end_offset = self.state.written.offset
-        self.state.committed(end_offset)
+            end_offset = self.written
+        self.commit.committed(end_offset)
         return answers, end_offset
-
-    def _append_control(self, control: Control) -> int:
-        """Append what is left of a control batch at the stamp that decides what is left: that stamp."""
-        room_bytes, room_records = self._room()
-        if self._active.size and (
-            control.size_max + control.records * self._prefix_bytes_max > room_bytes or control.records > room_records
-        ):
-            self._upkeep.roll()
-        stamp_ms = self.state.begin(self.state.written.offset + control.records)
-        control = control.later_than(stamp_ms)
-        if not len(control.target):
-            self.state.withdraw()
-            return stamp_ms
-        batches = control.batches(stamp_ms)
-        self._write(batches, 0, len(batches), stamp_ms, control)
-        self._upkeep.checkpoint_when_due()
-        return stamp_ms
-
-
-def clamped_records(asked: Int64Array, records: Int64Array, stamp_ms: int) -> int:
-    """The records of batches whose time the stamping rule moves. Who asked for "as soon as possible" gets that."""
-    if len(asked) == 1:
-        return int(records[0]) if AS_SOON_AS_POSSIBLE < asked[0] < stamp_ms else 0
-    return int(records[(asked > AS_SOON_AS_POSSIBLE) & (asked < stamp_ms)].sum())

@@ -17,21 +17,23 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, CorruptRemote, InvalidBatch, RemoteError
-from afterlog.files import TEMPORARY_SUFFIX, Bytes, Files, opened, publish
+from afterlog.errors import CorruptFile, CorruptRemote, RemoteError
+from afterlog.files import TEMPORARY_SUFFIX, Files, opened, publish
+from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
-from afterlog.index.buckets import Buckets, Start
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries
-from afterlog.index.mutable_bucket import MutableBucket
+from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.run import Coverage, Run
+from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
 from afterlog.log.context import LogContext
-from afterlog.log.partition_log import PartitionLog
+from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.scan import Intact, read, read_segment, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
-from afterlog.log.upkeep import RecoveredLog
+from afterlog.log.version import End, Version
 from afterlog.names import (
     BUCKETS,
     CANCEL_INDEX,
@@ -44,8 +46,6 @@ from afterlog.names import (
     run_key,
     segment_file,
 )
-from afterlog.records import kernels
-from afterlog.records.control import read_controls, read_tail
 
 logger = logging.getLogger("afterlog.recovery")
 
@@ -91,55 +91,46 @@ def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def open_log(context: LogContext) -> PartitionLog:
-    """Recover the partition in `place.folder` and open it for appends. Raises CorruptFile."""
-    return PartitionLog(context, recover(context))
+    """Recover the partition in `context.folder` and open it for appends. Raises CorruptFile."""
+    return PartitionLog(context, recover(context), recover)
 
 
-def recover(context: LogContext) -> RecoveredLog:
-    """Everything that `PartitionLog` starts from."""
-    files, folder, known = context.files, context.folder, _checkpoints(context)
-    sealed = tuple(_sealed_segment(context, mark) for mark in known.current.sealed)
+def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> RecoveredLog:
+    """Everything that `PartitionLog` starts from. `checkpoints`: those of a log that begins anew, read again."""
+    files, folder = context.files, context.folder
+    if checkpoints is None:
+        checkpoints = CheckpointFile.open(files, folder / CHECKPOINTS)
+    else:
+        checkpoints.reload()
+    known = checkpoints.current
+    sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
     _sync_names(files, folder)
-    _unlink_leftovers(files, folder, known.current)
+    _unlink_leftovers(files, folder, known)
 
-    recovery = known.current.recovery
-    active = _open_active(context, known.current)
-    scan, fresh = _scan_tail(active, recovery)
-    cut_bytes = _cut_torn_tail(active, scan)
-    tail = _entries(scan)
-    end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else recovery.offset
-    active.sparse.add(tail.position, tail.offset + tail.records - 1, scan.max_timestamp)
-    active.add_cancelled(fresh)
+    active = _open_active(context, known)
+    tail = _read_tail(active, known.recovery)
+    cut_bytes = _cut_torn_tail(active, tail)
+    end = End(tail.end_offset, active.size)
+    tail.index(active.sparse)
+    active.add_cancelled(tail.cancelled)
     cancelled = [_cancelled(context, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
-    cancelled.append(_cancelled(context, active, recovery.position, known.current.active.cancel_index))
+    cancelled.append(_cancelled(context, active, known.recovery.position, known.active.cancel_index))
 
-    return RecoveredLog(
-        checkpoints=known,
+    version = Version(
         sealed=sealed,
         active=active,
-        end_offset=end_offset,
-        buckets=_open_buckets(context, known.current, {each.base_offset: each for each in sealed}, active, tail),
-        cancelled=Cancelled.concatenate([*cancelled, fresh]),
-        last_stamp_ms=max(recovery.stamp_ms, int(scan.broker_timestamp.max(initial=-1))),
+        delayed_index=_open_index(context, known, {each.base_offset: each for each in sealed}, active, tail.entries),
+        log_start=known.log_start,
+        cancellations=Cancellations.of(Cancelled.concatenate([*cancelled, tail.cancelled]), known.log_start.key),
+        written=end,
+        visible=end,
+    )
+    return RecoveredLog(
+        checkpoints=checkpoints,
+        version=version,
+        last_stamp_ms=max(known.recovery.stamp_ms, tail.stamp_ms),
         cut_bytes=cut_bytes,
     )
-
-
-def scan_all(segment: Segment, end: int) -> kernels.Scan:
-    """Every entry of a segment up to the byte `end`, all checks on. Raises CorruptFile at the first that fails."""
-    scan = kernels.scan_entries(_content(segment, end), 0, end, segment.base_offset, True)
-    if scan.fault:
-        raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=scan.stop)
-    return scan
-
-
-def _content(segment: Segment, end: int) -> Bytes:
-    pieces = [piece for _, piece in segment.view(0, end)]
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def _checkpoints(context: LogContext) -> CheckpointFile:
-    return CheckpointFile.open(context.files, context.folder / CHECKPOINTS)
 
 
 def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
@@ -205,27 +196,17 @@ def _open_active(context: LogContext, known: Checkpoints) -> ActiveSegment:
         )
     if not active.load_sparse(known.active):
         logger.warning("%s: sparse indexes missing or unreadable; made anew from the log", active.path)
-        scan = scan_all(active, position)
+        found = read_segment(active, position)
         active.create_sparse()
-        active.sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
+        found.index(active.sparse)
     return active
 
 
-def _scan_tail(active: ActiveSegment, recovery: Recovery) -> tuple[kernels.Scan, Cancelled]:
-    """The entries behind the recovery point, up to the first that fails a check; positions are those in the file.
-
-    Second: what the control batches among them have cancelled. A RESCHEDULE whose follower is torn goes with it.
-    """
-    tail = active.tail(recovery.position)
-    scan = kernels.scan_entries(tail, 0, len(tail), recovery.offset, True)
-    with _ours(active):
-        scan, cancelled = read_tail(tail, scan)
-    scan = scan._replace(
-        position=scan.position + recovery.position,
-        batch_position=scan.batch_position + recovery.position,
-        stop=scan.stop + recovery.position,
-    )
-    return scan, cancelled
+def _read_tail(active: ActiveSegment, recovery: Recovery) -> Intact:
+    """The entries behind the recovery point, up to the first that fails a check."""
+    start, data = recovery.position, active.tail(recovery.position)
+    taken = steps([(start, data)], start, active.size, recovery.offset)
+    return read(active.path, recovery.offset, taken, start=start, size=active.size)
 
 
 def _cancelled(context: LogContext, segment: Segment, end: int, saved: tuple[int, int]) -> Cancelled:
@@ -238,8 +219,7 @@ def _cancelled(context: LogContext, segment: Segment, end: int, saved: tuple[int
             cancelled = _fetched_cancelled(segment, path)
         else:
             logger.warning("%s: missing or unreadable; made anew", path)
-            with _ours(segment):
-                cancelled = read_controls(_content(segment, end), scan_all(segment, end)).cancelled
+            cancelled = read_segment(segment, end).cancelled
         publish(context.files, path, [cancelled.to_bytes()])
     return cancelled
 
@@ -255,45 +235,41 @@ def _fetched_cancelled(segment: SealedSegment, path: Path) -> Cancelled:
     return cancelled
 
 
-@contextlib.contextmanager
-def _ours(segment: Segment) -> Iterator[None]:
-    """A control batch that is not known here is nothing to guess about. Raises CorruptFile."""
-    try:
-        yield
-    except InvalidBatch as error:
-        raise CorruptFile(str(error), path=segment.path) from error
-
-
-def _cut_torn_tail(active: ActiveSegment, scan: kernels.Scan) -> int:
+def _cut_torn_tail(active: ActiveSegment, tail: Intact) -> int:
     """Cut what follows the last good entry, and make durable what is kept: it may be read from now on."""
-    cut_bytes = active.size - scan.stop
+    cut_bytes = active.size - tail.stop
     if cut_bytes:
-        logger.warning(
-            "%s: torn tail of %d bytes cut at %d (%s)",
-            active.path, cut_bytes, scan.stop, kernels.FAULTS[scan.fault],
-        )  # fmt: skip
-        active.cut(scan.stop)
+        logger.warning("%s: torn tail of %d bytes cut at %d (%s)", active.path, cut_bytes, tail.stop, tail.fault)
+        active.cut(tail.stop)
     active.sync()
     return cut_bytes
 
 
-def _open_buckets(
-    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
-) -> Buckets:
+def _open_index(
+    context: LogContext,
+    known: Checkpoints,
+    sealed: Mapping[int, SealedSegment],
+    active: ActiveSegment,
+    tail: Entries,
+) -> DelayedIndex:
     """The runs, made anew where they are missing or wrong, with the tail in the mutable bucket."""
     if not context.settings.delayed:
-        return Buckets(context.bucket_storage(), DelayedIndex())
-    buckets = _assembled(context, known, sealed, active, tail)
-    if not _complete(buckets.index, known.log_start):
+        return DelayedIndex()
+    index = _assembled(context, known, sealed, active, tail)
+    if not _complete(index, known.log_start):
         logger.warning("%s: the runs do not hold what the log does; all of them made anew", context.folder)
         _delete_runs(context, kept=())
-        buckets = _assembled(context, known, sealed, active, tail)
-    return buckets
+        index = _assembled(context, known, sealed, active, tail)
+    return index
 
 
 def _assembled(
-    context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment], active: ActiveSegment, tail: Entries
-) -> Buckets:
+    context: LogContext,
+    known: Checkpoints,
+    sealed: Mapping[int, SealedSegment],
+    active: ActiveSegment,
+    tail: Entries,
+) -> DelayedIndex:
     storage, spans = context.bucket_storage(), spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
@@ -309,19 +285,15 @@ def _assembled(
         stale = runs_of_this.pop()
         start = Start(start.segment, stale.coverage.start_position, stale.coverage.first_offset)
     runs += runs_of_this
-    bucket = MutableBucket()
+    bucket = MutableBucket(start, stale=() if stale is None else (stale.key,))
     bucket.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else known.recovery.offset
-    removed_records = end_offset - sum(run.records for run in runs) - bucket.records
-    buckets = Buckets(
-        storage,
-        DelayedIndex(removed_records, runs=runs, bucket=bucket),
-        max_num_buckets=context.config.max_num_buckets,
-        start=start,
-        stale=[] if stale is None else [stale.key],
-    )
-    buckets.forget(known.log_start.key)
-    return buckets
+    index = DelayedIndex.of(runs, bucket, end_offset - sum(run.records for run in runs) - bucket.records)
+    needed = buckets.without(index, known.log_start.key)
+    for run in index.runs:
+        if run not in needed.runs and not run.remote:
+            storage.delete(run.key)
+    return needed
 
 
 def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
@@ -355,7 +327,7 @@ def _runs_of_active(
 def _rebuilt(storage: BucketSnapshotStorage, key: str, segment: Segment, end_offset: int, end: int) -> Run:
     """The run of the first `end` bytes of a segment, made anew from its log."""
     logger.warning("%s: its run %s is missing, stale or unreadable; made anew from the log", segment.path, key)
-    entries = _entries(scan_all(segment, end)).sorted()
+    entries = read_segment(segment, end).entries.sorted()
     base_offset = segment.base_offset
     return storage.create(key, [entries], Coverage(base_offset, end_offset, base_offset, 0, base_offset, end))
 
@@ -367,11 +339,6 @@ def _delete_runs(context: LogContext, kept: Collection[str]) -> None:
     for name in names:
         if name not in kept:
             context.files.unlink(context.folder / name)
-
-
-def _entries(scan: kernels.Scan) -> Entries:
-    """What the delayed index keeps of scanned entries. One without a prefix was asked for as soon as possible."""
-    return Entries(np.maximum(scan.deliver_after, 0), scan.offset, scan.position, scan.records)
 
 
 def _in_offset_order(run: Run | None) -> Entries:

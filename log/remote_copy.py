@@ -1,8 +1,8 @@
 """A seam: the files of a sealed segment that lie in object storage, as the log reads them.
 
 The log knows nothing of object storage. `tier/` implements these two protocols, and whoever opens a partition hands it
-a `RemoteLog` with its `Place`; KIP-405 calls the like a RemoteStorageManager. What is read so was put there once and
-never changes. Every call may raise RemoteUnavailable, RemoteRefused, RemoteMissing and CorruptRemote.
+a `RemoteLog` with its `LogContext`; KIP-405 calls the like a RemoteStorageManager. What is read so was put there once
+and never changes. Every call may raise RemoteUnavailable, RemoteRefused, RemoteMissing and CorruptRemote.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import NoReturn, Protocol
 
 from afterlog.errors import RemoteRefused
 from afterlog.files import Bytes
-from afterlog.index.entries import Key
 from afterlog.index.growing_columns import Int64Array
-from afterlog.index.run import Coverage, Outline, Run
+from afterlog.index.run import Outline, Run
 from afterlog.index.run_format import Metadata
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import SealedMark
@@ -59,16 +58,8 @@ class RemoteLog(Protocol):
 
 
 def outline(mark: SealedMark) -> Outline:
-    """What the mark of a segment tells of its run.
-
-    No other segment has a record between the segment's last one and the key made here: it would be due with it and
-    follow it in offset order, and so be in the segment.
-    """
-    return Outline(
-        coverage=Coverage(mark.base_offset, mark.end_offset, mark.base_offset, 0, mark.base_offset, mark.log_bytes),
-        records=mark.end_offset - mark.base_offset,
-        upto=Key(mark.max_deliver_after, mark.end_offset - 1),
-    )
+    """What the mark of a segment tells of its run."""
+    return Outline(coverage=mark.coverage, records=mark.end_offset - mark.base_offset, upto=mark.last_key)
 
 
 class NoRemoteLog:
@@ -88,7 +79,7 @@ class _NoCopy:
         self._mark = mark
         self.key = run_key(mark.base_offset)
         self.path = Path(self.key)
-        self.length = 0 if mark.remote is None else mark.remote.run[0]
+        self.length = 0 if mark.remote is None else mark.remote.run.size
 
     def view(self, start: int, end: int) -> NoReturn:
         self._refuse()

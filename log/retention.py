@@ -15,15 +15,13 @@ they themselves stay in the log, and the log start where it is.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from afterlog.files import Files
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.entries import Key
 from afterlog.log.checkpoints import Checkpoints, LogStart, SealedMark
-from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.segment import SealedSegment
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 
 
@@ -35,14 +33,14 @@ class Rule(NamedTuple):
 
 
 def removable(
-    sealed: Sequence[SealedSegment], active: ActiveSegment, rule: Rule, frontier_ms: int, *, delayed: bool
+    sealed: Sequence[SealedSegment], active_bytes: int, rule: Rule, frontier_ms: int, *, delayed: bool
 ) -> list[SealedSegment]:
     """The segments that the rule lets go. `frontier_ms`: for a delayed topic what is due, for a FIFO one the clock."""
     if delayed:
         candidates = sorted((s for s in sealed if s.mark.max_deliver_after <= frontier_ms), key=_last_due_ms)
     else:
         candidates = list(sealed)
-    excess_bytes = active.size + sum(segment.size for segment in sealed)
+    excess_bytes = active_bytes + sum(segment.size for segment in sealed)
     excess_bytes -= excess_bytes if rule.bytes is None else rule.bytes
     removed = []
     for segment in candidates:
@@ -60,12 +58,11 @@ def checkpoints_without(
 ) -> dict[str, LogStart | int | tuple[SealedMark, ...] | tuple[str, ...]]:
     """What the checkpoints must say once the segments are gone, while the index, empty for FIFO, counts them still.
 
-    The log start is made of the segments' marks. No record has a key between that of their last record and this one:
-    it would be due with it and follow it in offset order, and so be in the same segment.
+    The log start is made of the segments' marks.
     """
     log_start, gone = known.log_start, {segment.mark for segment in removed}
     if index.records:
-        key = max(log_start.key, *(Key(mark.max_deliver_after, mark.end_offset - 1) for mark in gone))
+        key = max(log_start.key, *(mark.last_key for mark in gone))
         log_start = LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)
     uploaded = tuple(mark.remote.attempt for mark in known.sealed if mark in gone and mark.remote is not None)
     return {
@@ -76,13 +73,12 @@ def checkpoints_without(
     }
 
 
-def remove(files: Files, removed: Iterable[SealedSegment], *, kept: Collection[str] = ()) -> None:
-    """Remove the files of segments but for some suffixes, the log first: without it the others mean nothing."""
-    for segment in removed:
-        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):
-            if suffix not in kept:
-                with contextlib.suppress(FileNotFoundError):
-                    files.unlink(segment.path.with_suffix(suffix))
+def files_of(segment: SealedSegment, *, kept: Collection[str] = ()) -> list[Path]:
+    """The files of a segment but for some suffixes, in the order in which they go: without the log the others mean
+    nothing.
+    """
+    suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX)
+    return [segment.path.with_suffix(suffix) for suffix in suffixes if suffix not in kept]
 
 
 def _last_due_ms(segment: SealedSegment) -> int:

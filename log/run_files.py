@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.errors import CorruptFile
-from afterlog.index.entries import Key
 from afterlog.index.run import Coverage, Run
 from afterlog.log.checkpoints import Checkpoints, SealedMark
 from afterlog.names import bucket_key, parse_bucket_file, run_key
@@ -61,7 +60,7 @@ def spans_of(names: Iterable[str]) -> list[Span]:
 
 def runs_of_sealed(open_run: OpenRun, spans: Iterable[Span], known: Checkpoints) -> SealedRuns:
     """The runs of the sealed segments, told by their metadata alone."""
-    needed = {mark for mark in known.sealed if Key(mark.max_deliver_after, mark.end_offset - 1) > known.log_start.key}
+    needed = {mark for mark in known.sealed if mark.last_key > known.log_start.key}
     candidates = [(bucket_key(*span), span, _segments_in(span, known)) for span in spans]
     candidates.sort(key=lambda candidate: -len(candidate[2]))
     candidates += [(run_key(each.base_offset), (each.base_offset, each.end_offset), (each,)) for each in known.sealed]

@@ -1,39 +1,84 @@
-"""Reading the log of a segment that may be broken: its intact beginning, why it ends there, where it goes on behind."""
+"""Reading entries, wherever they lie: the one module that scans, verifies and locates them.
+
+    pieces ──> steps: so many entries at a time, checked ──┬──> read          the intact beginning, why it ends there
+                                                           ├──> check_log     every check, nothing is kept
+                                                           ├──> walk          from where the offset index says
+                                                           └──> more_faults, every_entry    on, behind what is broken
+
+A *piece* is some bytes and their position in the log; no entry lies in two. A mapping is one piece, an active segment
+has up to two, one in object storage as many as it takes, each read when it is asked for. Positions that leave this
+module are those in the log, whatever piece an entry lies in.
+
+A fault is why the next entry was not taken, in words (`records/columns.py`); empty where nothing is wrong. It stands at
+the byte where that entry begins: `CorruptFile` there is for who cannot do with less than all. Bare batches do not cover
+their offset with a checksum: each must follow the one before it. Those of a Kafka broker (*foreign*) may leave gaps,
+but never fall.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from afterlog.errors import CorruptFile, InvalidBatch
-from afterlog.files import Files, map_file
+from afterlog.files import Bytes, Files, map_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.index.sparse import SparseIndexes
 from afterlog.names import LOG, parse_segment_file
 from afterlog.records import kernels
-from afterlog.records.columns import Int64Array
-from afterlog.records.control import read_controls, read_tail
+from afterlog.records.columns import BODY_CRC, FAULTS, INDEX, OFFSET, SHORT, Int64Array, Scan, view_of
+from afterlog.records.control import Controls, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_entry
 
+Pieces = Iterable[tuple[int, Bytes]]
+"""(position in the log, bytes), in the order of the log."""
 Advance = Callable[[int], None]
 """Called with the bytes that were read since the last call."""
 GONE = "the file is gone"
 CUT = ".cut-"
 """What repair cuts off `<name>.log` it keeps as `<name>.log.cut-<position>`."""
-_STEP_ENTRIES = 1 << 16
+STEP_ENTRIES = 1 << 16
+"""Entries scanned at a time. Larger: fewer calls, more memory."""
 _WINDOW_BYTES = 1 << 20
 
 
+class Scannable(Protocol):
+    """A segment, as far as it is read here."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def sparse(self) -> SparseIndexes: ...
+
+    def view(self, start: int, end: int) -> Pieces: ...
+
+
+class Step(NamedTuple):
+    """Entries that follow each other in one piece, and why the next one was not taken."""
+
+    found: Scan
+    fault: str
+    piece: Bytes
+    start: int
+    """Where the piece begins."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """The intact beginning of a segment's log: its entries in offset order, and what ends it."""
+class Intact:
+    """The intact beginning of a log, or of a part of one: its entries in offset order, and what ends it."""
 
     path: Path
     base_offset: int
+    """Of the first entry."""
     entries: Entries
     max_timestamp: Int64Array
     cancelled: Cancelled
@@ -46,65 +91,158 @@ class Stretch:
     stamp_ms: int
     """The largest broker timestamp; 0 where no entry has one."""
     fault: str
-    """Why it ends there; empty where nothing is wrong."""
+
+    def whole(self) -> Intact:
+        """Itself. CorruptFile where there is a fault."""
+        if self.fault:
+            raise CorruptFile(self.fault, path=self.path, position=self.stop)
+        return self
+
+    def index(self, sparse: SparseIndexes, end: int | None = None) -> SparseIndexes:
+        """Note the entries before byte `end`."""
+        rows = len(self.entries) if end is None else int(self.entries.position.searchsorted(end))
+        entries = self.entries[:rows]
+        sparse.add(entries.position, entries.offset + entries.records - 1, self.max_timestamp[:rows])
+        return sparse
 
 
 def unheard(size: int) -> None:
     """Nobody watches the progress."""
 
 
+def corrupt(path: Path, position: int, fault: int, where: str = "") -> CorruptFile:
+    """The error for an entry that fails a check, by its code."""
+    return CorruptFile(FAULTS[fault] + where, path=path, position=position)
+
+
+def steps(
+    pieces: Pieces,
+    start: int,
+    end: int,
+    offset: int = -1,
+    *,
+    bodies: bool = True,
+    first: int | None = None,
+    limit: int | None = None,
+    foreign: bool = False,
+    advance: Advance = unheard,
+) -> Iterator[Step]:
+    """The entries between two bytes, at the first of which one begins. A fault ends the last step, and all.
+
+    offset: of the first entry; -1: any. bodies: their checksums, too; all else is always checked. limit: entries of a
+    step, `first` of the first one.
+    """
+    for piece_start, piece in pieces:
+        position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
+        while position < stop:
+            dense = -1 if foreign else offset
+            found = kernels.scan_entries(piece, position, stop, dense, bodies, first or limit or STEP_ENTRIES, foreign)
+            if dense < 0:
+                found = _in_order(found, offset, foreign)
+            advance(found.stop - position if not found.fault else end - piece_start - position)
+            position, first = found.stop, None
+            if len(found.offset):
+                offset = found.end_offset
+            yield Step(found.moved(piece_start), FAULTS[found.fault] if found.fault else "", piece, piece_start)
+            if found.fault:
+                return
+
+
+def _in_order(found: Scan, offset: int, gaps: bool) -> Scan:
+    """The entries up to the first whose offset is not behind the one before it."""
+    if len(found.offset) > 1:
+        later, behind = found.offset[1:], found.offset[:-1] + found.records[:-1]
+        wrong = np.flatnonzero(later < behind if gaps else later != behind)
+        if len(wrong):
+            found = found.first(int(wrong[0]) + 1, OFFSET)
+    return found.first(0, OFFSET) if gaps and len(found.offset) and int(found.offset[0]) < offset else found
+
+
+def walk(
+    log: Scannable, start: int, end: int, *, bodies: bool = True, first: int | None = None, limit: int | None = None
+) -> Iterator[Scan]:
+    """The entries between two bytes, of the first of which the offset index says that one begins there. CorruptFile."""
+    known = log.base_offset if start == 0 else -1
+    for step in steps(log.view(start, end), start, end, known, bodies=bodies, first=first, limit=limit):
+        found = step.found
+        if known < 0 and len(found.offset):
+            known = int(found.offset[0])
+            if known + int(found.records[0]) - 1 != log.sparse.offsets.last_offset_at(start):
+                raise corrupt(log.path, start, INDEX)
+        if step.fault:
+            raise CorruptFile(step.fault, path=log.path, position=found.stop)
+        yield found
+
+
+def read(
+    path: Path, base_offset: int, taken: Iterable[Step], *, start: int, size: int, foreign: bool = False
+) -> Intact:
+    """What the steps, which begin at byte `start`, have found.
+
+    The last entry is left out where it is a RESCHEDULE, whose follower is torn: then neither was acknowledged.
+    CorruptFile where a control batch is none that is known here: that is nothing to repair.
+    """
+    parts, controls = list[Scan](), list[Controls]()
+    stop, fault = start, ""
+    for step in taken:
+        if len(step.found.offset):
+            parts.append(step.found)
+            controls.append(Controls.empty() if foreign else _controls(path, step))
+        stop, fault = step.found.stop, step.fault
+    if parts and controls[-1].unfollowed(parts[-1]):
+        parts[-1] = parts[-1].first(len(parts[-1].offset) - 1, SHORT)
+        stop, fault = parts[-1].stop, FAULTS[SHORT]
+
+    def column(name: str) -> Int64Array:
+        return np.concatenate([getattr(part, name) for part in parts]) if parts else np.empty(0, np.int64)
+
+    offset, records = column("offset"), column("records")
+    end_offset = int(offset[-1] + records[-1]) if len(offset) else base_offset
+    return Intact(
+        path=path,
+        base_offset=base_offset,
+        # One without a prefix was asked for as soon as possible.
+        entries=Entries(np.maximum(column("deliver_after"), 0), offset, column("position"), records),
+        max_timestamp=column("max_timestamp"),
+        cancelled=Cancelled.concatenate([part.cancelled for part in controls]).before(end_offset),
+        size=size,
+        stop=stop,
+        end_offset=end_offset,
+        stamp_ms=int(column("broker_timestamp").max(initial=0)),
+        fault=fault,
+    )
+
+
+def _controls(path: Path, step: Step) -> Controls:
+    try:
+        return read_controls(step.piece, step.found.moved(-step.start))
+    except InvalidBatch as error:
+        raise CorruptFile(str(error), path=path, position=int(step.found.position[0])) from error
+
+
+def read_segment(log: Scannable, end: int) -> Intact:
+    """The entries of a segment up to the byte `end`, all of which must be intact. CorruptFile."""
+    taken = steps(log.view(0, end), 0, end, log.base_offset)
+    return read(log.path, log.base_offset, taken, start=0, size=end).whole()
+
+
 def read_log(
     files: Files, path: Path, base_offset: int, *, start: int = 0, end: int | None = None, advance: Advance = unheard
-) -> Stretch:
+) -> Intact:
     """The entries of a log from byte `start`, which begins offset `base_offset`, to `end` (None: all of the file).
 
-    Raises CorruptFile where a control batch is none that is known here: that is nothing to repair.
+    Raises CorruptFile where a control batch is none that is known here.
     """
     try:
         data, fault = map_file(files, path), ""
     except FileNotFoundError:
         data, fault = np.empty(0, np.uint8), GONE
     stop = len(data) if end is None else min(end, len(data))
-    if end is not None and len(data) < end:
-        fault = fault or f"{end} bytes were durable, {len(data)} are left"
-    scans: list[kernels.Scan] = []
-    cancelled: list[Cancelled] = []
-    position, offset = min(start, stop), base_offset
-    while position < stop:
-        scan = kernels.scan_entries(data, position, stop, offset, True, _STEP_ENTRIES)
-        try:
-            at_end = scan.fault or scan.stop == stop
-            scan, named = read_tail(data, scan) if at_end else (scan, read_controls(data, scan).cancelled)
-        except InvalidBatch as error:
-            raise CorruptFile(str(error), path=path, position=position) from error
-        scans.append(scan)
-        cancelled.append(named)
-        advance(scan.stop - position)
-        position = scan.stop
-        offset += int(scan.records.sum())
-        if scan.fault:
-            advance(stop - position)
-            fault = kernels.FAULTS[scan.fault]
-            break
-    columns = {
-        name: np.concatenate([getattr(scan, name) for scan in scans]) if scans else np.empty(0, np.int64)
-        for name in ("deliver_after", "offset", "position", "records", "max_timestamp", "broker_timestamp")
-    }
-    return Stretch(
-        path=path,
-        base_offset=base_offset,
-        # One without a prefix was asked for as soon as possible.
-        entries=Entries(
-            np.maximum(columns["deliver_after"], 0), columns["offset"], columns["position"], columns["records"]
-        ),
-        max_timestamp=columns["max_timestamp"],
-        cancelled=Cancelled.concatenate(cancelled),
-        size=len(data),
-        stop=position,
-        end_offset=offset,
-        stamp_ms=int(columns["broker_timestamp"].max(initial=0)),
-        fault=fault,
-    )
+    if end is not None and stop < end:
+        fault = fault or f"{end} bytes were durable, {stop} are left"
+    taken = steps([(0, data)], start, stop, base_offset, advance=advance)
+    found = read(path, base_offset, taken, start=min(start, stop), size=len(data))
+    return replace(found, fault=found.fault or fault)
 
 
 def check_log(
@@ -114,32 +252,56 @@ def check_log(
     *,
     size: int,
     end_offset: int,
-    plain: bool = False,
+    foreign: bool = False,
     sparse: SparseIndexes | None = None,
 ) -> None:
     """Every check of every entry of a log that is sealed, in little memory. CorruptFile, FileNotFoundError.
 
-    `plain`: one that a Kafka broker wrote. `sparse`: is told of the entries.
+    `sparse`: is told of the entries.
     """
     data = map_file(files, path)
     if len(data) != size:
         raise CorruptFile(f"sealed at {size} bytes, now {len(data)}", path=path)
-    position, offset = 0, base_offset
-    while position < size:
-        scan = kernels.scan_entries(data, position, size, -1 if plain else offset, True, _STEP_ENTRIES, plain)
-        if scan.fault:
-            raise CorruptFile(kernels.FAULTS[scan.fault], path=path, position=scan.stop)
+    offset = base_offset
+    for found, fault, *_ in steps([(0, data)], 0, size, base_offset, foreign=foreign):
+        if fault:
+            raise CorruptFile(fault, path=path, position=found.stop)
         if sparse is not None:
-            sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
-        position, offset = scan.stop, int(scan.offset[-1] + scan.records[-1])
+            sparse.add(found.position, found.offset + found.records - 1, found.max_timestamp)
+        offset = found.end_offset
     if offset != end_offset:
         raise CorruptFile(f"sealed at offset {end_offset}, now {offset}", path=path, position=size)
 
 
-def next_entry(view: memoryview, position: int) -> int:
-    """Where the next entry with an intact header begins behind the broken one at `position`; the end where none does.
+def more_faults(data: Bytes, position: int) -> Iterator[tuple[int, str]]:
+    """Where and why entries are broken behind the broken one at `position`, as far as intact ones are found between."""
+    view = view_of(data)
+    while (position := _next_entry(view, position)) < len(data):
+        for found, fault, *_ in steps([(0, data)], position, len(data)):
+            position = found.stop
+            if fault:
+                yield position, fault
 
-    Found by the prefix's magic: behind a broken header of a log of bare batches nothing is found.
+
+def every_entry(data: Bytes) -> Iterator[tuple[int, int, Entry | None, str]]:
+    """(position, size, entry, fault) of each entry, and of what lies between two: there None is the entry."""
+    view, position = view_of(data), 0
+    while position < len(view):
+        entry, fault = read_entry(view, position, len(view)), ""
+        if isinstance(entry, int):
+            fault = FAULTS[entry]
+            if entry == BODY_CRC:
+                entry = read_entry(view, position, len(view), check_body=False)
+        whole = entry if isinstance(entry, Entry) else None
+        behind = _next_entry(view, position) if whole is None else position + whole.size
+        yield position, behind - position, whole, fault
+        position = behind
+
+
+def _next_entry(view: memoryview, position: int) -> int:
+    """Where the next entry with an intact header begins behind the one at `position`; the end where none does.
+
+    Behind a broken header it is found by the prefix's magic: in a log of bare batches nothing is.
     """
     entry = read_entry(view, position, len(view), check_body=False)
     if isinstance(entry, Entry):

@@ -24,19 +24,36 @@ from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_f
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
+from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
+from afterlog.log.scan import read_segment
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
-from afterlog.records import kernels
 
 REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
 
 
+class Loaded:
+    """What of a sealed segment's files is mapped and parsed; as long as it is held, somebody may still read these."""
+
+    __slots__ = ("__weakref__", "data", "sparse")
+
+    def __init__(self) -> None:
+        self.data: Bytes | None = None
+        self.sparse: SparseIndexes | None = None
+
+
 class SealedSegment:
-    """A sealed segment, opened when first touched. Its mark changes when it is uploaded, and when its files go."""
+    """A sealed segment, opened when first touched. When it is uploaded, or its files go, another takes its place."""
 
     def __init__(
-        self, files: Files, folder: Path, mark: SealedMark, interval_bytes: int, remote: RemoteLog = NO_REMOTE_LOG
+        self,
+        files: Files,
+        folder: Path,
+        mark: SealedMark,
+        interval_bytes: int,
+        remote: RemoteLog = NO_REMOTE_LOG,
+        loaded: Loaded | None = None,
     ) -> None:
         self.base_offset = mark.base_offset
         self.end_offset = mark.end_offset
@@ -45,8 +62,7 @@ class SealedSegment:
         self._files = files
         self._interval_bytes = interval_bytes
         self._remote = remote
-        self._data: Bytes | None = None
-        self._sparse: SparseIndexes | None = None
+        self.loaded = loaded or Loaded()
 
     @property
     def size(self) -> int:
@@ -54,19 +70,15 @@ class SealedSegment:
 
     def mapped(self) -> Bytes | None:
         """The whole log, if it is in the folder."""
-        data = self._data
+        data = self.loaded.data
         if data is None and self.is_local():
             try:
                 data = map_file(self._files, self.path)
             except FileNotFoundError:
-                if not self.is_local():  # it went just now
-                    return None
                 raise CorruptFile("the segment is gone; restore it from a copy", path=self.path) from None
             if len(data) != self.mark.log_bytes:
                 raise CorruptFile(f"sealed at {self.mark.log_bytes} bytes, now {len(data)}", path=self.path)
-            self._data = data
-            if not self.is_local():
-                self._data = None
+            self.loaded.data = data
         return data
 
     def view(self, start: int, end: int) -> Iterable[tuple[int, Bytes]]:
@@ -83,12 +95,12 @@ class SealedSegment:
         """The two sparse indexes; made anew from the log where their files are missing or fail their checks."""
         if not self.is_local():
             return self.remote_copy().sparse()
-        sparse = self._sparse
+        sparse = self.loaded.sparse
         if sparse is None:
             sparse = load_sparse(
                 self._files, self.path, self.base_offset, self._interval_bytes, self.mark.index, self.mark.time_index
             )
-            sparse = self._sparse = sparse or self._rebuild_sparse()
+            sparse = self.loaded.sparse = sparse or self._rebuild_sparse()
         return sparse
 
     def is_local(self) -> bool:
@@ -99,21 +111,13 @@ class SealedSegment:
         """The segment in object storage, where it was uploaded to."""
         return self._remote.copy(self.mark)
 
-    def moved(self, mark: SealedMark) -> None:
-        """It was uploaded, or its files are about to go: whoever reads it from now on does as the mark says."""
-        self.mark = mark
-        if not mark.local:
-            self._data = self._sparse = None
+    def marked(self, mark: SealedMark) -> SealedSegment:
+        """The segment as another mark tells: it was uploaded, or its files are about to go."""
+        loaded = self.loaded if mark.local == self.mark.local else None
+        return SealedSegment(self._files, self.path.parent, mark, self._interval_bytes, self._remote, loaded)
 
     def _rebuild_sparse(self) -> SparseIndexes:
-        sparse = SparseIndexes(self.base_offset, self._interval_bytes)
-        data = self.mapped()
-        if data is None:
-            return self.remote_copy().sparse()
-        scan = kernels.scan_entries(data, 0, self.size, self.base_offset, True)
-        if scan.fault:
-            raise CorruptFile(kernels.FAULTS[scan.fault], path=self.path, position=scan.stop)
-        sparse.add(scan.position, scan.offset + scan.records - 1, scan.max_timestamp)
+        sparse = read_segment(self, self.size).index(SparseIndexes(self.base_offset, self._interval_bytes))
         sparse.finish()
         for suffix, content in zip((OFFSET_INDEX, TIME_INDEX), sparse.to_bytes(), strict=True):
             publish(self._files, self.path.with_suffix(suffix), [content])
@@ -133,7 +137,8 @@ class ActiveSegment:
         self._files = files
         self._file: File = files.open(self.path)
         weakref.finalize(self, self._file.close).atexit = False  # readers may hold the segment long after its roll
-        self._size = self._file.size() if size is None else size
+        self.size = self._file.size() if size is None else size
+        """Bytes that were written, believed or not."""
         self._mapped: Bytes = np.empty(0, np.uint8)
         self._map_lock = threading.Lock()
         self._saved = (0, 0)
@@ -156,10 +161,6 @@ class ActiveSegment:
         return ActiveSegment(files, folder, base_offset, interval_bytes)
 
     @property
-    def size(self) -> int:
-        return self._size
-
-    @property
     def mark(self) -> ActiveMark:
         """What was made durable of the indexes so far."""
         return self._saved_mark
@@ -167,25 +168,25 @@ class ActiveSegment:
     def append(self, data: Bytes) -> None:
         """Write entries at the end. Where it raises, part of them may be there: `rollback`."""
         self._file.append([data])
-        self._size += len(data)
+        self.size += len(data)
 
     def rollback(self, size: int) -> None:
         """Cut what a failed append left behind `size`, durably."""
         self._file.truncate(size)
-        self._size = size
+        self.size = size
         self._file.sync()
 
     def cut(self, size: int) -> None:
         """Cut a torn tail: recovery only, before anything is read."""
         self._file.truncate(size)
-        self._size = size
+        self.size = size
 
     def sync(self) -> None:
         self._file.sync()
 
     def tail(self, position: int) -> Bytes:
         """A copy of everything behind `position`, whatever it is: for recovery."""
-        return np.frombuffer(self._file.pread(self._size - position, position), np.uint8)
+        return np.frombuffer(self._file.pread(self.size - position, position), np.uint8)
 
     def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold entries between `start` and the visible `end`."""
@@ -240,7 +241,7 @@ class ActiveSegment:
         self._cancelled.clear()
         return self._saved_mark
 
-    def _extend(self, suffix: str, data: bytes, saved: tuple[int, int]) -> tuple[int, int]:
+    def _extend(self, suffix: str, data: bytes, saved: FileMark) -> FileMark:
         """Append to an index file, of which `saved` says what is durable; what is durable then."""
         size, crc = saved
         path = self.path.with_suffix(suffix)
@@ -252,7 +253,7 @@ class ActiveSegment:
                     file.truncate(size)
                 file.append([data])
                 file.sync()
-        return size + len(data), crc32c.crc32c(data, crc)
+        return FileMark(size + len(data), crc32c.crc32c(data, crc))
 
     def seal(self, end_offset: int, max_deliver_after: int) -> SealedMark:
         """Finish the indexes and make everything durable; the row for the checkpoints."""
@@ -261,7 +262,7 @@ class ActiveSegment:
         return SealedMark(
             base_offset=self.base_offset,
             end_offset=end_offset,
-            log_bytes=self._size,
+            log_bytes=self.size,
             max_deliver_after=max_deliver_after,
             max_timestamp=marks.latest[0],
             index=marks.index,

@@ -34,18 +34,18 @@ import numpy as np
 from afterlog.clock import INT64_MAX
 from afterlog.errors import CorruptFile
 from afterlog.files import opened
-from afterlog.index.buckets import Buckets
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.run import Run
+from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, FrontierLease
 from afterlog.log.context import LogContext
-from afterlog.log.partition_log import PartitionLog
+from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.scan import steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
-from afterlog.log.upkeep import RecoveredLog
+from afterlog.log.version import End, Version
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
-from afterlog.records import kernels
 from afterlog.records.header import CONTROL
 
 SETTLE_MS = 10_000
@@ -56,7 +56,7 @@ _TRIES = 8
 
 
 def open_snapshot(context: LogContext, *, at_ms: int | None = None, settle_ms: int | None = SETTLE_MS) -> PartitionLog:
-    """The log as far as it is durable, to read from; `place.files` should not be able to write.
+    """The log as far as it is durable, to read from; `context.files` should not be able to write.
 
     Records are due by one reading: `at_ms`, or the latest by which delivery order is final. By ALL_MS the pending are
     due, too; their delivery offsets may still change. Raises CorruptFile.
@@ -94,13 +94,19 @@ def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int
     latest_ms = max((run.last_key.deliver_after for run in index.runs), default=0)
     at_ms = min(at_ms, max(latest_ms, frontier_ms))  # all that is needed, and quicker to search
     known = replace(known, frontier=FrontierLease(used_ms=at_ms, lease_ms=at_ms))  # so that none is written
-    recovered = RecoveredLog(
-        checkpoints=CheckpointFile(context.files, path, known),
+    end = End(known.recovery.offset, known.recovery.position)
+    version = Version(
         sealed=sealed,
         active=active,
-        end_offset=known.recovery.offset,
-        buckets=Buckets(context.bucket_storage(), index),
-        cancelled=_cancelled(context, known, (*sealed, active)),
+        delayed_index=index,
+        log_start=known.log_start,
+        cancellations=Cancellations.of(_cancelled(context, known, (*sealed, active)), known.log_start.key),
+        written=end,
+        visible=end,
+    )
+    recovered = RecoveredLog(
+        checkpoints=CheckpointFile(context.files, path, known),
+        version=version,
         last_stamp_ms=known.recovery.stamp_ms,
         cut_bytes=0,
     )
@@ -112,11 +118,11 @@ def _earliest_behind(context: LogContext, known: Checkpoints) -> int:
     recovery = known.recovery
     with opened(context.files, context.folder / segment_file(recovery.segment, LOG)) as file:
         data = np.frombuffer(file.pread(max(file.size() - recovery.position, 0), recovery.position), np.uint8)
-    if not len(data):
-        return INT64_MAX
-    scan = kernels.scan_entries(data, 0, len(data), recovery.offset, False)
-    control_stamp_ms = scan.broker_timestamp[scan.attributes & CONTROL != 0]
-    return int(min(scan.deliver_after.min(initial=INT64_MAX), control_stamp_ms.min(initial=INT64_MAX)))
+    earliest = INT64_MAX
+    for found, *_ in steps([(0, data)], 0, len(data), recovery.offset, bodies=False):
+        stamp_ms = found.broker_timestamp[found.attributes & CONTROL != 0]
+        earliest = int(min(found.deliver_after.min(initial=earliest), stamp_ms.min(initial=earliest)))
+    return earliest
 
 
 def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedSegment]) -> DelayedIndex:
@@ -135,7 +141,7 @@ def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedS
         raise CorruptFile("no intact runs of the active segment: open the store", path=context.folder / BUCKETS)
     runs = [group.run for group in found.groups if group.run is not None]
     runs += [*(segment.remote_copy().run() for segment in missing), *active]
-    return DelayedIndex(known.recovery.offset - sum(run.records for run in runs), runs=runs)
+    return DelayedIndex.of(runs, removed_records=known.recovery.offset - sum(run.records for run in runs))
 
 
 def _cancelled(context: LogContext, known: Checkpoints, segments: tuple[Segment, ...]) -> Cancelled:

@@ -4,151 +4,166 @@
                          └── roll: sealed, one run for all of it ──> sealed ──> retention: gone
                                                      runs of either ──> merges, in the background
 
-Whatever the checkpoints speak of is durable before they say so, and what they no longer speak of is removed after that.
+Each of these is an edit: files are made durable, then the checkpoints that speak of them, then one swap of the version
+makes it true in memory, and only then does what no version names any more go. Whatever interrupts an edit leaves the
+version as it was, and on disk what a kill there would have left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from afterlog.errors import ClockBehind, StorageFull
+from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
-from afterlog.index.cancel_index import Cancelled
+from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
-from afterlog.index.run import Run
 from afterlog.log import retention
-from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Recovery, RemoteMark, SealedMark
+from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
-from afterlog.log.log_state import End, LogState
+from afterlog.log.obsolete import Obsolete
 from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.version import End, VersionSet
 from afterlog.names import CANCEL_INDEX
 
 logger = logging.getLogger("afterlog.log")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredLog:
-    """What recovery found: everything that a `PartitionLog` starts from."""
-
-    checkpoints: CheckpointFile
-    sealed: tuple[SealedSegment, ...]
-    active: ActiveSegment
-    end_offset: int
-    buckets: Buckets
-    cancelled: Cancelled
-    """All that the control batches in the log say."""
-    last_stamp_ms: int
-    cut_bytes: int
-    """Length of the torn tail that was cut; 0 for none."""
+Guard = Callable[[], AbstractContextManager[object]]
 
 
 class Upkeep:
-    """The segments and runs of one partition. Its log calls all but `merge_buckets` under the append lock."""
+    """The edits of one partition. Its log calls all but `merge_buckets` under the append lock."""
 
     def __init__(
         self,
         context: LogContext,
-        recovered: RecoveredLog,
-        state: LogState,
+        checkpoints: CheckpointFile,
+        versions: VersionSet,
+        commit: Commit,
         clock: LogClock,
-        cancellations: Cancellations,
+        marked: Guard,
     ) -> None:
-        self.active = recovered.active
-        self._sealed = recovered.sealed
-        self._buckets = recovered.buckets
-        self._checkpoints = recovered.checkpoints
-        self._cancellations = cancellations
+        """marked: a block that changes files, and ends behind its swap."""
+        self.obsolete = Obsolete(context.files)
+        self._buckets = Buckets(context.bucket_storage(), max_num_buckets=context.config.max_num_buckets)
+        self._checkpoints = checkpoints
+        self._versions = versions
+        self._commit = commit
+        self._clock = clock
+        self._marked = marked
         self._context = context
         self._config = context.config
         self._files = context.files
         self._delayed = context.settings.delayed
-        self._state = state
-        self._clock = clock
 
     # Checkpoints and rolls.
 
-    def checkpoint_when_due(self) -> None:
-        """Move the recovery point where the mutable bucket is full, or much was appended."""
-        fresh_bytes = self.active.size - self._checkpoints.current.recovery.position
-        full = self._buckets.index.bucket.count >= self._config.min_index_count_per_bucket
-        if not full and fresh_bytes < self._config.recovery_bytes:
-            return
-        try:
-            self.checkpoint()
-        except StorageFull as error:
-            # The append itself succeeded, and the log holds all that the checkpoint would say.
-            folder = self._context.folder
-            logger.warning("%s: no room for a checkpoint, recovery would start further back: %s", folder, error)
+    def checkpoint_is_due(self) -> bool:
+        """Whether the mutable bucket is full, or much was appended."""
+        version = self._versions.current
+        fresh_bytes = version.written.position - self._checkpoints.current.recovery.position
+        full = version.delayed_index.bucket.count >= self._config.min_index_count_per_bucket
+        return full or fresh_bytes >= self._config.recovery_bytes
 
     def checkpoint(self) -> None:
         """Move the recovery point to the end of the log."""
-        self._state.sync()
-        end = self._state.written
-        if self._checkpoints.current.recovery.offset == end.offset:
+        self._commit.sync()
+        version = self._versions.current
+        if self._checkpoints.current.recovery.offset == version.written.offset:
             return
-        if self._buckets.index.bucket.count:  # empty after a seal whose checkpoint failed, and in a FIFO topic
-            self._buckets.seal(end.offset, end.position)
-        self._checkpoints.update(recovery=self._recovery_point(end), active=self.active.save_indexes())
-        self._buckets.delete_stale()
+        with self._marked():
+            index = version.delayed_index
+            if index.bucket.count:  # of a FIFO topic it is empty
+                index = self._buckets.seal(index, *version.written)
+            with self._undone(version.delayed_index, index):
+                marks = version.active.save_indexes()
+                self._checkpoints.update(recovery=self._recovery_point(version.active, version.written), active=marks)
+            self._swap_index(index)
         self._merge_when_crowded()
 
     def roll(self) -> None:
         """Seal the active segment, which is not empty, and begin another."""
-        self._state.sync()
-        end = self._state.written
-        run = self._buckets.write_segment(end.offset, end.position) if self._delayed else None
-        mark = self.active.seal(end.offset, run.last_key.deliver_after if run else 0)
-        folder, interval_bytes = self._context.folder, self._config.index_interval_bytes
-        active = ActiveSegment.create(self._files, folder, end.offset, interval_bytes)
-        beginning = End(end.offset, 0, active)
-        self._checkpoints.update(
-            sealed=(*self._checkpoints.current.sealed, mark),
-            active=active.mark,
-            recovery=self._recovery_point(beginning),
-        )
-        self._sealed = (*self._sealed, SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote))
-        self.active = active
-        replaced = self._buckets.begin_segment(run) if run else ()
-        self._state.switch(self._sealed, beginning)
-        self._buckets.delete(replaced)
-        self._buckets.delete_stale()
+        self._commit.sync()
+        version = self._versions.current
+        with self._marked():
+            index = (
+                self._buckets.seal_segment(version.delayed_index, *version.written)
+                if self._delayed
+                else version.delayed_index
+            )
+            last_due_ms = index.runs[-1].last_key.deliver_after if self._delayed else 0
+            folder, interval_bytes = self._context.folder, self._config.index_interval_bytes
+            beginning = End(version.written.offset, 0)
+            with self._undone(version.delayed_index, index):
+                mark = version.active.seal(version.written.offset, last_due_ms)
+                active = ActiveSegment.create(self._files, folder, beginning.offset, interval_bytes)
+                self._checkpoints.update(
+                    sealed=(*self._checkpoints.current.sealed, mark),
+                    active=active.mark,
+                    recovery=self._recovery_point(active, beginning),
+                )
+            segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote)
+            sealed = (*version.sealed, segment)
+            self._versions.swap(sealed=sealed, active=active, delayed_index=index, written=beginning, visible=beginning)
+            self._buckets.delete_replaced(version.delayed_index, index)
+        del version, segment, sealed  # what retention removes goes at once, where nobody else holds it
         if not self._context.settings.remote_storage_enable:  # there it may have to read what is far away
             self.enforce_retention()
         self._merge_when_crowded()
         self._context.sealed()
 
-    def _recovery_point(self, end: End) -> Recovery:
+    def _recovery_point(self, active: ActiveSegment, end: End) -> Recovery:
         return Recovery(
-            segment=end.active.base_offset,
+            segment=active.base_offset,
             position=end.position,
             offset=end.offset,
             stamp_ms=self._clock.last_stamp_ms,
         )
+
+    @contextlib.contextmanager
+    def _undone(self, before: DelayedIndex, index: DelayedIndex) -> Iterator[None]:
+        """Where there is no room to make an index true in the block, what was stored for it goes."""
+        try:
+            yield
+        except StorageFull:
+            self._buckets.delete_replaced(index, before)
+            raise
+
+    def _swap_index(self, index: DelayedIndex) -> None:
+        """Another index from now on; the runs that it does not have go."""
+        before = self._versions.swap(delayed_index=index)
+        self._buckets.delete_replaced(before.delayed_index, index)
 
     # Merges.
 
     @property
     def crowded(self) -> bool:
         """Whether there may be something for `merge_buckets` to do."""
-        return self._buckets.crowded
+        return self._buckets.crowded(self._versions.current.delayed_index)
 
-    def merge_buckets(self, lock: AbstractContextManager[object], proceed: Callable[[], object]) -> int:
-        """Merge runs until no group has more than it should; the number of merges. `lock` is the append lock.
+    def merge_buckets(self, writing: Guard, proceed: Callable[[], object]) -> int:
+        """Merge runs until no group has more than it should; the number of merges. `writing`: a block of the writer.
 
         `proceed` is called again and again, and raises where the merge should end.
         """
         count = 0
         while True:
             proceed()
-            with lock:
-                log_start = self._checkpoints.current.log_start.key
-                self._buckets.forget(log_start)
-                sealed, active = self._buckets.sealed, self._durable_runs()
+            with writing():
+                version = self._versions.current
+                log_start = version.log_start.key
+                index = buckets.without(version.delayed_index, log_start)
+                if index is not version.delayed_index:
+                    with self._marked():
+                        self._swap_index(index)
+                sealed, active = index.sealed_runs, index.active_runs
+            del version
             if sources := self._buckets.to_merge(sealed):
                 after: Key | None = log_start
             elif sources := self._buckets.to_merge(active):
@@ -156,12 +171,15 @@ class Upkeep:
             else:
                 return count
             with self._context.operations.merge.measured(self._context.clock):
-                count += self._buckets.merge(sources, lock, after=after, proceed=proceed)
-
-    def _durable_runs(self) -> Sequence[Run]:
-        """The runs of the active segment up to the recovery point, where recovery looks for one that ends."""
-        end_offset = self._checkpoints.current.recovery.offset
-        return [run for run in self._buckets.active if run.coverage.end_offset <= end_offset]
+                run = self._buckets.merge(sources, after=after, proceed=proceed)
+                with writing():
+                    index = self._versions.current.delayed_index
+                    there = set(sources) <= set(index.runs)  # else a roll or retention took some meanwhile
+                    if there:
+                        self._versions.swap(delayed_index=index.replacing(sources, [run]))
+                for obsolete in sources if there else [run]:
+                    self._buckets.delete(obsolete)
+                count += there
 
     def _merge_when_crowded(self) -> None:
         if self.crowded:
@@ -171,107 +189,135 @@ class Upkeep:
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
+        count = self._retain()
+        self.sweep()
+        if count:
+            self._context.sealed()
+        return count
+
+    def _retain(self) -> int:
         removed = self.expired()
         if not removed:
             return 0
-        known = self._checkpoints.current
-        self._checkpoints.update(**retention.checkpoints_without(removed, known, self._buckets.index))
-        self._sealed = tuple(segment for segment in self._sealed if segment not in removed)
-        log_start = self._checkpoints.current.log_start.key
-        self._buckets.forget(log_start)
-        self._cancellations.forget(log_start, self._state.visible().end.offset)
-        self._state.retain(self._sealed)
-        retention.remove(self._files, removed)
-        self._files.sync_folder(self._context.folder)
-        self._context.sealed()
+        version = self._versions.current
+        changes = retention.checkpoints_without(removed, self._checkpoints.current, version.delayed_index)
+        with self._marked():
+            self._checkpoints.update(**changes)
+            log_start = self._checkpoints.current.log_start
+            index = buckets.without(version.delayed_index, log_start.key)
+            self._versions.retain([each for each in version.sealed if each not in removed], index, log_start)
+            self._buckets.delete_replaced(version.delayed_index, index)
+            for segment in removed:
+                remote = segment.mark.remote
+                self.obsolete.add(segment, retention.files_of(segment), None if remote is None else remote.attempt)
         return len(removed)
+
+    def sweep(self) -> None:
+        """Remove the files that nobody reads any more."""
+        if self.obsolete.sweep():
+            self._files.sync_folder(self._context.folder)
 
     def expired(self) -> list[SealedSegment]:
         """The segments that the topic's retention lets go now."""
         settings = self._context.settings
-        return self._removable(self._sealed, retention.Rule(settings.retention_ms, settings.retention_bytes))
+        rule = retention.Rule(settings.retention_ms, settings.retention_bytes)
+        return self._removable(self._versions.current.sealed, rule)
 
     def _removable(self, segments: Sequence[SealedSegment], rule: retention.Rule) -> list[SealedSegment]:
         """Those that a rule lets go, by a reading of the clock; none while the clock cannot be trusted."""
         if rule == retention.Rule(None, None):
             return []
         try:
-            frontier_ms = self._state.due_reading()[0] if self._delayed else self._context.now_ms()
+            frontier_ms = self._versions.due_reading()[0] if self._delayed else self._context.now_ms()
         except ClockBehind:
             return []
-        return retention.removable(segments, self.active, rule, frontier_ms, delayed=self._delayed)
+        active_bytes = self._versions.current.written.position
+        return retention.removable(segments, active_bytes, rule, frontier_ms, delayed=self._delayed)
 
     # Object storage.
-
-    @property
-    def sealed(self) -> tuple[SealedSegment, ...]:
-        """The sealed segments, in offset order."""
-        return self._sealed
 
     def uploaded(self, remote: Mapping[int, RemoteMark | None]) -> None:
         """Note where the segments of these base offsets lie in object storage; None: nowhere any more.
 
         What is in the folder stays there. A segment that is gone meanwhile is left out.
         """
-        self._mark({
-            segment: replace(segment.mark, remote=remote[segment.base_offset])
-            for segment in self._sealed
-            if segment.base_offset in remote and segment.is_local()
-        })  # fmt: skip
+        with self._marked():
+            self._mark({
+                segment.base_offset: replace(segment.mark, remote=remote[segment.base_offset])
+                for segment in self._versions.current.sealed
+                if segment.base_offset in remote and segment.is_local()
+            })  # fmt: skip
 
     def removed(self, attempts: Collection[str]) -> None:
         """Note that these are not in object storage any more."""
         left = tuple(attempt for attempt in self._checkpoints.current.removals if attempt not in attempts)
-        self._checkpoints.update(removals=left)
+        with self._marked():
+            self._checkpoints.update(removals=left)
+
+    def expired_here(self) -> list[SealedSegment]:
+        """The uploaded segments whose local files the topic's local retention lets go now: due as a whole."""
+        settings = self._context.settings
+        sealed = self._versions.current.sealed
+        held = [segment for segment in sealed if segment.is_local() and segment.mark.remote is not None]
+        return self._removable(held, retention.Rule(settings.local_retention_ms, settings.local_retention_bytes))
 
     def enforce_local_retention(self, listed: Collection[str]) -> int:
-        """Remove the local files that the topic's local retention lets go: of segments that are due as a whole, and
-        whose attempt is among `listed`. The number of segments.
-        """
-        settings = self._context.settings
-        held = [
-            segment
-            for segment in self._sealed
-            if segment.is_local() and segment.mark.remote is not None and segment.mark.remote.attempt in listed
-        ]
-        rule = retention.Rule(settings.local_retention_ms, settings.local_retention_bytes)
-        gone = self._removable(held, rule)
-        if gone:  # what is only in object storage is due for good, whatever crashes
-            self._mark({segment: _not_here(segment.mark) for segment in gone}, used_ms=self._clock.used_ms)
+        """Remove these local files, of segments whose attempt is among `listed`. The number of segments."""
+        count = self._retain_locally(listed)
         self._let_runs_go()
-        retention.remove(self._files, gone, kept=[CANCEL_INDEX])
-        if gone:
-            self._files.sync_folder(self._context.folder)
+        self.sweep()
+        return count
+
+    def _retain_locally(self, listed: Collection[str]) -> int:
+        gone = [
+            segment
+            for segment in self.expired_here()
+            if segment.mark.remote is not None and segment.mark.remote.attempt in listed
+        ]
+        if gone:  # what is only in object storage is due for good, whatever crashes
+            with self._marked():
+                self._mark({each.base_offset: _not_here(each.mark) for each in gone}, used_ms=self._clock.used_ms)
+                for segment in gone:
+                    self.obsolete.add(segment, retention.files_of(segment, kept=[CANCEL_INDEX]))
         return len(gone)
 
-    def _mark(self, marks: Mapping[SealedSegment, SealedMark], *, used_ms: int = 0) -> None:
-        """Change the marks of sealed segments, durably first, and with them the frontier."""
-        known = {segment.mark: mark for segment, mark in marks.items()}
-        sealed = tuple(known.get(mark, mark) for mark in self._checkpoints.current.sealed)
-        self._checkpoints.move_frontier(used_ms, used_ms, sealed=sealed)
-        for segment, mark in marks.items():
-            segment.moved(mark)
+    def _mark(self, marks: Mapping[int, SealedMark], *, used_ms: int = 0) -> None:
+        """Change the marks of the sealed segments of these base offsets, durably first, and with them the frontier."""
+        rows = tuple(marks.get(mark.base_offset, mark) for mark in self._checkpoints.current.sealed)
+        self._checkpoints.move_frontier(used_ms, used_ms, sealed=rows)
+        sealed = self._versions.current.sealed
+        self._versions.swap(
+            sealed=tuple(each.marked(marks[each.base_offset]) if each.base_offset in marks else each for each in sealed)
+        )
 
     def _let_runs_go(self) -> None:
         """Read the runs of segments that are not in the folder from object storage, and delete what holds no others."""
         if not self._delayed:
             return
-        log_start = self._checkpoints.current.log_start.key
-        for run in self._buckets.sealed:
+        version = self._versions.current
+        log_start = version.log_start.key
+        for run in version.delayed_index.sealed_runs:
             first, end = run.coverage.first_offset, run.coverage.end_offset
-            covered = [segment for segment in self._sealed if first <= segment.base_offset < end]
+            covered = [segment for segment in version.sealed if first <= segment.base_offset < end]
             if not run.remote and covered and not any(segment.is_local() for segment in covered):
-                runs = [segment.remote_copy().run() for segment in covered]
-                self._buckets.let_go(run, [each for each in runs if each.last_key > log_start])
+                far = [segment.remote_copy().run() for segment in covered]
+                with self._marked():
+                    index = self._versions.current.delayed_index
+                    self._swap_index(index.replacing([run], [each for each in far if each.last_key > log_start]))
 
     def check(self) -> None:
         """Prove that segments are dense but for what was removed, and that the index holds all behind the log start."""
-        self._buckets.check()
-        known, end, index = self._checkpoints.current, self._state.written, self._buckets.index
+        version, known = self._versions.current, self._checkpoints.current
+        buckets.check(version.delayed_index)
+        end, index = version.written, version.delayed_index
+        assert version.active.size == end.position
         assert known.recovery.offset <= end.offset
-        assert (self.active, self.active.size) == (end.active, end.position)
-        bases = [*(segment.base_offset for segment in self._sealed), self.active.base_offset]
-        ends = [*(segment.end_offset for segment in self._sealed), end.offset]
+        assert known.log_start == version.log_start
+        assert known.sealed == tuple(segment.mark for segment in version.sealed)
+        assert (known.active.base_offset, known.recovery.segment) == (version.active.base_offset,) * 2
+        version.cancellations.check(version.log_start.key)
+        bases = [segment.base_offset for segment in version.segments]
+        ends = [*(segment.end_offset for segment in version.sealed), end.offset]
         assert all(base <= behind for base, behind in zip(bases, ends, strict=True))
         assert all(behind <= base for behind, base in zip(ends, bases[1:], strict=False))
         if self._delayed:

@@ -23,7 +23,7 @@ from afterlog import document
 from afterlog.errors import CorruptFile, InvalidBatch
 from afterlog.files import Bytes, Files, map_file, read_file
 from afterlog.index.run import Run
-from afterlog.log.scan import CUT, next_entry
+from afterlog.log.scan import CUT, every_entry
 from afterlog.names import (
     DELIVER_AFTER_INDEX,
     LOG,
@@ -33,11 +33,10 @@ from afterlog.names import (
     parse_segment_file,
 )
 from afterlog.offline.verify import OFFSET_ENTRY, TIME_ENTRY
-from afterlog.records import kernels
 from afterlog.records.batch import decode_batch
-from afterlog.records.columns import BODY_CRC, view_of
+from afterlog.records.columns import view_of
 from afterlog.records.compression import CODECS
-from afterlog.records.entry import Entry, read_entry
+from afterlog.records.entry import Entry
 from afterlog.records.header import CODEC_BITS
 
 Row = dict[str, Any]
@@ -62,15 +61,9 @@ def dump(files: Files, path: Path, *, records: bool = False) -> Iterator[Row]:
 
 
 def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
-    view, position = view_of(data), 0
-    while position < len(view):
-        entry, fault = read_entry(view, position, len(view)), "ok"
-        if entry == BODY_CRC:
-            entry, fault = read_entry(view, position, len(view), check_body=False), kernels.FAULTS[BODY_CRC]
-        if isinstance(entry, int):
-            behind = next_entry(view, position)
-            yield {"position": position, "size": behind - position, "crc": kernels.FAULTS[entry]}
-            position = behind
+    for position, size, entry, fault in every_entry(data):
+        if entry is None:
+            yield {"position": position, "size": size, "crc": fault}
             continue
         header, metadata = entry.header, entry.metadata
         codec = header.attributes & CODEC_BITS
@@ -82,12 +75,11 @@ def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
             "broker_timestamp": metadata.broker_timestamp if metadata else -1,
             "asked": metadata.deliver_after_asked if metadata else -1,
             "codec": CODECS[codec] if codec < len(CODECS) else str(codec),
-            "size": entry.size,
-            "crc": fault,
+            "size": size,
+            "crc": fault or "ok",
         }
-        if records and fault == "ok":
-            yield from _dump_records(view, entry)
-        position += entry.size
+        if records and not fault:
+            yield from _dump_records(view_of(data), entry)
 
 
 def _dump_records(view: memoryview, entry: Entry) -> Iterator[Row]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, read_file
 from afterlog.log.context import LogContext
 from afterlog.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subscription_folder
+from afterlog.offline.dump import Row
 from afterlog.subscription.events import Acked, Closed, Dead, Intended, Kind, Leased, Returned, Skipped, Sought, decode
 from afterlog.subscription.frames import Frame, frame_at
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner
-
-Row = dict[str, Any]
 
 
 def names(context: LogContext) -> list[str]:

@@ -22,7 +22,7 @@ from afterlog.files import Files, map_file, opened
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.context import LogContext
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
-from afterlog.log.scan import Advance, log_bases, unheard
+from afterlog.log.scan import Advance, log_bases, steps, unheard
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics, write_topics
 from afterlog.names import (
@@ -38,10 +38,8 @@ from afterlog.names import (
 )
 from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
-from afterlog.offline.repair_plan import Listed, Plan
+from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import REPAIR, Finding, checkpoint_fault, log_end, verify
-from afterlog.records.columns import view_of
-from afterlog.records.entry import Entry, read_entry
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.restore import mark_of
@@ -85,7 +83,7 @@ class StorePlan:
 
     topics: dict[str, TopicSettings] | None
     """To be written; None: the document is intact."""
-    partitions: tuple[Plan, ...]
+    partitions: tuple[RepairPlan, ...]
     positions: tuple[PositionChange, ...]
     subscriptions: tuple[JournalsAside, ...]
     beyond_repair: tuple[StorageError, ...]
@@ -143,7 +141,7 @@ class OfflineStore:
     def log_bytes(self, topic: str | None = None) -> int:
         """What `verify` has to read of logs."""
         total = 0
-        for context in self._places(topic):
+        for context in self._contexts(topic):
             with contextlib.suppress(FileNotFoundError):
                 for base in log_bases(self._files, context.folder):
                     with opened(self._files, context.folder / segment_file(base, LOG)) as file:
@@ -153,16 +151,16 @@ class OfflineStore:
     def only_remote(self, topic: str | None = None) -> tuple[int, int]:
         """(segments, bytes of log) that are in object storage and not here, so that `verify` cannot tell of them."""
         marks = [
-            mark for context in self._places(topic) for mark in _sealed(self._files, context.folder) if not mark.local
+            mark for context in self._contexts(topic) for mark in _sealed(self._files, context.folder) if not mark.local
         ]
         return len(marks), sum(mark.log_bytes for mark in marks)
 
     def verify(self, topic: str | None = None, advance: Advance = unheard) -> Iterator[Finding]:
         """Everything that is wrong in the store, or in one topic. Raises UnknownTopic."""
-        places = self._places(topic)
+        contexts = self._contexts(topic)
         if self._topics_error is not None:
             yield Finding.of(self._topics_error, REPAIR)
-        for context in places:
+        for context in contexts:
             if not self._files.exists(context.folder):
                 yield Finding(path=context.folder, message="the partition is gone", remedy=COPY)
                 continue
@@ -171,11 +169,11 @@ class OfflineStore:
 
     def plan(self, *, put_clock_back: bool = False) -> StorePlan:
         """What would make the store whole."""
-        plans: list[Plan] = []
+        plans: list[RepairPlan] = []
         positions: list[PositionChange] = []
         subscriptions: list[JournalsAside] = []
         beyond_repair: list[StorageError] = []
-        for context in self._places(None):
+        for context in self._contexts(None):
             try:
                 if not self._files.exists(context.folder):
                     raise CorruptFile(f"the partition is gone: {COPY}", path=context.folder)
@@ -211,7 +209,7 @@ class OfflineStore:
         if store_plan.topics is not None:
             write_topics(self._files, self.path, store_plan.topics)
 
-    def _places(self, topic: str | None) -> list[LogContext]:
+    def _contexts(self, topic: str | None) -> list[LogContext]:
         if topic is not None and topic not in self._topics:
             raise UnknownTopic(f"no topic {topic!r} here")
         return [
@@ -235,7 +233,7 @@ class OfflineStore:
             return NO_REMOTE_LOG
         return self._tiering.remote_log(partition_folder(name, number))
 
-    def _listed(self, context: LogContext) -> Listed | None:
+    def _listed(self, context: LogContext) -> ListedMarks | None:
         """How to ask object storage for the segments of a partition."""
         if self._tiering is None or not context.settings.remote_storage_enable:
             return None
@@ -296,12 +294,12 @@ def _found_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
     for name in files.names(path):
         parsed = parse_partition_folder(name)
         sealed = () if parsed is None else _sealed(files, path / name)
-        entry = None if parsed is None else _first_entry(files, path / name)
-        if parsed is None or (entry is None and not sealed):
+        due_ms = None if parsed is None else _first_due(files, path / name)
+        if parsed is None or (due_ms is None and not sealed):
             continue
         topic, number = parsed
         before = found.get(topic, TopicSettings(partitions=1, delayed=False))
-        delayed = entry is not None and entry.metadata is not None and entry.metadata.deliver_after >= 0
+        delayed = due_ms is not None and due_ms >= 0
         found[topic] = TopicSettings(
             partitions=max(before.partitions, number + 1),
             delayed=before.delayed or delayed or any(mark.max_deliver_after > 0 for mark in sealed),
@@ -318,12 +316,13 @@ def _sealed(files: Files, folder: Path) -> tuple[SealedMark, ...]:
         return ()
 
 
-def _first_entry(files: Files, folder: Path) -> Entry | None:
+def _first_due(files: Files, folder: Path) -> int | None:
+    """When the first entry that is found at a log's beginning is due; -1 where it does not say."""
     for base in log_bases(files, folder):
-        view = view_of(map_file(files, folder / segment_file(base, LOG)))
-        entry = read_entry(view, 0, len(view), check_body=False)
-        if isinstance(entry, Entry):
-            return entry
+        data = map_file(files, folder / segment_file(base, LOG))
+        first = next(steps([(0, data)], 0, len(data), bodies=False, limit=1), None)
+        if first is not None and len(first.found.offset):
+            return int(first.found.deliver_after[0])
     return None
 
 

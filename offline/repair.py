@@ -1,4 +1,4 @@
-"""Making a partition whole that does not open any more: first a `Plan` that says what would go, then `apply`.
+"""Making a partition whole that does not open any more: first a `RepairPlan` that says what would go, then `apply`.
 
     a log that fails its checks    the bytes from the fault on are saved as `<name>.log.cut-<position>`, then cut.
        below the recovery point    The segment ends there for good, the next ones stay. Offsets that were lost are not
@@ -35,11 +35,11 @@ from afterlog.log.context import LogContext
 from afterlog.log.recovery import open_log
 from afterlog.log.segment import ActiveSegment
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
-from afterlog.offline.repair_plan import Listed, Plan, RepairPlanner
+from afterlog.offline.repair_plan import ListedMarks, RepairPlan, RepairPlanner
 from afterlog.offline.verify import checkpoint_fault
 
 
-def plan(context: LogContext, *, put_clock_back: bool = False, listed: Listed | None = None) -> Plan:
+def plan(context: LogContext, *, put_clock_back: bool = False, listed: ListedMarks | None = None) -> RepairPlan:
     """What would make the partition whole. Raises CorruptFile where nothing would.
 
     `listed`: of object storage, where it can be asked. Raises what it raises, and RemoteRefused without it.
@@ -53,7 +53,7 @@ def plan(context: LogContext, *, put_clock_back: bool = False, listed: Listed | 
     return planner.from_logs(fault, put_clock_back) if fault else planner.plan(known, put_clock_back)
 
 
-def apply(plan: Plan) -> None:
+def apply(plan: RepairPlan) -> None:
     """Do what the plan says. Afterwards the partition opens, and `verify` finds nothing."""
     files, folder = plan.context.files, plan.context.folder
     for cut in plan.cuts:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from crc32c import crc32c
-
 from afterlog.errors import CorruptFile
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
@@ -29,7 +27,8 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.context import LogContext
-from afterlog.log.scan import CUT, GONE, Stretch, log_bases, read_log
+from afterlog.log.facts import FileMark
+from afterlog.log.scan import CUT, GONE, Intact, log_bases, read_log
 from afterlog.names import (
     BUCKETS,
     CANCEL_INDEX,
@@ -52,7 +51,7 @@ from afterlog.offline.verify import (
     sealed_runs,
 )
 
-Listed = Callable[[], Sequence[SealedMark]]
+ListedMarks = Callable[[], Sequence[SealedMark]]
 """Asks object storage for the segments of the partition that it lists, as segments that are only there."""
 WITH_REMOTE = "give --remote"
 
@@ -84,7 +83,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RepairPlan:
     """What would be done to a partition. `steps` say it, and what it gives up; none: there is nothing to do."""
 
     context: LogContext
@@ -114,7 +113,7 @@ class RepairPlanner:
     broken is read from its copy there instead of being cut.
     """
 
-    def __init__(self, context: LogContext, listed: Listed | None = None) -> None:
+    def __init__(self, context: LogContext, listed: ListedMarks | None = None) -> None:
         self._context = context
         self._listed = listed
         self._files = context.files
@@ -128,7 +127,7 @@ class RepairPlanner:
         self._intact: dict[int, Entries] = {}
         self._stamp_ms = 0
 
-    def plan(self, known: Checkpoints, put_clock_back: bool) -> Plan:
+    def plan(self, known: Checkpoints, put_clock_back: bool) -> RepairPlan:
         """By checkpoints that are intact."""
         active = self._read(known.active.base_offset)
         fault = active_fault(active, known)
@@ -162,7 +161,7 @@ class RepairPlanner:
         )
         return self._plan(content, end_offset, put_clock_back)
 
-    def from_logs(self, reason: str, put_clock_back: bool) -> Plan:
+    def from_logs(self, reason: str, put_clock_back: bool) -> RepairPlan:
         """Without checkpoints: by what the logs hold."""
         path = self._folder / CHECKPOINTS
         bases = log_bases(self._files, self._folder)
@@ -208,7 +207,7 @@ class RepairPlanner:
         )
         return self._plan(content, end_offset, put_clock_back)
 
-    def _plan(self, content: Checkpoints, end_offset: int, put_clock_back: bool) -> Plan:
+    def _plan(self, content: Checkpoints, end_offset: int, put_clock_back: bool) -> RepairPlan:
         if self._delayed:
             self._check_runs(content)
         now_ms = self._context.now_ms()
@@ -220,7 +219,7 @@ class RepairPlanner:
                 "promise D2 for positions beyond it: records may sort in front of what was delivered, and are then "
                 "skipped. What was stamped meanwhile stays due when it is stamped"
             )
-        return Plan(
+        return RepairPlan(
             context=self._context,
             steps=tuple(self._steps),
             cuts=tuple(self._cuts),
@@ -233,31 +232,31 @@ class RepairPlanner:
 
     # Segments.
 
-    def _read(self, base_offset: int, end: int | None = None) -> Stretch:
+    def _read(self, base_offset: int, end: int | None = None) -> Intact:
         path = self._folder / segment_file(base_offset, LOG)
-        stretch = read_log(self._files, path, base_offset, end=end)
-        self._stamp_ms = max(self._stamp_ms, stretch.stamp_ms)
-        self._intact[base_offset] = stretch.entries
-        return stretch
+        log = read_log(self._files, path, base_offset, end=end)
+        self._stamp_ms = max(self._stamp_ms, log.stamp_ms)
+        self._intact[base_offset] = log.entries
+        return log
 
-    def _keep_sealed(self, stretch: Stretch, mark: SealedMark | None) -> None:
+    def _keep_sealed(self, log: Intact, mark: SealedMark | None) -> None:
         """Keep what is intact of a sealed segment; `mark`: what the checkpoints say of it."""
-        copy = self._copies.get(stretch.base_offset)
+        copy = self._copies.get(log.base_offset)
         known = mark or copy
-        end_offset = stretch.end_offset if known is None else max(known.end_offset, stretch.end_offset)
-        if stretch.fault or stretch.stop < stretch.size or end_offset > stretch.end_offset:
+        end_offset = log.end_offset if known is None else max(known.end_offset, log.end_offset)
+        if log.fault or log.stop < log.size or end_offset > log.end_offset:
             if copy is not None and known is not None and copy.end_offset == known.end_offset:
-                self._read_remotely(stretch, copy)
+                self._read_remotely(log, copy)
                 return
             if mark is not None and mark.remote is not None and self._listed is None:
-                self._steps.append(f"{stretch.path}: it was uploaded: {WITH_REMOTE}, and it is read from there instead")
-            self._cut(stretch, end_offset)
+                self._steps.append(f"{log.path}: it was uploaded: {WITH_REMOTE}, and it is read from there instead")
+            self._cut(log, end_offset)
             mark = None
-        if not len(stretch.entries):
+        if not len(log.entries):
             return
-        faults = [] if mark is None else [*index_faults(self._files, stretch, mark, mark.end_offset)]
+        faults = [] if mark is None else [*index_faults(self._files, log, mark, mark.end_offset)]
         self._steps += [f"{path}: {fault}: made anew from the log" for path, fault in faults]
-        fresh, contents = self._sealed_mark(stretch)
+        fresh, contents = self._sealed_mark(log)
         if mark is None or faults or fresh.max_deliver_after != mark.max_deliver_after:
             self._contents += contents
             if mark is None or replace(mark, remote=None) != fresh:  # its indexes there are others
@@ -276,13 +275,11 @@ class RepairPlanner:
             self._steps.append(f"{path.with_suffix(CANCEL_INDEX)}: {fault}: fetched from object storage")
         self._sealed.append(mark)
 
-    def _read_remotely(self, stretch: Stretch, copy: SealedMark) -> None:
+    def _read_remotely(self, log: Intact, copy: SealedMark) -> None:
         """Let the files of a segment go, which recovery removes, in favour of what is listed."""
-        fault = stretch.fault or "it is not as it was sealed"
-        self._steps.append(
-            f"{stretch.path}: {fault}: its files go, and it is read from object storage; nothing is lost"
-        )
-        del self._intact[stretch.base_offset]
+        fault = log.fault or "it is not as it was sealed"
+        self._steps.append(f"{log.path}: {fault}: its files go, and it is read from object storage; nothing is lost")
+        del self._intact[log.base_offset]
         self._sealed.append(copy)
 
     @cached_property
@@ -304,7 +301,7 @@ class RepairPlanner:
     def _away(self) -> list[SealedMark]:
         return [mark for mark in self._sealed if not mark.local]
 
-    def _keep_active(self, active: Stretch, known: Checkpoints) -> ActiveMark:
+    def _keep_active(self, active: Intact, known: Checkpoints) -> ActiveMark:
         """The active segment is as durable as the checkpoints say; its indexes may not be."""
         mark, recovery = known.active, known.recovery
         if active.stop < active.size:
@@ -319,7 +316,7 @@ class RepairPlanner:
         self._steps += [f"{path}: {fault}: made anew from the log" for path, fault in faults]
         return self._write_active(active, recovery.position) if faults else mark
 
-    def _end_active(self, active: Stretch, end_offset: int, stamp_ms: int) -> tuple[ActiveMark, Recovery]:
+    def _end_active(self, active: Intact, end_offset: int, stamp_ms: int) -> tuple[ActiveMark, Recovery]:
         """Seal the active segment where it is intact, and begin the next one behind what was lost."""
         self._cut(active, end_offset)
         if len(active.entries):
@@ -329,14 +326,14 @@ class RepairPlanner:
         recovery = Recovery(segment=end_offset, position=0, offset=end_offset, stamp_ms=max(stamp_ms, self._stamp_ms))
         return ActiveMark(base_offset=end_offset), recovery
 
-    def _cut(self, stretch: Stretch, end_offset: int, reason: str = "") -> None:
+    def _cut(self, log: Intact, end_offset: int, reason: str = "") -> None:
         cut = Cut(
-            path=stretch.path,
-            position=stretch.stop,
-            lost_bytes=stretch.size - stretch.stop,
-            first_offset=stretch.end_offset,
+            path=log.path,
+            position=log.stop,
+            lost_bytes=log.size - log.stop,
+            first_offset=log.end_offset,
             end_offset=end_offset,
-            reason=reason or stretch.fault or "more bytes than were sealed",
+            reason=reason or log.fault or "more bytes than were sealed",
         )
         self._cuts.append(cut)
         self._steps.append(str(cut))
@@ -350,7 +347,7 @@ class RepairPlanner:
             count += int(entries.records[earlier | same].sum())
         if key == BEFORE_ALL:
             return count
-        return count + DelayedIndex(0, runs=[self._context.remote.copy(mark).run() for mark in self._away]).rank(key)
+        return count + DelayedIndex.of([self._context.remote.copy(mark).run() for mark in self._away]).rank(key)
 
     def _runs_end(self, base_offset: int) -> int:
         """The offset behind the last run of the active segment; 0 without one."""
@@ -367,46 +364,42 @@ class RepairPlanner:
 
     # Indexes.
 
-    def _sealed_mark(self, stretch: Stretch) -> tuple[SealedMark, list[tuple[Path, bytes]]]:
-        """What the checkpoints must say of a segment that ends where the stretch does, and its indexes."""
-        sparse = self._sparse(stretch, stretch.stop)
+    def _sealed_mark(self, log: Intact) -> tuple[SealedMark, list[tuple[Path, bytes]]]:
+        """What the checkpoints must say of a segment that ends where the log does, and its indexes."""
+        sparse = self._sparse(log, log.stop)
         sparse.finish()
         index, time_index = sparse.to_bytes()
-        cancel_index = stretch.cancelled.to_bytes()
+        cancel_index = log.cancelled.to_bytes()
         mark = SealedMark(
-            base_offset=stretch.base_offset,
-            end_offset=stretch.end_offset,
-            log_bytes=stretch.stop,
-            max_deliver_after=int(stretch.entries.deliver_after.max()) if self._delayed else 0,
+            base_offset=log.base_offset,
+            end_offset=log.end_offset,
+            log_bytes=log.stop,
+            max_deliver_after=int(log.entries.deliver_after.max()) if self._delayed else 0,
             max_timestamp=sparse.latest[0],
-            index=(len(index), crc32c(index)),
-            time_index=(len(time_index), crc32c(time_index)),
-            cancel_index=(len(cancel_index), crc32c(cancel_index)),
+            index=FileMark.of(index),
+            time_index=FileMark.of(time_index),
+            cancel_index=FileMark.of(cancel_index),
         )
-        return mark, _index_files(stretch, index, time_index, cancel_index)
+        return mark, _index_files(log, index, time_index, cancel_index)
 
-    def _write_active(self, stretch: Stretch, end: int) -> ActiveMark:
+    def _write_active(self, log: Intact, end: int) -> ActiveMark:
         """Write the indexes of the active segment anew, as far as the recovery point at byte `end`."""
-        sparse = self._sparse(stretch, end)
+        sparse = self._sparse(log, end)
         index, time_index = sparse.to_bytes()
-        rows = int(stretch.entries.position.searchsorted(end))
-        end_offset = int(stretch.entries.offset[rows]) if rows < len(stretch.entries) else stretch.end_offset
-        cancel_index = stretch.cancelled.before(end_offset).to_bytes()
-        self._contents += _index_files(stretch, index, time_index, cancel_index)
+        rows = int(log.entries.position.searchsorted(end))
+        end_offset = int(log.entries.offset[rows]) if rows < len(log.entries) else log.end_offset
+        cancel_index = log.cancelled.before(end_offset).to_bytes()
+        self._contents += _index_files(log, index, time_index, cancel_index)
         return ActiveMark(
-            base_offset=stretch.base_offset,
-            index=(len(index), crc32c(index)),
-            time_index=(len(time_index), crc32c(time_index)),
+            base_offset=log.base_offset,
+            index=FileMark.of(index),
+            time_index=FileMark.of(time_index),
             latest=sparse.latest,
-            cancel_index=(len(cancel_index), crc32c(cancel_index)),
+            cancel_index=FileMark.of(cancel_index),
         )
 
-    def _sparse(self, stretch: Stretch, end: int) -> SparseIndexes:
-        sparse = SparseIndexes(stretch.base_offset, self._context.config.index_interval_bytes)
-        rows = int(stretch.entries.position.searchsorted(end))
-        entries = stretch.entries[:rows]
-        sparse.add(entries.position, entries.offset + entries.records - 1, stretch.max_timestamp[:rows])
-        return sparse
+    def _sparse(self, log: Intact, end: int) -> SparseIndexes:
+        return log.index(SparseIndexes(log.base_offset, self._context.config.index_interval_bytes), end)
 
     def _check_runs(self, content: Checkpoints) -> None:
         """Of the sealed segments as they will be: what does not hold just their entries goes."""
@@ -425,6 +418,6 @@ class RepairPlanner:
             self._steps.append(f"{error.path}: {error.message}: made anew from the log")
 
 
-def _index_files(stretch: Stretch, index: bytes, time_index: bytes, cancel_index: bytes) -> list[tuple[Path, bytes]]:
+def _index_files(log: Intact, index: bytes, time_index: bytes, cancel_index: bytes) -> list[tuple[Path, bytes]]:
     contents = {OFFSET_INDEX: index, TIME_INDEX: time_index} | ({CANCEL_INDEX: cancel_index} if cancel_index else {})
-    return [(stretch.path.with_suffix(suffix), content) for suffix, content in contents.items()]
+    return [(log.path.with_suffix(suffix), content) for suffix, content in contents.items()]

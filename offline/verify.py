@@ -31,7 +31,7 @@ from afterlog.index.run import Run
 from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark
 from afterlog.log.log_clock import BEHIND_MS_MAX
 from afterlog.log.run_files import Group, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
-from afterlog.log.scan import GONE, Advance, Stretch, log_bases, next_entry, read_log, unheard
+from afterlog.log.scan import GONE, Advance, Intact, log_bases, more_faults, read_log, unheard
 from afterlog.log.segment import load_cancelled
 from afterlog.names import (
     BUCKETS,
@@ -42,8 +42,7 @@ from afterlog.names import (
     TIME_INDEX,
     segment_file,
 )
-from afterlog.records import kernels
-from afterlog.records.columns import Int64Array, view_of
+from afterlog.records.columns import Int64Array
 
 OPEN = "opening the store mends it"
 OPEN_REMOTE = "opening the store with its object storage mends it"
@@ -78,8 +77,8 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
     except CorruptFile as error:
         yield Finding.of(error, REPAIR)
         for base in log_bases(files, folder):
-            stretch = read_log(files, folder / segment_file(base, LOG), base, advance=advance)
-            yield from _log_faults(files, stretch)
+            log = read_log(files, folder / segment_file(base, LOG), base, advance=advance)
+            yield from _log_faults(files, log)
         return
     fault = checkpoint_fault(files, folder, known)
     if fault:
@@ -125,7 +124,7 @@ def log_end(files: Files, folder: Path, known: Checkpoints) -> int:
     return read_log(files, path, recovery.offset, start=recovery.position).end_offset
 
 
-def active_fault(active: Stretch, known: Checkpoints) -> str:
+def active_fault(active: Intact, known: Checkpoints) -> str:
     """Why the active segment is not what was durable at the recovery point; empty where it is."""
     position, offset = known.recovery.position, known.recovery.offset
     if active.stop < position or active.fault == GONE:
@@ -137,14 +136,14 @@ def active_fault(active: Stretch, known: Checkpoints) -> str:
 
 
 def index_faults(
-    files: Files, stretch: Stretch, mark: SealedMark | ActiveMark, end_offset: int
+    files: Files, log: Intact, mark: SealedMark | ActiveMark, end_offset: int
 ) -> Iterator[tuple[Path, str]]:
     """What is wrong with the indexes of a segment, as far as `end_offset`, where they were durable: (file, why)."""
     for suffix, (size, crc), entry, fault_of in (
         (OFFSET_INDEX, mark.index, OFFSET_ENTRY, _offset_index_fault),
         (TIME_INDEX, mark.time_index, TIME_ENTRY, _time_index_fault),
     ):
-        path = stretch.path.with_suffix(suffix)
+        path = log.path.with_suffix(suffix)
         try:
             data = map_file(files, path)[:size]
         except FileNotFoundError:
@@ -152,14 +151,14 @@ def index_faults(
             continue
         if len(data) != size or size % entry.itemsize or crc32c(data.tobytes()) != crc:
             yield path, f"fails its checksum over {size} bytes"
-        elif fault := fault_of(data.view(entry), stretch):
+        elif fault := fault_of(data.view(entry), log):
             yield path, fault
-    path, fault = stretch.path.with_suffix(CANCEL_INDEX), cancel_index_fault(files, stretch.path, mark)
+    path, fault = log.path.with_suffix(CANCEL_INDEX), cancel_index_fault(files, log.path, mark)
     if fault:
         yield path, fault
         return
-    stored = load_cancelled(files, stretch.path, mark.cancel_index)
-    if stored is None or stored.to_bytes() != stretch.cancelled.before(end_offset).to_bytes():
+    stored = load_cancelled(files, log.path, mark.cancel_index)
+    if stored is None or stored.to_bytes() != log.cancelled.before(end_offset).to_bytes():
         yield path, "is not what the control batches of the log say"
 
 
@@ -216,7 +215,7 @@ def run_fault(
     return None
 
 
-def entries_of(run: Run, active: Stretch) -> Entries:
+def entries_of(run: Run, active: Intact) -> Entries:
     """The entries of the part of the active segment that a run covers."""
     first, last = active.entries.position.searchsorted([run.coverage.start_position, run.coverage.end_position])
     return active.entries[int(first) : int(last)]
@@ -243,36 +242,36 @@ def _verify_sealed(
                 yield Finding(path=path.with_suffix(CANCEL_INDEX), message=fault, remedy=OPEN_REMOTE)
         for mark in (mark for mark in segments if mark.local):
             path = folder / segment_file(mark.base_offset, LOG)
-            stretch = read_log(files, path, mark.base_offset, end=mark.log_bytes, advance=advance)
-            yield from _verify_segment(files, stretch, mark, delayed)
-            parts.append(stretch.entries)
-            whole = whole and not stretch.fault and stretch.end_offset == mark.end_offset
+            log = read_log(files, path, mark.base_offset, end=mark.log_bytes, advance=advance)
+            yield from _verify_segment(files, log, mark, delayed)
+            parts.append(log.entries)
+            whole = whole and not log.fault and log.end_offset == mark.end_offset
         error = run_fault(run, Entries.concatenate(parts), known.log_start.key, away) if run and whole else None
         if error is not None:
             yield Finding.of(error, REPAIR)
 
 
-def _verify_segment(files: Files, stretch: Stretch, mark: SealedMark, delayed: bool) -> Iterator[Finding]:
-    if stretch.fault:
-        yield from _log_faults(files, stretch)
+def _verify_segment(files: Files, log: Intact, mark: SealedMark, delayed: bool) -> Iterator[Finding]:
+    if log.fault:
+        yield from _log_faults(files, log)
         return
-    if (stretch.size, stretch.end_offset) != (mark.log_bytes, mark.end_offset):
+    if (log.size, log.end_offset) != (mark.log_bytes, mark.end_offset):
         message = (
             f"sealed at {mark.log_bytes} bytes and offset {mark.end_offset}, "
-            f"now {stretch.size} bytes and offset {stretch.end_offset}"
+            f"now {log.size} bytes and offset {log.end_offset}"
         )
-        yield Finding(path=stretch.path, position=stretch.stop, message=message, remedy=REPAIR)
+        yield Finding(path=log.path, position=log.stop, message=message, remedy=REPAIR)
         return
-    for path, fault in index_faults(files, stretch, mark, mark.end_offset):
+    for path, fault in index_faults(files, log, mark, mark.end_offset):
         yield Finding(path=path, message=fault, remedy=REPAIR)
     if not delayed:
         return
-    if int(stretch.entries.deliver_after.max()) != mark.max_deliver_after:
+    if int(log.entries.deliver_after.max()) != mark.max_deliver_after:
         message = f"the checkpoints say due by {mark.max_deliver_after}, its entries say another time"
-        yield Finding(path=stretch.path, message=message, remedy=REPAIR)
+        yield Finding(path=log.path, message=message, remedy=REPAIR)
 
 
-def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: bool) -> Iterator[Finding]:
+def _verify_active(files: Files, active: Intact, known: Checkpoints, delayed: bool) -> Iterator[Finding]:
     fault = active_fault(active, known)
     if fault:
         if active.fault and active.size:
@@ -299,38 +298,33 @@ def _verify_active(files: Files, active: Stretch, known: Checkpoints, delayed: b
             yield Finding.of(error, REPAIR)
 
 
-def _log_faults(files: Files, stretch: Stretch) -> Iterator[Finding]:
+def _log_faults(files: Files, log: Intact) -> Iterator[Finding]:
     """The first fault of a log and those behind it."""
-    if not stretch.fault:
+    if not log.fault:
         return
-    yield Finding(path=stretch.path, position=stretch.stop, message=stretch.fault, remedy=REPAIR)
-    if stretch.stop >= stretch.size:
+    yield Finding(path=log.path, position=log.stop, message=log.fault, remedy=REPAIR)
+    if log.stop >= log.size:
         return
-    view, position = view_of(map_file(files, stretch.path)), stretch.stop
-    while (position := next_entry(view, position)) < len(view):
-        scan = kernels.scan_entries(np.frombuffer(view, np.uint8), position, -1, -1, True)
-        position = scan.stop
-        if scan.fault:
-            message = kernels.FAULTS[scan.fault]
-            yield Finding(path=stretch.path, position=position, message=message, remedy=REPAIR)
+    for position, fault in more_faults(map_file(files, log.path), log.stop):
+        yield Finding(path=log.path, position=position, message=fault, remedy=REPAIR)
 
 
-def _offset_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], stretch: Stretch) -> str:
-    last_offset = stored["relative_offset"].astype(np.int64) + stretch.base_offset
+def _offset_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], log: Intact) -> str:
+    last_offset = stored["relative_offset"].astype(np.int64) + log.base_offset
     position = stored["position"].astype(np.int64)
-    row = _row_of(stretch.entries.position, position)
-    entries = stretch.entries
+    row = _row_of(log.entries.position, position)
+    entries = log.entries
     if bool((row < 0).any()) or not np.array_equal(entries.offset[row] + entries.records[row] - 1, last_offset):
         return "an entry names a batch that is not there"
     return ""
 
 
-def _time_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], stretch: Stretch) -> str:
-    last_offset = stored["relative_offset"].astype(np.int64) + stretch.base_offset
-    row = _row_of(stretch.entries.offset + stretch.entries.records - 1, last_offset)
+def _time_index_fault(stored: np.ndarray[Any, np.dtype[np.void]], log: Intact) -> str:
+    last_offset = stored["relative_offset"].astype(np.int64) + log.base_offset
+    row = _row_of(log.entries.offset + log.entries.records - 1, last_offset)
     if bool((row < 0).any()):
         return "an entry names a batch that is not there"
-    latest = np.maximum.accumulate(stretch.max_timestamp)
+    latest = np.maximum.accumulate(log.max_timestamp)
     return "" if np.array_equal(latest[row], stored["timestamp"].astype(np.int64)) else "an entry tells another time"
 
 

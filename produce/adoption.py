@@ -176,8 +176,8 @@ class Adoptions:
         with contextlib.ExitStack() as held:
             append = {number: held.enter_context(log.appending()) for number, log in logs.items()}
             for log in logs.values():
-                log.state.sync()
-            log_ends = {number: log.state.written.offset for number, log in logs.items()}
+                log.commit.sync()
+            log_ends = {number: log.written for number, log in logs.items()}
             with self._halting(logs.values()):
                 self._write(replace(self._ledger, pending=Pending(prepared=prepared, log_ends=log_ends)))
                 self._append(logs, log_ends, parts, append)
@@ -205,14 +205,14 @@ class Adoptions:
     ) -> None:
         """Append what is not there yet, durably."""
         for number, log in logs.items():
-            there = log.state.written.offset - log_ends[number]
+            there = log.written - log_ends[number]
             try:
                 missing = list(_behind(parts[number], there))
             except ValueError as error:
                 raise CorruptFile(str(error), path=log.context.folder) from None
             for batches in missing:
                 append[number](batches)
-                log.state.sync()  # what is in flight holds deliveries back
+                log.commit.sync()  # what is in flight holds deliveries back
 
     @contextlib.contextmanager
     def _halting(self, logs: Collection[PartitionLog]) -> Iterator[None]:
@@ -223,7 +223,7 @@ class Adoptions:
             if self._ledger.pending is None and isinstance(error, StorageFull):
                 raise  # no room for the document: nothing was begun
             for log in logs:
-                log.state.poison(error)
+                log.commit.poison(error)
             raise
 
     def _logs(self, topic: str, numbers: Collection[int]) -> dict[int, PartitionLog]:

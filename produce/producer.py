@@ -9,7 +9,7 @@ append that fails fails the futures of that append and of no other, and the prod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -19,14 +19,13 @@ import numpy as np
 
 from afterlog.clock import Clock
 from afterlog.errors import InvalidRecord, RecordTooLarge, StoreClosed
-from afterlog.files import process_id
-from afterlog.records.batch import encode_headers, own_headers
+from afterlog.files import PROCESS
+from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Delay, Instant, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
 
-Headers = Sequence[tuple[str, bytes | None]]
 BUFFERED_BYTES_MAX = 32 << 20
 """A send waits while more than this is buffered."""
 
@@ -88,7 +87,7 @@ class Producer(Generic[Id]):
         self._changed = threading.Condition()
         self._append_lock = threading.RLock()  # a future's callback may flush
         self._closed = False
-        self._owner = process_id()
+        self._owner = PROCESS.id
         self._thread = threading.Thread(target=self._run, name="afterlog-producer", daemon=True)
         self._thread.start()
 
@@ -129,7 +128,7 @@ class Producer(Generic[Id]):
         with self._changed:
             while not self._closed and sum(b.size for b in self._buffers.values()) > BUFFERED_BYTES_MAX:
                 self._clock.wait(self._changed, None, self._linger_s)
-            if self._closed or process_id() != self._owner:
+            if self._closed or PROCESS.id != self._owner:
                 raise StoreClosed(
                     "the producer is closed (or this is a forked child); make another with store.producer"
                 )

@@ -91,13 +91,13 @@ class Topic:
             offsets[rows] = _append(checked[number])
         return offsets
 
-    def _checked(self, number: int, columns: RecordColumns) -> _Checked:
+    def _checked(self, number: int, columns: RecordColumns) -> _Appendable:
         """Records that the partition can take, all of them. Raises as `check_batches`."""
         log = self.partition(number).log
         parts, order = encode(columns, log.context.config)
         for part in parts:
             log.check_batches(part)
-        return _Checked(log, parts, order)
+        return _Appendable(log, parts, order)
 
 
 def partitions_of_keys(keys: Ragged, count: int) -> Int64Array:
@@ -107,7 +107,7 @@ def partitions_of_keys(keys: Ragged, count: int) -> Int64Array:
     return np.fromiter(map(zlib.crc32, each), np.int64, len(offsets) - 1) % count
 
 
-class _Checked(NamedTuple):
+class _Appendable(NamedTuple):
     """Batches ready to be appended to a log. order: the rows as they are written, None for the order given."""
 
     log: PartitionLog
@@ -115,7 +115,7 @@ class _Checked(NamedTuple):
     order: Int64Array | None
 
 
-def _append(checked: _Checked) -> Int64Array:
+def _append(checked: _Appendable) -> Int64Array:
     offsets = np.concatenate([checked.log.append(part) + np.arange(int(part.records.sum())) for part in checked.parts])
     if checked.order is None:
         return offsets

@@ -310,8 +310,8 @@ def _image(batch: Bytes, limit_bytes: int) -> Bytes:
     view = view_of(batch)
     header = BatchHeader.read(view, 0)
     records = decompress(header.attributes & CODEC_BITS, view[HEADER_BYTES:], limit_bytes)
-    plain = header._replace(attributes=header.attributes & ~CODEC_BITS)
-    return np.frombuffer(plain.encode() + records, np.uint8)
+    uncompressed = header._replace(attributes=header.attributes & ~CODEC_BITS)
+    return np.frombuffer(uncompressed.encode() + records, np.uint8)
 
 
 def _positions(sizes: list[int]) -> Int64Array:

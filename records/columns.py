@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes, Data
+from afterlog.index.growing_columns import Int64Array as Int64Array
 from afterlog.records.header import HEADER_BYTES
 
-Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Ragged = tuple[Int64Array, Bytes]
@@ -102,6 +102,24 @@ class Scan(NamedTuple):
     """Where the first entry starts that was not taken."""
     fault: int
     """Why it was not; OK at the end, or after `limit` entries."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last entry, of which there must be one."""
+        return int(self.offset[-1] + self.records[-1])
+
+    def first(self, rows: int, fault: int) -> Scan:
+        """The first rows, and why the next one is not taken."""
+        columns = {name: getattr(self, name)[:rows] for name in self._fields if name not in ("stop", "fault")}
+        return self._replace(**columns, stop=int(self.position[rows]), fault=fault)
+
+    def moved(self, by: int) -> Scan:
+        """With other positions, as in bytes that begin so much earlier."""
+        if not by:
+            return self
+        return Scan(
+            self.position + by, self.size, self.batch_position + by, *self[3:9], stop=self.stop + by, fault=self.fault
+        )
 
 
 class Checked(NamedTuple):

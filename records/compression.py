@@ -135,10 +135,10 @@ def _decompress_snappy_into(view: memoryview, output: memoryview) -> int:
 def _compress_lz4(view: memoryview) -> bytes:
     parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
-        plain = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
-        if len(block) < len(plain):
+        raw = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
+        if len(block) < len(raw):
             parts += (_LZ4_SIZE.pack(len(block)), block)
         else:
-            parts += (_LZ4_SIZE.pack(len(plain) | _LZ4_STORED), plain.tobytes())
+            parts += (_LZ4_SIZE.pack(len(raw) | _LZ4_STORED), raw.tobytes())
     return b"".join((*parts, _LZ4_END))

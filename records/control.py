@@ -117,30 +117,21 @@ class Controls:
     type: Int64Array
     cancelled: Cancelled
 
+    @staticmethod
+    def empty() -> Controls:
+        return _NO_CONTROLS
+
     def unfollowed(self, scan: kernels.Scan) -> bool:
         """Whether the last entry of the scan is a RESCHEDULE."""
         last = len(scan.position) - 1
         return bool(len(self.row)) and int(self.row[-1]) == last and int(self.type[-1]) == ControlType.RESCHEDULE
 
 
-def read_tail(data: Bytes, scan: kernels.Scan) -> tuple[kernels.Scan, Cancelled]:
-    """What a scan to the end of a log found, and what the control batches in it cancelled.
-
-    Without its last entry where that is a RESCHEDULE, whose follower is torn: then neither was acknowledged.
-    """
-    controls = read_controls(data, scan)
-    if not controls.unfollowed(scan):
-        return scan, controls.cancelled
-    columns = {name: getattr(scan, name)[:-1] for name in kernels.Scan._fields[:-2]}
-    scan = scan._replace(**columns, stop=int(scan.position[-1]), fault=kernels.SHORT)
-    return scan, read_controls(data, scan).cancelled
-
-
 def read_controls(data: Bytes, scan: kernels.Scan) -> Controls:
     """The control batches among the entries that a scan of `data` found. InvalidBatch where one is none of ours."""
     row = np.flatnonzero(scan.attributes & CONTROL)
     if not len(row):
-        return Controls(row, row, Cancelled.empty())
+        return Controls.empty()
     if bool((scan.attributes[row] & CODEC_BITS).any()) or bool((scan.records[row] != 1).any()):
         raise InvalidBatch(f"the control batch at offset {int(scan.offset[row[0]])} or behind it is not one of ours")
     size = scan.size[row] - (scan.batch_position[row] - scan.position[row])
@@ -184,3 +175,7 @@ def _joined(control: EncodedBatches, follower: Batches) -> Batches:
         np.concatenate([control.max_timestamp, follower.max_timestamp]),
         np.concatenate([control.data, data]),
     )
+
+
+_NO_ROWS = np.empty(0, np.int64)
+_NO_CONTROLS = Controls(_NO_ROWS, _NO_ROWS, Cancelled.empty())

@@ -1,4 +1,4 @@
-"""What Python and numpy cannot do fast record by record: the compiled kernels where they are built, else the plain.
+"""Loops over records and entries: the compiled kernels where they are built, else the pure ones.
 
     encode_batches   columns of records    -> uncompressed batches
     stamp_entries    batches               -> entries of the log

@@ -325,11 +325,11 @@ def _header_section(section: bytes, deliver_after: int, record: int) -> bytes:
     return zigzag(count + 1) + section[start:] + own
 
 
-_Record = tuple[bytes | None, bytes | None, bytes, int, int]
+_DecodedRecord = tuple[bytes | None, bytes | None, bytes, int, int]
 """Key, value, header section, timestamp, deliver_after."""
 
 
-def _decode_batch(batch: memoryview, count: int) -> list[_Record]:
+def _decode_batch(batch: memoryview, count: int) -> list[_DecodedRecord]:
     header = BatchHeader.read(batch, 0)
     if header.attributes & CODEC_BITS:
         raise InvalidBatch(REASONS[COMPRESSED])
@@ -343,7 +343,7 @@ def _decode_batch(batch: memoryview, count: int) -> list[_Record]:
     return records
 
 
-def _read_record(batch: memoryview, position: int, delta: int, header: BatchHeader) -> tuple[_Record, int]:
+def _read_record(batch: memoryview, position: int, delta: int, header: BatchHeader) -> tuple[_DecodedRecord, int]:
     """The record at `position`, and the position behind it."""
     size, position = read_zigzag(batch, position, len(batch), 32)
     if not 1 <= size <= len(batch) - position:

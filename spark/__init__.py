@@ -1,7 +1,7 @@
 """Bulk work on Spark: indexes of many segments, and records as DataFrames. What it is for: docs/spark.md.
 
 session      a session for tests and the command line
-location     what lies at a location: segments of a store, or plain Kafka's; in a folder or a bucket
+location     what lies at a location: segments of a store, or of Kafka brokers; in a folder or in object storage
 tasks        segments shared out to tasks, and rows that become a DataFrame
 index_job    indexes of segments, built or verified by many cores
 upload_job   sealed segments to object storage

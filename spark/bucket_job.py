@@ -1,14 +1,14 @@
-"""The bucket job: the runs of many sealed segments become a few global buckets, sorted by the cores of a cluster.
+"""The bucket job: the runs of many sealed segments become a few global buckets, merged by the cores of a cluster.
 
-    runs ── read ──> entries ── repartitionByRange, sortWithinPartitions ──> a part each ── publish ──> bucket
-                     (deliver_after, offset, position, records)               by a task      by the driver: a copy
+    runs ── cut ──> slices of delivery order ── merge ──> a part each ── publish ──> bucket
+            by their directories                by a task                by the driver: a copy
 
-A range-partitioned sort gives slices of delivery order, each over all offsets of the bucket: what one task writes is a
-run already, of its slice. The driver puts these one behind another, and decodes nothing (`afterlog.spark.bucket_plan`).
+The runs are sorted already, so nothing is sorted again: their directories tell where to cut delivery order into slices
+of equal size, and each task merges its slice out of all runs, as the store itself does. What it writes is a run, of its
+slice and over all offsets of the bucket. The driver puts these one behind another, and decodes nothing
+(`afterlog.spark.bucket_plan`).
 
-Without `shuffle` nothing is sorted that is sorted already: the directories of the runs tell where to cut delivery order
-into slices of equal size, and each task merges its slice out of all runs, as the store itself does. A task reads the
-chunks at its edges that others read too, and holds one of every run (docs/decisions/0019).
+A task holds one chunk of every run, and reads the chunks at its edges that others read too (docs/decisions/0022).
 
 The store is locked as long as the job runs: a bucket that comes to lie across those which an open store makes of the
 same runs would leave some segments without one. The driver alone publishes, one bucket after another. A job that was
@@ -27,7 +27,7 @@ from afterlog.clock import SystemClock
 from afterlog.config import Config
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, OsFiles, ReadOnlyFiles
-from afterlog.index.entries import Entries, Key
+from afterlog.index.entries import Key
 from afterlog.index.merge import END, merged
 from afterlog.index.run import Run
 from afterlog.names import LOCK, TOPICS
@@ -50,12 +50,10 @@ if TYPE_CHECKING:
     Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     """For mapInArrow."""
 
-TASK_ENTRIES = 1 << 20
-"""Entries to a slice, about, where the job is not told how many. Larger: less to start, more memory to sort."""
-TASKS_MIN = 8
-"""For reading the runs."""
-KEY = ("deliver_after", "offset")
-ENTRIES = "deliver_after BIGINT, offset BIGINT, position BIGINT, records BIGINT"
+TASK_ENTRIES = 1 << 22
+"""Entries to a slice, about, where the job is not told how many. Larger: fewer chunks that two read, fewer cores."""
+CHECKS = 8
+"""Tasks that read the runs through, at most."""
 CHECKED = "number BIGINT, records BIGINT, position BIGINT, reason STRING"
 PART = "path STRING"
 SCHEMA = (
@@ -65,7 +63,7 @@ SCHEMA = (
 )
 ONE_RUN = "one run holds all of it"
 
-Action = Literal["merged", "skipped", "corrupt"]
+MergeAction = Literal["merged", "skipped", "corrupt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ class MergedBucket:
     partition: int
     first_offset: int
     end_offset: int
-    action: Action
+    action: MergeAction
     sources: int
     """Intact runs of these offsets, before."""
     entries: int | None = None
@@ -103,12 +101,11 @@ def merge_buckets(
     config: Config | None = None,
     tasks: int | None = None,
     offsets_max: int = OFFSETS_MAX,
-    shuffle: bool = True,
 ) -> DataFrame:
     """Merge the runs of the sealed segments of a store, into one bucket a partition; when it returns, it is done.
 
     `config`: the store's. `tasks`: into how many slices a bucket is cut; by default one for TASK_ENTRIES.
-    `offsets_max`: a bucket covers no more than that. `shuffle`: Spark sorts; else each task merges its slice itself.
+    `offsets_max`: a bucket covers no more than that.
     One row a bucket (`MergedBucket`), by topic, partition and offset. `skipped`: one run holds all of it already, or a
     segment has none. `corrupt`: a run cannot be read; it stays, and those on either side of it are merged.
     Raises StoreLocked, FileNotFoundError, UnknownTopic, CorruptFile where the documents of the store are, StorageFull;
@@ -121,7 +118,7 @@ def merge_buckets(
     files, store = OsFiles(), Path(location).absolute()
     if not files.exists(store / TOPICS):
         raise FileNotFoundError(f"there is no store in {store}")
-    job = _Job(spark, files, config or Config(), tasks, shuffle)
+    job = _Job(spark, files, config or Config(), tasks)
     lock = files.lock(store / LOCK)
     try:
         sources = find_runs(ReadOnlyFiles(), store, topics)
@@ -135,12 +132,11 @@ def merge_buckets(
 class _Job:
     """What the buckets of one job have in common."""
 
-    def __init__(self, spark: SparkSession, files: Files, config: Config, tasks: int | None, shuffle: bool) -> None:
+    def __init__(self, spark: SparkSession, files: Files, config: Config, tasks: int | None) -> None:
         self._spark = spark
         self._files = files
         self._config = config
         self._tasks = tasks
-        self._shuffle = shuffle
         self._clock = SystemClock()
 
     def merge(self, group: Sequence[SourceRun]) -> Iterator[MergedBucket]:
@@ -182,22 +178,16 @@ class _Job:
     def _parts(self, group: Sequence[SourceRun]) -> list[Path]:
         """The entries of all runs as parts, each with a slice of their delivery order. In any order."""
         count = self._tasks or max(sum(source.entries for source in group) // TASK_ENTRIES, 1)
-        if self._shuffle:
-            entries = self._numbers(len(group), max(count, TASKS_MIN)).mapInArrow(_entries(group), ENTRIES)
-            slices = entries.repartitionByRange(count, *KEY).sortWithinPartitions(*KEY)
-            parts = slices.mapInArrow(_sorted_part(group, self._config), PART)
-        else:
-            keys = cut_keys([Run.open(self._files, source.path) for source in group], count)
-            slices = self._numbers(len(keys) + 1, len(keys) + 1)
-            parts = slices.mapInArrow(_merged_part(group, keys, self._config), PART)
-        return [Path(row.path) for row in parts.collect()]
+        keys = cut_keys([Run.open(self._files, source.path) for source in group], count)
+        slices = self._numbers(len(keys) + 1, len(keys) + 1)
+        return [Path(row.path) for row in slices.mapInArrow(_part(group, keys, self._config), PART).collect()]
 
-    def _numbers(self, count: int, tasks: int = TASKS_MIN) -> DataFrame:
+    def _numbers(self, count: int, tasks: int = CHECKS) -> DataFrame:
         """From 0 on, shared out over some tasks."""
         return self._spark.range(0, count, 1, min(count, tasks))
 
 
-def _row(group: Sequence[SourceRun], action: Action, **found: Any) -> MergedBucket:
+def _row(group: Sequence[SourceRun], action: MergeAction, **found: Any) -> MergedBucket:
     first, coverage = group[0], coverage_of(group)
     return MergedBucket(
         topic=first.topic,
@@ -225,7 +215,7 @@ def _of_fault(fault: CorruptFile) -> dict[str, Any]:
     return {"path": str(fault.path), "position": fault.position, "reason": fault.message}
 
 
-# What the tasks do. Numbers come in, of runs or of slices, or sorted entries.
+# What the tasks do. Numbers come in, of runs or of slices.
 
 
 def _checks(group: Sequence[SourceRun]) -> Work:
@@ -253,35 +243,7 @@ def _check(source: SourceRun) -> dict[str, Any]:
         return {"records": 0, "position": fault.position, "reason": fault.message}
 
 
-def _entries(group: Sequence[SourceRun]) -> Work:
-    """The numbers of runs ──> what is in them behind the log start (ENTRIES)."""
-
-    def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from afterlog.spark.arrow import schema_of
-
-        schema = schema_of(ENTRIES)
-        for number in _each(numbers):
-            run = Run.open(ReadOnlyFiles(), group[number].path)
-            for block in merged([run], after=group[number].after):
-                columns = (block.deliver_after, block.offset, block.position, block.records)
-                yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=schema)
-
-    return work
-
-
-def _sorted_part(group: Sequence[SourceRun], config: Config) -> Work:
-    """Entries (ENTRIES) in delivery order ──> the part that is made of them, if there are any (PART)."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        blocks = (Entries(*(column.to_numpy() for column in batch.columns)) for batch in batches)
-        yield _paths([write_part(OsFiles(), group[0].folder, coverage_of(group), blocks, config)])
-
-    return work
-
-
-def _merged_part(group: Sequence[SourceRun], keys: Sequence[Key], config: Config) -> Work:
+def _part(group: Sequence[SourceRun], keys: Sequence[Key], config: Config) -> Work:
     """The numbers of slices, which end at `keys` ──> the part with what all runs have of each (PART)."""
 
     def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

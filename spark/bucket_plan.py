@@ -1,4 +1,4 @@
-"""The bucket job but for the sort: which runs make which bucket, and one bucket of sorted parts. No Spark here.
+"""The bucket job but for Spark: which runs make which bucket, where to cut, and one bucket of the parts.
 
     checkpoints, runs ── find_runs ──> runs, in offset order ── plan ──> groups of adjacent ones, a bucket each
     parts, each a run of a stretch of delivery order ── publish ──> buckets/<first>-<end>.deliverafterindex
@@ -78,7 +78,6 @@ def _runs_of(files: Files, folder: Path, topic: str, partition: int) -> Iterator
     for run, segments in sealed.groups:
         mark, obstacle = segments[0], None
         path = folder / run_key(mark.base_offset) if run is None else run.path
-        coverage = Coverage(mark.base_offset, mark.end_offset, mark.base_offset, 0, mark.base_offset, mark.log_bytes)
         if run is None:
             if mark not in sealed.missing:  # all that it holds is out of reach
                 continue
@@ -88,7 +87,7 @@ def _runs_of(files: Files, folder: Path, topic: str, partition: int) -> Iterator
             partition=partition,
             folder=folder,
             path=path,
-            coverage=run.coverage if run else coverage,
+            coverage=run.coverage if run else mark.coverage,
             after=known.log_start.key,
             entries=run.count if run else 0,
             obstacle=obstacle,

@@ -2,9 +2,9 @@
 
     location ── find_segments ──> groups of about equal bytes ── one task each ──> index_segment ──> a row a segment
 
-The workers see a folder under the same path as the driver. Of a bucket a task fetches one segment at a time to its own
-disk, and puts back what is new (`afterlog.tier.remote_indexing`). A rerun skips what is there and valid, so a job that
-was killed is simply run again. What `index_segment` promises of attempts that race holds for Spark's, too.
+The workers see a folder under the same path as the driver. Of object storage a task fetches one segment at a time to
+its own disk, and puts back what is new (`afterlog.tier.remote_indexing`). A rerun skips what is there and valid, so a
+job that was killed is simply run again. What `index_segment` promises of attempts that race holds for Spark's, too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from afterlog.config import Config
 from afterlog.errors import RemoteConflict
 from afterlog.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
 from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
-from afterlog.spark.location import SegmentInBucket, find_remote_segments, find_segments, is_url, sweep
+from afterlog.spark.location import StoredSegment, find_remote_segments, find_segments, is_url, sweep
 from afterlog.spark.tasks import balanced, run_tasks, task_count
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_indexing import Workshop, index_listed, index_plain
+from afterlog.tier.remote_indexing import Workshop, index_kafka, index_listed
 from afterlog.tier.remote_url import open_remote
 
 if TYPE_CHECKING:
@@ -48,23 +48,23 @@ def build_indexes(
 ) -> DataFrame:
     """Build the indexes that are missing or not valid, or verify all of them; when it returns, it is done.
 
-    `location`: a store, a directory of plain Kafka partitions, one folder of segments, or the URL of a bucket
+    `location`: a store, a directory of Kafka partitions, one folder of segments, or the URL of object storage
     (`afterlog.spark.location`), which is opened with `remote_options`. `config`: the store's. `tasks`: how many at
     most; by default one for TASK_BYTES of log, but no less than TASKS_MIN. `scratch`: a folder on the workers with room
-    for a segment and its indexes for each core, where the location is a bucket; by default as TMPDIR says.
-    One row a segment (`IndexedSegment`), by topic, partition and base offset; where it is in a bucket, paths are keys.
+    for a segment and its indexes for each core, where the location is a URL; by default as TMPDIR says.
+    One row a segment (`IndexedSegment`), by topic, partition and base offset; of one in object storage paths are keys.
     Raises FileNotFoundError, UnknownTopic, CorruptFile where the documents of a store are, CorruptRemote where a
     manifest is; Spark's own errors where a task failed for good, which leaves what the others did.
     """
     config = config or Config()
     if is_url(location):
         url, options, parent = str(location), dict(remote_options or {}), Path(scratch) if scratch else None
-        in_bucket = find_remote_segments(open_remote(url, **options), topics)
+        stored = find_remote_segments(open_remote(url, **options), topics)
 
-        def index_remote(group: Sequence[SegmentInBucket]) -> Iterator[IndexedSegment]:
-            return index_bucket_group(group, url, options, config, verify_only, parent)
+        def index_remote(group: Sequence[StoredSegment]) -> Iterator[IndexedSegment]:
+            return index_stored_group(group, url, options, config, verify_only, parent)
 
-        return run_tasks(spark, balanced(in_bucket, task_count(in_bucket, tasks)), index_remote, SCHEMA)
+        return run_tasks(spark, balanced(stored, task_count(stored, tasks)), index_remote, SCHEMA)
 
     segments = find_segments(ReadOnlyFiles(), Path(location).absolute(), topics)
     if not verify_only:
@@ -84,15 +84,15 @@ def index_group(group: Sequence[SegmentToIndex], config: Config, verify_only: bo
         yield index_segment(files, segment, config, clock, attempt=attempt, verify_only=verify_only)
 
 
-def index_bucket_group(
-    group: Sequence[SegmentInBucket],
+def index_stored_group(
+    group: Sequence[StoredSegment],
     url: str,
     options: Mapping[str, Any],
     config: Config,
     verify_only: bool,
     scratch: Path | None,
 ) -> Iterator[IndexedSegment]:
-    """What one task does, of a bucket."""
+    """What one task does, of object storage."""
     remote, clock = open_remote(url, **options), SystemClock()
     with temporary_folder(scratch) as folder:
         for segment in group:
@@ -105,7 +105,7 @@ def index_bucket_group(
                 verify_only=verify_only,
             )
             if segment.row is None:
-                yield index_plain(remote, segment.folder, segment.base_offset, segment.log_bytes, segment.indexes, shop)
+                yield index_kafka(remote, segment.folder, segment.base_offset, segment.log_bytes, segment.indexes, shop)
                 continue
             try:
                 yield index_listed(Manifest(remote, segment.folder), segment.row, shop)

@@ -10,7 +10,7 @@ a folder of segments         <base offset>.log: the partition is the folder's na
 In object storage, by a URL (`afterlog.tier.remote_url`), partition by partition:
 
 what afterlog uploaded       <topic>-<partition>/manifest: the segments that it lists
-plain Kafka segments         <topic>-<partition>/<base offset>.log, copied there from a broker
+segments of a Kafka broker   <topic>-<partition>/<base offset>.log, as they were copied there
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def find_segments(files: Files, location: Path, topics: Collection[str] | None =
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentInBucket:
+class StoredSegment:
     """A segment in object storage."""
 
     topic: str
@@ -68,13 +68,13 @@ class SegmentInBucket:
     base_offset: int
     log_bytes: int
     row: RemoteSegment | None = None
-    """The manifest's; None: a plain Kafka segment."""
+    """The manifest's; None: a Kafka broker's."""
     indexes: frozenset[str] = frozenset()
-    """Of a plain Kafka segment: the suffixes of those indexes that are beside it."""
+    """Of a Kafka broker's: the suffixes of those indexes that are beside it."""
 
     @property
     def folder(self) -> str:
-        """The partition's, in the bucket."""
+        """The partition's, in object storage."""
         return partition_folder(self.topic, self.partition)
 
 
@@ -83,7 +83,7 @@ def is_url(location: Path | str) -> bool:
     return isinstance(location, str) and "://" in location
 
 
-def find_remote_segments(remote: RemoteStore, topics: Collection[str] | None = None) -> list[SegmentInBucket]:
+def find_remote_segments(remote: RemoteStore, topics: Collection[str] | None = None) -> list[StoredSegment]:
     """The segments of all topics, or of some, by partition and base offset. Other keys are passed over.
 
     UnknownTopic, CorruptRemote where a manifest is, RemoteUnavailable, RemoteRefused.
@@ -94,15 +94,15 @@ def find_remote_segments(remote: RemoteStore, topics: Collection[str] | None = N
         parsed = parse_partition_folder(folder)
         if parsed is not None and (topics is None or parsed[0] in topics):
             partitions.setdefault(parsed, {})[name] = size
-    found: list[SegmentInBucket] = []
+    found: list[StoredSegment] = []
     for (topic, partition), sizes in sorted(partitions.items()):
         if MANIFEST in sizes:
             found += _listed(remote, topic, partition)
         else:
-            found += _plain(topic, partition, sizes)
+            found += _kafka(topic, partition, sizes)
     missing = set(topics or ()) - {segment.topic for segment in found}
     if missing:
-        raise UnknownTopic(f"no segments of topic {min(missing)!r} in the bucket")
+        raise UnknownTopic(f"no segments of topic {min(missing)!r} in object storage")
     return found
 
 
@@ -113,24 +113,24 @@ def sweep(files: Files, segments: Collection[SegmentToIndex]) -> None:
             files.unlink(folder / name)
 
 
-def _listed(remote: RemoteStore, topic: str, partition: int) -> Iterator[SegmentInBucket]:
+def _listed(remote: RemoteStore, topic: str, partition: int) -> Iterator[StoredSegment]:
     for row in Manifest(remote, partition_folder(topic, partition)).listed():
-        yield SegmentInBucket(
+        yield StoredSegment(
             topic=topic,
             partition=partition,
             base_offset=row.base_offset,
-            log_bytes=row.files[LOG].size,
+            log_bytes=row.log_bytes,
             row=row,
         )
 
 
-def _plain(topic: str, partition: int, sizes: Mapping[str, int]) -> Iterator[SegmentInBucket]:
+def _kafka(topic: str, partition: int, sizes: Mapping[str, int]) -> Iterator[StoredSegment]:
     for name, size in sorted(sizes.items()):
         parsed = parse_segment_file(name)
         if parsed is not None and parsed[1] == LOG:
             base = parsed[0]
             indexes = frozenset(suffix for suffix in INDEXES if segment_file(base, suffix) in sizes)
-            yield SegmentInBucket(topic=topic, partition=partition, base_offset=base, log_bytes=size, indexes=indexes)
+            yield StoredSegment(topic=topic, partition=partition, base_offset=base, log_bytes=size, indexes=indexes)
 
 
 def _of_store(files: Files, store: Path, topics: Collection[str] | None) -> Iterator[SegmentToIndex]:

@@ -2,8 +2,8 @@
 
 Of a read, batch or stream:
 
-    location              the store's folder, under the same path on driver and workers, or the URL of a bucket
-                          (s3://bucket/prefix, file:///mnt/backup); also as .load(location)
+    location              the store's folder, under the same path on driver and workers, or the URL of object
+                          storage (s3://bucket/prefix, file:///mnt/backup); also as .load(location)
     remote                the URL of the store's object storage, for what is no longer in the folder
     remoteOptions         what obstore needs to know of it, as a JSON object: {"region": "eu-west-1"}
     topic                 one topic
@@ -21,7 +21,7 @@ Of a read, batch or stream:
 
 Of a write, batch or stream:
 
-    location, topic       as of a read, but no bucket; also as .save(location). The topic is there already
+    location, topic       as of a read, but no URL; also as .save(location). The topic is there already
     remote, remoteOptions as of a read: what the store is opened with, where it has object storage
     writeId               what the store remembers a write by, so that it can be run again and is there once: 1 to 100
                           of a-z A-Z 0-9 . _ - (batch only; a stream has its query's id)
@@ -85,7 +85,7 @@ class ReadOptions:
     """What to read."""
 
     location: Path | None
-    """None: there is a bucket alone."""
+    """None: there is object storage alone."""
     topic: str
     remote: str | None = None
     remote_options: Mapping[str, Any] = field(default_factory=dict)
@@ -101,12 +101,12 @@ class ReadOptions:
     def parse(options: Mapping[str, str]) -> ReadOptions:
         """Raises InvalidOption."""
         given = _by_name(options)
-        in_bucket = "://" in _located(given)
-        if in_bucket and "remote" in given:
-            raise InvalidOption("the location is a bucket: leave the option remote out")
+        is_url = "://" in _located(given)
+        if is_url and "remote" in given:
+            raise InvalidOption("the location is object storage: leave the option remote out")
         parsed = ReadOptions(
-            location=None if in_bucket else _location(given),
-            remote=_located(given) if in_bucket else given.get("remote"),
+            location=None if is_url else _location(given),
+            remote=_located(given) if is_url else given.get("remote"),
             remote_options=_object(given, "remoteOptions"),
             topic=_required(given, "topic"),
             due_only=_flag(given, "dueOnly", True),

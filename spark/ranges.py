@@ -163,6 +163,6 @@ def read_range(source: Readable, topic: str, piece: DeliveryRange, rows: int = R
 
 
 def _record_bytes(partition: Partition) -> float:
-    visible = partition.log.state.visible()
-    size = sum(segment.size for segment in visible.segments)
-    return size / max(visible.end.offset - partition.log_start_offset, 1)
+    version = partition.log.version
+    size = sum(segment.size for segment in version.segments)
+    return size / max(version.visible.offset - version.log_start_offset, 1)

@@ -1,10 +1,10 @@
-"""What the data source reads from: a store's folder, with its object storage or without, or a bucket alone.
+"""What the data source reads from: a store's folder, with its object storage or without, or that alone.
 
     folder            a snapshot of each partition (`afterlog.log.snapshot`); with `remote` also of what is only there
-    bucket alone      a folder made of its manifest for as long as it takes (`afterlog.tier.restore`), and its snapshot
+    storage alone     a folder made of its manifest for as long as it takes (`afterlog.tier.restore`), and its snapshot
 
-Of a bucket alone, what is due is what was due when the last record that is in it was appended: whatever has not been
-uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded.
+Of object storage alone, what is due is what was due when the last record that is there was appended: whatever has not
+been uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 from afterlog.clock import INT64_MAX, Clock
 from afterlog.config import Config
-from afterlog.errors import CorruptFile, UnknownTopic
+from afterlog.errors import UnknownTopic
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files, OsFiles, temporary_folder
 from afterlog.log.context import LogContext
+from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment
 from afterlog.log.snapshot import open_snapshot
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
 from afterlog.names import partition_folder
-from afterlog.records import kernels
 from afterlog.spark.options import ReadOptions
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.tiering import Tiering
@@ -46,13 +46,13 @@ class Readable:
         self._scratch = scratch
 
     def settings(self) -> TopicSettings:
-        """Of the topic. FileNotFoundError, UnknownTopic, CorruptFile; of a bucket as `Tiering.topics`."""
+        """Of the topic. FileNotFoundError, UnknownTopic, CorruptFile; of object storage as `Tiering.topics`."""
         if self._location is not None:
             self._files.names(self._location)
             topics, where = read_topics(self._files, self._location), str(self._location)
         else:
-            assert self._tiering is not None, "there is a folder or a bucket"
-            topics, where = self._tiering.topics(), "the bucket"
+            assert self._tiering is not None, "there is a folder or object storage"
+            topics, where = self._tiering.topics(), "object storage"
         if self._topic not in topics:
             raise UnknownTopic(f"no topic {self._topic!r} in {where}")
         return topics[self._topic]
@@ -65,7 +65,7 @@ class Readable:
             context = self._context(self._files, self._location, number, settings)
             log = open_snapshot(context, at_ms=at_ms, settle_ms=settle_ms)
         else:
-            assert self._tiering is not None, "there is a folder or a bucket"
+            assert self._tiering is not None, "there is a folder or object storage"
             context = self._context(OsFiles(), self._scratch, number, settings)
             self._tiering.restore(context)
             log = open_snapshot(context, at_ms=0 if at_ms is None else at_ms)
@@ -109,9 +109,6 @@ def last_stamp_ms(sealed: Sequence[SealedSegment]) -> int:
         return 0
     segment, stamp_ms = sealed[-1], -1
     start = segment.sparse.offsets.floor(segment.end_offset - 1)
-    for position, piece in segment.view(start, segment.size):
-        scan = kernels.scan_entries(piece, max(start - position, 0), len(piece), -1, False)
-        if scan.fault:
-            raise CorruptFile(kernels.FAULTS[scan.fault], path=segment.path, position=position + scan.stop)
-        stamp_ms = max(stamp_ms, int(scan.broker_timestamp.max(initial=-1)))
+    for found in walk(segment, start, segment.size, bodies=False):
+        stamp_ms = max(stamp_ms, int(found.broker_timestamp.max()))
     return INT64_MAX if stamp_ms < 0 else stamp_ms

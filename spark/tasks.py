@@ -27,7 +27,7 @@ class Sized(Protocol):
     def log_bytes(self) -> int: ...
 
 
-Segment = TypeVar("Segment", bound=Sized)
+Item = TypeVar("Item", bound=Sized)
 
 
 def task_count(segments: Sequence[Sized], asked: int | None) -> int:
@@ -37,13 +37,13 @@ def task_count(segments: Sequence[Sized], asked: int | None) -> int:
     return max(sum(segment.log_bytes for segment in segments) // TASK_BYTES, TASKS_MIN)
 
 
-def balanced(segments: Sequence[Segment], count: int) -> list[list[Segment]]:
+def balanced(segments: Sequence[Item], count: int) -> list[list[Item]]:
     """The segments in at most `count` groups of about equal bytes, the largest group first.
 
     The largest segment left goes into the group that is smallest so far: none is a third larger than it need be.
     """
     heap = [(0, number) for number in range(min(count, len(segments)))]
-    groups: list[list[Segment]] = [[] for _ in heap]
+    groups: list[list[Item]] = [[] for _ in heap]
     for segment in sorted(segments, key=lambda each: -each.log_bytes):
         size, number = heap[0]
         groups[number].append(segment)
@@ -51,10 +51,10 @@ def balanced(segments: Sequence[Segment], count: int) -> list[list[Segment]]:
     return sorted(groups, key=lambda group: -sum(each.log_bytes for each in group))
 
 
-def contiguous(segments: Sequence[Segment], count: int) -> list[list[Segment]]:
+def contiguous(segments: Sequence[Item], count: int) -> list[list[Item]]:
     """The segments as they stand, cut into at most `count` groups of about equal bytes: neighbours share a task."""
     total = sum(segment.log_bytes for segment in segments)
-    groups: list[list[Segment]] = [[] for _ in range(count)]
+    groups: list[list[Item]] = [[] for _ in range(count)]
     before = 0
     for segment in segments:
         middle = 2 * before + segment.log_bytes
@@ -65,8 +65,8 @@ def contiguous(segments: Sequence[Segment], count: int) -> list[list[Segment]]:
 
 def run_tasks(
     spark: SparkSession,
-    groups: Sequence[Sequence[Segment]],
-    work: Callable[[Sequence[Segment]], Iterator[Any]],
+    groups: Sequence[Sequence[Item]],
+    work: Callable[[Sequence[Item]], Iterator[Any]],
     ddl: str,
 ) -> DataFrame:
     """Do `work` for each group, a task each; its rows, dataclasses of the columns in `ddl`, in order of the segments.

@@ -12,7 +12,7 @@ What comes of a segment:
 
 A rerun uploads what is not listed. What a killed job leaves (rows COPY_STARTED, their objects) the next one ends, once
 it is older than `leftovers_after_s`. Nothing on this machine is removed, and an open store learns of what was uploaded
-from the manifest. At the end the bucket is told which topics of a store it has, so that it can be read alone.
+from the manifest. At the end the storage is told which topics of a store it has, so that it can be read alone.
 
 All tasks change the manifests of the partitions, each by conditional put, where one of those who come at a time is
 first and the others try again. Hence the batches: two changes for BATCH_BYTES of log instead of two for a segment; and
@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from afterlog.clock import Clock, SystemClock
 from afterlog.config import Config
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteError, StorageError
-from afterlog.files import Files, OsFiles, ReadOnlyFiles, unused_name
+from afterlog.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
 from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
 from afterlog.log.topics_document import read_topics
 from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
@@ -41,18 +42,18 @@ from afterlog.spark.location import find_segments, sweep
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
-from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, file_mark
+from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import tell_topic
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove_leftovers
-from afterlog.tier.segment_files import plain_segment_files, segment_files
+from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import Outcome, upload_together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Action = Literal["uploaded", "skipped", "refused", "corrupt"]
+UploadAction = Literal["uploaded", "skipped", "refused", "corrupt"]
 BATCH_BYTES = 4 << 30
 """Log that is listed together. Larger: fewer changes of the manifest, more to upload again after a failure."""
 BATCH_SEGMENTS = 64
@@ -75,7 +76,7 @@ class UploadedSegment:
     partition: int
     base_offset: int
     end_offset: int | None
-    action: Action
+    action: UploadAction
     attempt: str | None = None
     """That lists it."""
     bytes: int
@@ -103,11 +104,11 @@ def upload_segments(
 ) -> DataFrame:
     """Upload the sealed segments that are not listed yet; when it returns, it is done.
 
-    `location`: a store, which may be open meanwhile, or plain Kafka segments with indexes (`build_indexes`). `remote`:
-    the URL of a bucket, which driver and workers open with `remote_options` (`afterlog.tier.remote_url`). `config`: the
-    store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts that began so long ago and are not listed
-    are ended first; more than a segment takes, by clocks that may differ.
-    One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in the bucket.
+    `location`: a store, which may be open meanwhile, or segments of Kafka brokers with indexes (`build_indexes`).
+    `remote`: the URL of object storage, which driver and workers open with `remote_options`
+    (`afterlog.tier.remote_url`). `config`: the store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts
+    that began so long ago and are not listed are ended first; more than a segment takes, by clocks that may differ.
+    One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in object storage.
     Raises what `build_indexes` raises, and CorruptRemote, RemoteUnavailable, RemoteRefused before anything is uploaded.
     """
     config, options = config or Config(), dict(remote_options or {})
@@ -129,7 +130,7 @@ def upload_segments(
 
 
 def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str]) -> None:
-    """Say in the bucket what a machine must know that has nothing else, where the store did not say it itself."""
+    """Say in object storage what a machine must know that has nothing else, where the store did not say it itself."""
     for topic, settings in read_topics(files, store).items():
         if topic not in uploaded:
             continue
@@ -202,14 +203,14 @@ def _partition(segment: SegmentToIndex) -> str:
 def _row_of(files: Files, segment: SegmentToIndex, listed: Segments) -> RemoteSegment | None:
     """The row that lists just this log: told without looking at its indexes, so that a rerun is quick."""
     for row in listed:
-        if row.base_offset == segment.base_offset and row.files[LOG].size == segment.log_bytes:
-            return row if row.files[LOG] == file_mark(files, segment.path) else None
+        if row.base_offset == segment.base_offset and row.log_bytes == segment.log_bytes:
+            return row if row.files[LOG] == FileMark.of(map_file(files, segment.path)) else None
     return None
 
 
 def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: str, held: ExitStack) -> SegmentFiles:
     if segment.mark is None:
-        return plain_segment_files(files, segment.path, segment.base_offset, config=config)
+        return kafka_segment_files(files, segment.path, segment.base_offset, config=config)
     return held.enter_context(
         segment_files(files, segment.path.parent, segment.mark, config=config, delayed=segment.delayed, attempt=attempt)
     )
@@ -218,7 +219,7 @@ def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: st
 def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome, seconds: float) -> UploadedSegment:
     """The row of a segment."""
     end_offset = segment.mark.end_offset if segment.mark else None
-    action: Action
+    action: UploadAction
     listed_by = path = position = reason = None
     if isinstance(outcome, RemoteSegment):
         action, end_offset, listed_by = "uploaded", outcome.end_offset, outcome.attempt

@@ -1,4 +1,4 @@
-"""Writing: the tasks of a job prepare files, its commit has them adopted, all or nothing, and once.
+"""The writing side of the data source: tasks prepare files, the commit has them adopted, all or nothing, and once.
 
     task    rows ── by partition and due time ── encoded ──> a prepared file (`afterlog.produce.prepared`)
     driver  commit ──> store opened under its lock ──> adoption (`afterlog.produce.adoption`)
@@ -47,7 +47,7 @@ class PreparedMessage(WriterCommitMessage):
     file: PreparedFile | None
 
 
-Messages = Sequence[WriterCommitMessage | None]
+CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 def checked(options: WriteOptions, schema: StructType, overwrite: bool) -> tuple[WriteOptions, TopicSettings]:
@@ -72,10 +72,10 @@ class AfterlogWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _prepare(self._options, self._settings, self._job, 0, iterator)
 
-    def commit(self, messages: Messages) -> None:
+    def commit(self, messages: CommitMessages) -> None:
         _commit(self._options, 0, messages)
 
-    def abort(self, messages: Messages) -> None:
+    def abort(self, messages: CommitMessages) -> None:
         _abort(self._options, messages)
 
 
@@ -93,10 +93,10 @@ class AfterlogStreamWriter(DataSourceStreamArrowWriter):
         assert batch, "Spark tells a task its micro-batch"
         return _prepare(self._options, self._settings, job, int(batch), iterator)
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         _commit(self._options, batchId, messages)
 
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         _abort(self._options, messages)
 
 
@@ -121,7 +121,7 @@ def _prepare(
     return PreparedMessage(job, PreparedFile(name=name, sections=tuple(writer.sections)))
 
 
-def _commit(options: WriteOptions, batch: int, messages: Messages) -> None:
+def _commit(options: WriteOptions, batch: int, messages: CommitMessages) -> None:
     files = _files(messages)
     if not files:
         return
@@ -135,11 +135,11 @@ def _commit(options: WriteOptions, batch: int, messages: Messages) -> None:
         store.adopt(prepared)
 
 
-def _abort(options: WriteOptions, messages: Messages) -> None:
+def _abort(options: WriteOptions, messages: CommitMessages) -> None:
     give_up(OsFiles(), options.location, [file.name for file in _files(messages)])
 
 
-def _files(messages: Messages) -> tuple[PreparedFile, ...]:
+def _files(messages: CommitMessages) -> tuple[PreparedFile, ...]:
     """Of the tasks that had rows, and did not fail."""
     return tuple(each.file for each in messages if isinstance(each, PreparedMessage) and each.file is not None)
 

@@ -84,10 +84,10 @@ class DeadLetters:
         if not self._subscription.unfinished_dead_letters():
             return
         with self._lock:
-            places: dict[tuple[str, int], list[DeadLetter]] = {}
+            by_partition: dict[tuple[str, int], list[DeadLetter]] = {}
             for letter in self._subscription.unfinished_dead_letters():
-                places.setdefault((letter.topic, letter.partition), []).append(letter)
-            for (name, number), letters in places.items():
+                by_partition.setdefault((letter.topic, letter.partition), []).append(letter)
+            for (name, number), letters in by_partition.items():
                 topic = self._topic_of(name)
                 appended = set(_origins(topic, number, min(letter.log_end_offset for letter in letters)))
                 found = [letter for letter in letters if self._origin(letter).identity in appended]
@@ -99,9 +99,9 @@ class DeadLetters:
         if not letters:
             return
         topic.append(number, self._columns(letters))
-        state = topic.partition(number).log.state
-        if topic.partition(number).log.context.config.durability.kind != "always":
-            state.sync()
+        log = topic.partition(number).log
+        if log.context.config.durability.kind != "always":
+            log.commit.sync()
         self._subscription.finish_dead_letters([letter.delivery_offset for letter in letters])
 
     def _left_by_retention(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:

@@ -1,4 +1,4 @@
-"""What happens to a subscription, as values. Each is written to the journal, and then applied to the state.
+"""The events of a subscription, as values: each is written to the journal, and then applied to the state.
 
     kind               body                                                   said by
     1 SNAPSHOT         the whole state, see `state.py`                        a new journal

@@ -1,4 +1,4 @@
-"""Frames: how a journal lies on disk.
+"""The format of a journal on disk: frames, appended one by one, each with an event.
 
     subscriptions/<name>/journal-<number, 20 digits>
 

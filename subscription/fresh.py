@@ -25,7 +25,7 @@ class Fresh:
     def __init__(self, partition: Partition, delay_ms: int) -> None:
         self._partition = partition
         self._delay_ms = delay_ms
-        self._counter = DueCounter(partition.log.index) if delay_ms else None
+        self._counter = DueCounter() if delay_ms else None
         self._ahead = Columns.empty(partition.topic)
         self._start = self._end = -1
         """The read-ahead holds all records with delivery offsets from the one to the other."""
@@ -36,14 +36,21 @@ class Fresh:
 
     def high_watermark(self, reading: Reading) -> int:
         """How many records are due here."""
-        return reading.high_watermark if self._counter is None else self._counter.advance(self.upto(reading))
+        if self._counter is None:
+            return reading.high_watermark
+        return self._counter.advance(reading.version.delayed_index, self.upto(reading))
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self, reading: Reading) -> int | None:
         """When the next record is due here that is not yet; None where nothing is pending."""
-        due_ms = self._partition.next_due() if self._counter is None else self._counter.next_due()
+        if self._counter is None:
+            due_ms = self._partition.next_due(reading)
+        else:
+            due_ms = self._counter.next_due(reading.version.delayed_index)
         return None if due_ms is None else due_ms + self._delay_ms
 
-    def read(self, position: int, high_watermark: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
+    def read(
+        self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
+    ) -> tuple[Columns, int]:
         """Up to `max_records` due records from `position` on, and the position behind them.
 
         Cancelled ones are stepped over. Raises OffsetOutOfRange, CorruptFile.
@@ -51,7 +58,7 @@ class Fresh:
         left = len(self._ahead) - int(self._ahead.delivery_offset.searchsorted(position))  # without cancelled ones
         short = self._end < high_watermark and left < max_records
         if short or not self._start <= position < self._end:
-            self._read_ahead(position, high_watermark, max_records, max_bytes)
+            self._read_ahead(position, high_watermark, max_records, max_bytes, reading)
         first = int(self._ahead.delivery_offset.searchsorted(position))
         if not first and len(self._ahead) <= max_records:
             return self._ahead, self._end
@@ -60,10 +67,12 @@ class Fresh:
             return columns, int(self._ahead.delivery_offset[first + len(columns)])
         return columns, self._end
 
-    def _read_ahead(self, position: int, high_watermark: int, max_records: int, max_bytes: int) -> None:
+    def _read_ahead(
+        self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
+    ) -> None:
         parts, end, wanted = [Columns.empty(self._partition.topic)], position, max(max_records, READ_AHEAD_RECORDS)
         while end < high_watermark and wanted > 0 and max_bytes > 0:
-            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), max_bytes)
+            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), max_bytes, reading)
             if end > high_watermark:  # it stepped over cancelled ones, up to what is due to others but not here yet
                 columns = columns[: int(columns.delivery_offset.searchsorted(high_watermark))]
                 end = high_watermark

@@ -15,27 +15,23 @@ ever given up.
 
 Every opening begins a journal: what was cut, or given up, is gone for good before anything new is promised.
 
-Invariants (`check`): all below `durable` is synced; `durable <= size`; after a failed sync, or a rollback that failed,
-nothing is written or synced again: poisoned.
+Invariants (`check`): all below `safe` is synced; `safe <= written`. How it is synced, and poisoned, is told by
+`afterlog.log.commit`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.config import Durability
-from afterlog.errors import AfterlogError, SubscriptionPoisoned
+from afterlog.errors import SubscriptionPoisoned
 from afterlog.files import Files, publishing
+from afterlog.log.commit import Commit
 from afterlog.names import journal_file, parse_journal_file
 from afterlog.subscription.events import Closed, Event, Kind, encode
 from afterlog.subscription.frames import encode_frame
-
-logger = logging.getLogger("afterlog.subscription")
 
 LIMIT_BYTES = 256 << 10
 """A journal is begun anew when what was appended is more than this, and more than its snapshot. Larger: rarer, longer
@@ -57,25 +53,27 @@ class Journal:
     ) -> None:
         """Begin journal `number` with a snapshot of when the log, which is synced, ended there; all others go."""
         self.path = folder / journal_file(number)
+        self.commit = Commit(self, self.path, durability, SubscriptionPoisoned)
         self._files = files
         self._folder = folder
-        self._durability = durability
-        self._poison: BaseException | None = None
-        self._closed = False
-        self._sync_lock = threading.Lock()
         self._begin(number, snapshot, log_end_offset)
         for other in numbers(files, folder):
             if other != number:
                 self._unlink(other)
 
     @property
-    def end(self) -> JournalPosition:
+    def written(self) -> JournalPosition:
         """Behind the last event."""
         return JournalPosition(self.number, self.size)
 
     @property
-    def poisoned(self) -> bool:
-        return self._poison is not None
+    def safe(self) -> JournalPosition:
+        return self._safe
+
+    def make_safe(self) -> None:
+        written = self.written
+        self._file.sync()
+        self._safe = written
 
     @property
     def overgrown(self) -> bool:
@@ -84,12 +82,12 @@ class Journal:
 
     def append(self, event: Event, log_end_offset: int) -> None:
         """Write an event. Raises StorageFull, with nothing written, or SubscriptionPoisoned."""
-        self.usable()
+        self.commit.usable()
         kind, body = encode(event)
         frame = encode_frame(
-            self.number, self.size, kind, body, log_end_offset=log_end_offset, durable=self._durable.position
+            self.number, self.size, kind, body, log_end_offset=log_end_offset, durable=self._safe.position
         )
-        with self._poisoning():
+        with self.commit.poisoning():
             try:
                 self._file.append(frame)
             except BaseException:
@@ -97,92 +95,49 @@ class Journal:
                 raise
         self.size += len(frame[0]) + len(body)
 
-    def committed(self, end: JournalPosition) -> None:
-        """Return once everything before `end` is safe under the durability: one sync for all who wait."""
-        if self._durability.kind == "always" and self._durable < end:
-            with self._sync_lock:
-                if self._durable < end:
-                    self._sync_held()
-
-    def sync(self) -> None:
-        """Make all that was appended durable."""
-        with self._sync_lock:
-            self._sync_held()
-
-    def sync_if_behind(self) -> None:
-        """`sync`, where something is not durable yet: what the thread behind `interval` calls."""
-        if self._durable < self.end and self._poison is None and not self._closed:
-            self.sync()
-
     def postpone(self) -> None:
         """Where it cannot begin anew now, it is overgrown again only after as much again."""
         self._limit_bytes += LIMIT_BYTES
 
     def begin_anew(self, snapshot: bytes, log_end_offset: int) -> None:
         """Go on in a new journal, and remove this one. Where it raises StorageFull, go on in this one."""
-        self.usable()
-        with self._sync_lock:
+        self.commit.usable()
+        with self.commit.sync_lock:
             old, number = self._file, self.number
             self._begin(number + 1, snapshot, log_end_offset)
             old.close()
             self._unlink(number)
 
-    def usable(self) -> None:
-        """Raises SubscriptionPoisoned where nothing can be written any more."""
-        if self._poison is not None:
-            raise SubscriptionPoisoned(f"its disk failed ({self._poison}); close and reopen the store", path=self.path)
-
     def seal(self, log_end_offset: int) -> None:
         """Make everything durable, and prove that to who reads it next."""
-        self.sync()
+        self.commit.sync()
         self.append(Closed(), log_end_offset)
 
     def close(self) -> None:
-        with self._sync_lock:
-            self._closed = True
-            self._file.close()
+        self.commit.close()
+        self._file.close()
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
-        assert self._durable <= self.end
-        assert self._closed or self._file.size() == self.size
+        assert self.safe <= self.written
+        assert self.commit.closed or self._file.size() == self.size
 
     def _begin(self, number: int, snapshot: bytes, log_end_offset: int) -> None:
         path = self._folder / journal_file(number)
         frame = encode_frame(number, 0, Kind.SNAPSHOT, snapshot, log_end_offset=log_end_offset, durable=0)
         # Once the name may be there, only a reopen can tell which journal counts. StorageFull comes before that.
-        with self._poisoning():
+        with self.commit.poisoning():
             with publishing(self._files, path) as file:
                 file.append(frame)
             self._file = self._files.open(path)
         self.path, self.number = path, number
         self.size = len(frame[0]) + len(snapshot)
         self._limit_bytes = self.size + max(LIMIT_BYTES, self.size)
-        self._durable = self.end
+        self._safe = self.written
 
     def _unlink(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the next opening does it; until then the newest counts
             self._files.unlink(self._folder / journal_file(number))
-
-    def _sync_held(self) -> None:
-        self.usable()
-        end = self.end
-        if not self._closed:
-            with self._poisoning():
-                self._file.sync()
-            self._durable = end
-
-    @contextlib.contextmanager
-    def _poisoning(self) -> Iterator[None]:
-        """What fails inside, but for lack of room, leaves a disk that nobody knows. Raises SubscriptionPoisoned."""
-        try:
-            yield
-        except AfterlogError:
-            raise
-        except OSError as error:
-            self._poison = self._poison or error
-            logger.error("%s: poisoned until it is reopened: %s", self.path, error)
-            self.usable()
 
 
 def numbers(files: Files, folder: Path) -> list[int]:

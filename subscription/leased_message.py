@@ -16,7 +16,7 @@ from afterlog.fetch.message import Message
 logger = logging.getLogger("afterlog.subscription")
 
 
-Background: TypeAlias = Callable[[Callable[[], object]], Awaitable[object]]
+AwaitedCall: TypeAlias = Callable[[Callable[[], object]], Awaitable[object]]
 """Makes a call without blocking the event loop."""
 
 
@@ -25,7 +25,7 @@ class Settling(Protocol):
 
     topic: str
     name: str
-    background: Background | None
+    background: AwaitedCall | None
     """Of `afterlog.aio`: how its messages are settled. None elsewhere."""
 
     def ack(self, message: LeasedMessage, /) -> object: ...

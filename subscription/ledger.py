@@ -16,6 +16,7 @@ import numpy as np
 
 from afterlog.errors import PartitionPoisoned, StorageFull
 from afterlog.fetch.partition import Partition
+from afterlog.fetch.timeline import Reading
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.names import subscription_folder
@@ -52,7 +53,7 @@ class Ledger:
         self.state = replayed.state
         self._return_crashed()
         end_offset = partition.log_end_offset
-        partition.log.state.make_delivered_durable()
+        partition.log.commit.make_delivered_durable()
         snapshot = self.state.to_bytes(self._owner)
         self.journal = Journal(
             context.files, folder, context.config.durability, replayed.number + 1, snapshot, end_offset
@@ -60,18 +61,18 @@ class Ledger:
 
     def record(self, event: Event) -> None:
         """Write it down, and make it so. Raises StorageFull, SubscriptionPoisoned, StoreClosed: then nothing is."""
-        end_offset = self._partition.log.state.visible_or_closed().end.offset
+        end_offset = self._partition.log.pin().visible.offset
         self.journal.append(event, end_offset)
         self.state.apply(event)
         if self.journal.overgrown:
             self._begin_anew(end_offset)
 
-    def append_offsets(self, delivery_offset: Int64Array) -> Int64Array:
+    def append_offsets(self, delivery_offset: Int64Array, reading: Reading | None = None) -> Int64Array:
         """Of delivered records, ascending. UNKNOWN where one is not due again yet, after the clock stepped back."""
         offset = self.state.redeliveries.find(delivery_offset).offset
         unknown = np.flatnonzero(offset == UNKNOWN)
         if len(unknown):
-            offset[unknown] = self._partition.offsets_at(delivery_offset[unknown])
+            offset[unknown] = self._partition.offsets_at(delivery_offset[unknown], reading)
         return offset
 
     def now_ms(self) -> int:
@@ -108,7 +109,7 @@ class Ledger:
     def _begin_anew(self, end_offset: int) -> None:
         self.journal.postpone()
         try:
-            self._partition.log.state.make_delivered_durable()
+            self._partition.log.commit.make_delivered_durable()
             self.journal.begin_anew(self.state.to_bytes(self._owner), end_offset)
         except (StorageFull, PartitionPoisoned) as error:
             # The event itself is written, and the old journal holds all that the new one would.

@@ -85,10 +85,6 @@ class OpenSubscriptions:
             undo.pop_all()
         return reader
 
-    def is_open(self, topic: str, name: str) -> bool:
-        with self._lock:
-            return any((each_topic, each) == (topic, name) for each_topic, _, each in self._shared)
-
     def __iter__(self) -> Iterator[PartitionSubscription]:
         """All that is open, a partition each."""
         with self._lock:

@@ -13,12 +13,10 @@ headers count: a dead letter that dies again, in a subscription of the dead lett
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from afterlog.fetch.message import RecordId
-
-Headers = Sequence[tuple[str, bytes | None]]
+from afterlog.records.batch import Headers
 
 REASON_CHARACTERS = 1_000
 _PREFIX = "afterlog-dead-letter-"

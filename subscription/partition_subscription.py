@@ -23,13 +23,14 @@ from collections.abc import Sequence
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.errors import InvalidSubscription, InvalidTopic, OffsetOutOfRange, StoreClosed, StoreForked
+from afterlog.errors import InvalidSubscription, InvalidTopic, StoreClosed, StoreForked
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
+from afterlog.fetch.timeline import Reading
+from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
-from afterlog.index.tracker import Due
 from afterlog.records.columns import Bools
 from afterlog.records.deliver_after import instant_ms
 from afterlog.subscription import bits
@@ -111,18 +112,12 @@ class PartitionSubscription:
         if max_records < 1:
             raise InvalidSubscription(f"max_records must be at least 1, not {max_records}")
         check_span("lease_ms", lease_ms, 1)
-        while True:
-            log_start = self.partition.log_start
-            try:
-                with self._lock:
-                    self._check_open()
-                    position = self._state.position
-                    lease = self._receive(max_records, lease_ms, policy, max_bytes)
-                    self._handed_out(lease.columns, position)
-                    return lease
-            except OffsetOutOfRange:
-                if self.partition.log_start == log_start:
-                    raise  # else retention has moved it meanwhile
+        with self._lock:
+            self._check_open()
+            position = self._state.position
+            lease = self._receive(max_records, lease_ms, policy, max_bytes, self.partition.reading())
+            self._handed_out(lease.columns, position)
+            return lease
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.
@@ -138,8 +133,8 @@ class PartitionSubscription:
             acked = len(ackable)
             if acked:
                 self._ledger.record(Acked(ackable))
-            end = self.journal.end
-        self.journal.committed(end)
+            end = self.journal.written
+        self.journal.commit.committed(end)
         return AckResult(acked=acked, already=len(known) - acked, unknown=len(column) - len(known))
 
     def nack(
@@ -188,8 +183,8 @@ class PartitionSubscription:
             self._ledger.record(Sought(self._sought(position)))
             self._timers = Timers(self._state)
             self.seeks += 1
-            end = self.journal.end
-        self.journal.committed(end)
+            end = self.journal.written
+        self.journal.commit.committed(end)
         self._wake()
 
     # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
@@ -207,8 +202,8 @@ class PartitionSubscription:
             if mine:
                 self._ledger.record(Intended(mine))
         if mine:
-            self.partition.log.state.make_delivered_durable()
-            self.journal.sync()
+            self.partition.log.commit.make_delivered_durable()
+            self.journal.commit.sync()
         return mine
 
     def finish_dead_letters(self, delivery_offsets: Offsets) -> int:
@@ -218,8 +213,8 @@ class PartitionSubscription:
             dying = [offset for offset in set(_column(delivery_offsets).tolist()) if offset in self._state.dying]
             if dying:
                 self._ledger.record(Dead(BitMap64(dying)))
-            end = self.journal.end
-        self.journal.committed(end)
+            end = self.journal.written
+        self.journal.commit.committed(end)
         return len(dying)
 
     def unfinished_dead_letters(self) -> tuple[DeadLetter, ...]:
@@ -251,7 +246,7 @@ class PartitionSubscription:
         with self._lock:
             self._check_open()
             reading = self.partition.look()
-            times = [self._timers.next_ms(), self._fresh.next_due_ms()]
+            times = [self._timers.next_ms(), self._fresh.next_due_ms(reading)]
             if self._fresh.high_watermark(reading) > self._state.position:
                 times = [reading.clock_ms]
         now_ms = self._context.now_ms()
@@ -266,8 +261,8 @@ class PartitionSubscription:
                 return
             self._closed = True
             try:
-                self.partition.log.state.visible_or_closed()
-                if not self.journal.poisoned:
+                self.partition.log.pin()
+                if not self.journal.commit.poisoned:
                     self._give_back(Reason.RELEASED, column_of(self._state.leased()), at_once_ms(self._ledger.now_ms()))
                     self._ledger.seal()
             except (StoreClosed, StoreForked):
@@ -284,26 +279,30 @@ class PartitionSubscription:
 
     # Receiving, under the lock.
 
-    def _receive(self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int) -> Lease:
-        reading = self.partition.reading()
+    def _receive(
+        self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int, reading: Reading
+    ) -> Lease:
         now_ms, high_watermark = reading.clock_ms, self._fresh.high_watermark(reading)
         for ended_ms, offsets in self._timers.expired(now_ms):
-            self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms)
-        if self.partition.log_start > self._state.acks.mark_delete:
-            self._ledger.record(Skipped(self.partition.log_start))
+            self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms, reading=reading)
+        log_start = self.partition.position(EARLIEST, reading)
+        if log_start > self._state.acks.mark_delete:
+            self._ledger.record(Skipped(log_start))
         until_ms = deadline_ms(now_ms, lease_ms)
-        fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes)
+        fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
         if not self._timers.has_due(now_ms):
             return self._leased(fresh, np.zeros(len(fresh), np.int64), position, until_ms, policy)
         if position < high_watermark and len(fresh):  # there are more: no retry may overtake them
             now_ms = min(now_ms, int(fresh.due.max()) + self.delay_ms)
         retries = self._timers.due(now_ms, max_records)
         try:
-            return self._leased(*self._merged(fresh, retries, position, max_records), until_ms, policy)
+            return self._leased(*self._merged(fresh, retries, position, max_records, reading), until_ms, policy)
         finally:
             self._timers.put_back(retries)
 
-    def _merged(self, fresh: Columns, retries: Due, position: int, max_records: int) -> tuple[Columns, Int64Array, int]:
+    def _merged(
+        self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading
+    ) -> tuple[Columns, Int64Array, int]:
         """The first `max_records` of both by (time, delivery offset), their failures, and the position behind."""
         time = np.concatenate([np.maximum.accumulate(fresh.due) + self.delay_ms, retries.deliver_after])
         order = np.lexsort((np.concatenate([fresh.delivery_offset, retries.offset]), time))[:max_records]
@@ -316,7 +315,7 @@ class PartitionSubscription:
         context = np.empty_like(ascending)
         context[ascending] = np.arange(len(ascending))
         offset = self._ledger.append_offsets(delivery_offset[ascending])[context]
-        columns = [fresh[:fresh_count], self.partition.records_at(offset, delivery_offset)]
+        columns = [fresh[:fresh_count], self.partition.records_at(offset, delivery_offset, reading)]
         redelivery_count = np.zeros(len(order), np.int64)
         redelivery_count[again] = self._state.redeliveries.attempts(delivery_offset[ascending])[context]
         merged = Columns.concatenate(columns).take(np.where(again, order - len(fresh) + fresh_count, order))
@@ -368,8 +367,8 @@ class PartitionSubscription:
             now_ms = self._ledger.now_ms()
             retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms)
             self._give_back(reason, column, retry_ms, _column(offsets)[rows])
-            end = self.journal.end
-        self.journal.committed(end)
+            end = self.journal.written
+        self.journal.commit.committed(end)
         if len(rows):
             self._wake()
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
@@ -383,14 +382,19 @@ class PartitionSubscription:
         return rows[good], column[good]
 
     def _give_back(
-        self, reason: Reason, delivery_offset: Int64Array, retry_ms: Int64Array | int, offset: Int64Array | None = None
+        self,
+        reason: Reason,
+        delivery_offset: Int64Array,
+        retry_ms: Int64Array | int,
+        offset: Int64Array | None = None,
+        reading: Reading | None = None,
     ) -> None:
         """Leased records, ascending, go out again."""
         if not len(delivery_offset):
             return
         times = np.array(np.broadcast_to(retry_ms, len(delivery_offset)), np.int64)
         if offset is None:
-            offset = self._ledger.append_offsets(delivery_offset)
+            offset = self._ledger.append_offsets(delivery_offset, reading)
         self._ledger.record(Returned(reason, delivery_offset, offset, times))
         self._timers.unlease(bits.of_column(delivery_offset))
         self._timers.retry(times, delivery_offset)

@@ -17,9 +17,9 @@ from afterlog.errors import UnknownPartition, UnknownTopic
 from afterlog.fetch.message import Message
 from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
-from afterlog.records.batch import encode_headers
+from afterlog.records.batch import Headers, encode_headers
 from afterlog.subscription.dead_letters import own_headers, record_columns
-from afterlog.subscription.origin import Headers, Origin, origin_of
+from afterlog.subscription.origin import Origin, origin_of
 from afterlog.subscription.partition_subscription import RECEIVE_BYTES, PartitionSubscription
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription
@@ -86,16 +86,16 @@ def _targets(
     origins: list[tuple[Headers, Origin | None]], topic_of: Callable[[str], Topic]
 ) -> Iterator[tuple[tuple[Topic, int] | None, Int64Array]]:
     """Where to, and the rows that go there; None for those that have nowhere to go."""
-    places: dict[tuple[str, int] | None, list[int]] = {}
+    by_partition: dict[tuple[str, int] | None, list[int]] = {}
     for row, (_, origin) in enumerate(origins):
-        place = None if origin is None else (origin.record.topic, origin.record.partition)
-        places.setdefault(place, []).append(row)
-    for place, rows in places.items():
+        partition = None if origin is None else (origin.record.topic, origin.record.partition)
+        by_partition.setdefault(partition, []).append(row)
+    for partition, rows in by_partition.items():
         target = None
-        if place is not None:
+        if partition is not None:
             try:
-                topic = topic_of(place[0])
-                target = topic, topic.checked_partition(place[1])
+                topic = topic_of(partition[0])
+                target = topic, topic.checked_partition(partition[1])
             except (UnknownTopic, UnknownPartition):
                 pass
         yield target, np.array(rows, np.int64)

@@ -47,7 +47,7 @@ def standing(
     if state.position > high_watermark:  # sought beyond what is due: not all that is pending lies ahead
         hidden_pending = partition.hidden_between(state.position, _EVERYTHING, reading._replace(upto=_EVERYTHING))
     return PartitionStats(
-        pending=reading.visible.end.offset - max(high_watermark, state.position) - hidden_pending,
+        pending=reading.end_offset - max(high_watermark, state.position) - hidden_pending,
         due=max(high_watermark - state.position, 0) - hidden_due,
         leased=state.leased_count + len(state.dying),
         retrying=state.retrying_count,

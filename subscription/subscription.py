@@ -43,7 +43,7 @@ from afterlog.records.deliver_after import Delay
 from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.dead_letters import DeadLetters
-from afterlog.subscription.leased_message import Background, LeasedMessage
+from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
 from afterlog.subscription.partition_subscription import PartitionSubscription, check_span
 from afterlog.subscription.policy import Random, RetryPolicy
 from afterlog.subscription.read_ahead import ReadAhead
@@ -135,7 +135,7 @@ class Subscription:
         self._on_close = on_close
         self._turn = 0
         self._aheads: list[ReadAhead] = []
-        self.background: Background | None = None
+        self.background: AwaitedCall | None = None
         """See `leased_message.Settling`."""
         self._closed = False
         self._lock = threading.Lock()

@@ -21,11 +21,11 @@ import numpy as np
 from pyroaring import BitMap64
 from sortedcontainers import SortedDict
 
+from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
-from afterlog.index.memory_tracker import MemoryTracker, in_delivery_order
+from afterlog.index.memory_tracker import MemoryTracker
 from afterlog.index.offset_set import column_of
 from afterlog.index.time_bucket_tracker import TimeBucketTracker
-from afterlog.index.tracker import Due
 from afterlog.subscription import bits
 from afterlog.subscription.state import SubscriptionState
 
@@ -89,24 +89,19 @@ class Timers:
     def has_due(self, now_ms: int) -> bool:
         return self._retries.has_due(now_ms) or self._scattered.has_due(now_ms)
 
-    def due(self, now_ms: int, limit: int) -> Due:
+    def due(self, now_ms: int, limit: int) -> Keys:
         """Take out up to `limit` retries whose time has come, in the order of (time, offset)."""
-        parts: list[Due] = []
+        parts: list[Keys] = []
         while limit > 0 and self.has_due(now_ms):
             part = self._taken(now_ms, limit)
             retrying = bits.of_column(np.sort(part.offset)) & self._state.retrying
             if len(retrying) < len(part):
-                rows = np.isin(part.offset, column_of(retrying))
-                part = Due(part.deliver_after[rows], part.offset[rows])
+                part = part.take(np.flatnonzero(np.isin(part.offset, column_of(retrying))))
             parts.append(part)
             limit -= len(part)
-        if len(parts) == 1:
-            return parts[0]
-        times, offsets = [part.deliver_after for part in parts], [part.offset for part in parts]
-        nothing = np.empty(0, np.int64)
-        return Due(np.concatenate([nothing, *times]), np.concatenate([nothing, *offsets]))
+        return Keys.concatenate(parts)
 
-    def put_back(self, due: Due) -> None:
+    def put_back(self, due: Keys) -> None:
         """Those of what was taken out that have not been leased."""
         retrying = bits.of_column(np.sort(due.offset)) & self._state.retrying
         if retrying:
@@ -138,15 +133,15 @@ class Timers:
         for offset in self._state.retrying:
             assert self._retries.contains(offset) != self._scattered.contains(offset)
 
-    def _taken(self, now_ms: int, limit: int) -> Due:
+    def _taken(self, now_ms: int, limit: int) -> Keys:
         """Out of both trackers, retrying or not: the first of what has come."""
         if not self._scattered.has_due(now_ms):
             return self._retries.due(now_ms, limit)
         if not self._retries.has_due(now_ms):
             return self._scattered.due(now_ms, limit)
-        both = in_delivery_order([self._retries.due(now_ms, limit), self._scattered.due(now_ms, limit)])
+        both = Keys.concatenate([self._retries.due(now_ms, limit), self._scattered.due(now_ms, limit)]).sorted()
         self._scattered.add_many(both.deliver_after[limit:], both.offset[limit:])
-        return Due(both.deliver_after[:limit], both.offset[:limit])
+        return both[:limit]
 
 
 def deadline_ms(now_ms: int, lease_ms: int) -> int:

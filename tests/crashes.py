@@ -168,7 +168,7 @@ class Session:
     def control(self, targets: tuple[int, ...], *followers: tuple[bytes, int]) -> int:
         """Mark what is about to be written; the offset of the control record."""
         rows = [(target, due_of(self.partition, target) or 0) for target in sorted(targets)]
-        control = self.partition.log.state.written.offset
+        control = self.partition.log.written
         value = b"".join(struct.pack(">qq", *row) for row in rows)
         self.disk.mark(Tried(((value, max(due for _, due in rows)), *followers)))
         self.disk.mark(Controls(control, targets, bool(followers)))
@@ -621,14 +621,14 @@ def fingerprint(store: Store, disk: SimulatedFiles) -> int:
     known: list[object] = [tuple(image.folders), *sorted(image.contents.items())]
     for topic in store.topics():
         log = topic.partition(0).log
-        written, index = log.state.written, log.index
+        written, index = log.version.written, log.index
         entries = [*(run.entries() for run in index.runs), index.bucket.entries()]
         known += [column.tobytes() for column in _columns(Entries.concatenate(entries))]
         known += [topic.name, repr(topic.settings), repr(log.checkpoints.current), repr(log.log_start)]
         known += [written.offset, written.position, len(index.runs), index.removed_records, log.log_end_offset]
-        known += [(segment.base_offset, segment.size) for segment in log.state.visible().segments]
-        known += [log._clock.used_ms, log._clock.last_stamp_ms, log._active.sparse.to_bytes()]
-        known.append(log.cancellations.hidden(log.log_end_offset).offsets().tobytes())
+        known += [(segment.base_offset, segment.size) for segment in log.version.segments]
+        known += [log._clock.used_ms, log._clock.last_stamp_ms, log.version.active.sparse.to_bytes()]
+        known.append(log.version.hidden.offsets().tobytes())
     return hash(tuple(known))
 
 
@@ -651,9 +651,9 @@ def reachable(partition: Partition) -> set[int]:
 def contents(partition: Partition) -> list[tuple[bytes, int] | None]:
     """(value, due) in append order, read from the bytes of the segments and nothing else; None where retention was."""
     found: list[tuple[bytes, int] | None] = []
-    visible = partition.log.state.visible()
+    visible = partition.log.version.readable()
     for segment in visible.segments:
-        end = visible.end.position if segment is visible.end.active else segment.size
+        end = visible.end.position if segment is visible.segments[-1] else segment.size
         data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
         found += [None] * (segment.base_offset - len(found))
         found += records_in(data, segment.base_offset)

@@ -70,7 +70,7 @@ def drained(partition: Partition, position: int | None = None) -> list[bytes | N
 
 def due_of(partition: Partition, offset: int) -> int | None:
     """The effective deliver_after of the record of an offset, as the log has it; None where it has no such record."""
-    found = find_entries(partition.log.state.written_or_closed(), np.array([offset])).entry(0)
+    found = find_entries(partition.log.version.all_written(), np.array([offset])).entry(0)
     return found.deliver_after if found.records else None
 
 

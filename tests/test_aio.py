@@ -558,7 +558,7 @@ def test_what_is_being_opened_is_closed_again(what: str, monkeypatch: pytest.Mon
         with pytest.raises(asyncio.CancelledError):
             await task
         if what == "subscription":
-            assert not setting.store._blocking._subscriptions.is_open("mail", "sender")
+            assert [] == [*setting.store._blocking._subscriptions]
         else:
             open_store(PATH, small(), ManualClock(NOW_MS), disk).close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, memory_picture, memory_table, report, subscriptions, tier, workloads
+from bench import harness, memory_picture, memory_table, report, subscriptions, tier, walks, workloads
 from bench.workloads import START_MS, Dues
 
 
@@ -166,8 +168,37 @@ def test_results_are_told_as_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["near", "far"])
-def test_a_bucket_is_caught_up_with(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_object_storage_is_caught_up_with(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = tier.main(["--records", "2000", "--segments", "10", "--schedule", schedule, "--cache-mib", "1"])
     assert json.loads(capsys.readouterr().out) == found
     assert 1 <= found["fetched_per_log_byte"] < 3
     assert (9, True) <= (found["segments"], found["peak_mib"] > 0)
+
+
+def _inner(count: int) -> list[int]:
+    return [number for number in range(count)]  # noqa: C416
+
+
+def test_a_walk_counts_what_is_called_in_the_package() -> None:
+    found = walks.steps(lambda: (_inner(3), json.dumps([])), Path(__file__).parent)
+    here = Path(__file__).name
+    comprehension = sys.version_info < (3, 12)
+    assert (here, f"{test_a_walk_counts_what_is_called_in_the_package.__qualname__}.<locals>.<lambda>") == found[0][1:]
+    assert [(1, here, "_inner"), (2, here, "_inner.<locals>.<listcomp>")][: 1 + comprehension] == found[1:]
+    assert walks.Walk(calls=2 + comprehension, files=1, switches=0, depth=1 + comprehension) == walks.walk(found)
+    there_and_back = [(0, "a", "f"), (1, "b", "g"), (1, "b", "h"), (0, "a", "f")]
+    assert walks.Walk(calls=4, files=2, switches=2, depth=1) == walks.walk(there_and_back)
+
+
+def test_each_walk_is_the_same_again_and_has_a_committed_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = walks.main(["--show", "send"])["walks"]
+    told = capsys.readouterr().out
+    assert found["send"]["calls"] == told.count(".py)\n")
+    assert len(found) == told.count("|\n") - 2
+    assert all(each["calls"] > each["switches"] > each["files"] - 2 for each in found.values())
+    assert found == {name: asdict(walks.walk(taken)) for name, taken in walks.walks(tmp_path)}
+    for path in walks.RESULTS.glob("*.json"):
+        result = json.loads(path.read_text())
+        assert (path.stem, [*found]) == (result["name"], [*result["walks"]])

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from afterlog.errors import StorageFull, StoreLocked
 from afterlog.files import (
+    PROCESS,
     Data,
     File,
     Files,
     OsFiles,
     map_file,
     opened,
-    process_id,
     publish,
     publishing,
     read_file,
@@ -521,8 +521,12 @@ class TestOnlyReal:
         assert (100, {32}) == (len(names), {len(name) for name in names})
         assert all(set(name) <= set("0123456789abcdef") for name in names)
 
-    def test_process_id(self) -> None:
-        assert os.getpid() == process_id()
+    def test_a_process_knows_itself_and_its_children_themselves(self) -> None:
+        assert os.getpid() == PROCESS.id
+        pid = os.fork()
+        if not pid:
+            os._exit(int(os.getpid() != PROCESS.id))
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def opened_new(files: Files, path: Path) -> contextlib.AbstractContextManager[File]:

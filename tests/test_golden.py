@@ -191,7 +191,7 @@ def test_latest_folder_has_something_of_everything(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / VERSIONS[-1] / "store", tmp_path / "store")
     with open_store(tmp_path / "store", CONFIG, ManualClock(START_MS), None) as store:
         log = store.topic("queue").partition(0).log
-        bases = [segment.base_offset for segment in log.state.visible().segments]
+        bases = [segment.base_offset for segment in log.version.segments]
         spans = [(run.coverage.first_offset, run.coverage.end_offset) for run in log.index.runs]
         assert any(sum(first <= base < end for base in bases) > 1 for first, end in spans), "merged over segments"
         codecs = {codec for run in log.index.runs for codec in run.directory.codec.tolist()}

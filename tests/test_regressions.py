@@ -19,7 +19,7 @@ from afterlog import (
     PartitionPoisoned,
     StorageFull,
 )
-from afterlog.log.interval_sync import IntervalSync
+from afterlog.log.background import Background
 from afterlog.store import open_store
 from tests.crash_states import crash_states
 from tests.crashes import INTERVAL, PATH, START_MS, TOPIC, small
@@ -228,12 +228,12 @@ def test_interval_waits_for_its_interval() -> None:
 
     clock, waits = Hasty(START_MS), []
 
-    def states() -> list[object]:
+    def work() -> None:
         waits.append(clock.waits)
         synced.set()
-        return []
 
-    sync = IntervalSync(clock, INTERVAL.interval_ms, states)  # type: ignore[arg-type]
+    sync = Background("x", work, clock=clock, interval_ms=INTERVAL.interval_ms)
+    sync.begin()
     assert synced.wait(10)
     sync.stop()
     assert waits[0] >= 3

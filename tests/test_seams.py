@@ -21,9 +21,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "afterlog"
-LINKED = sorted(path.name for path in PACKAGE.iterdir() if path.is_symlink())
+from tests.architecture import LINKED, PACKAGE, ROOT, sources
+
 SEAMS = ("afterlog/files.py", "afterlog/clock.py", "afterlog/environment.py")
 
 
@@ -104,11 +103,6 @@ def _calls(node: ast.Call, seam: bool) -> Iterator[str]:
                 yield f"calls .{name}() of what is not named files"
         case ast.Attribute(attr="replace") if len(node.args) == 1 and not node.keywords and not seam:
             yield "calls .replace() of a Path"
-
-
-def sources() -> list[Path]:
-    """Each source of the package once, where it is and not behind its link."""
-    return sorted([*PACKAGE.glob("*.py"), *(path for name in LINKED for path in (ROOT / name).rglob("*.py"))])
 
 
 class TestSources:

@@ -77,9 +77,9 @@ def drain(partition: Partition, position: int) -> list[Message]:
 def contents(partition: Partition) -> list[Expected | None]:
     """What the log holds in append order, read from the bytes of its segments and nothing else."""
     found: list[Expected | None] = []
-    visible = partition.log.state.visible()
+    visible = partition.log.version.readable()
     for segment in visible.segments:
-        end = visible.end.position if segment is visible.end.active else segment.size
+        end = visible.end.position if segment is visible.segments[-1] else segment.size
         data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
         found += [None] * (segment.base_offset - len(found))
         found += records_in(data, segment.base_offset)
@@ -444,7 +444,7 @@ class LogMachine(RuleBasedStateMachine):
     # After every step.
 
     def observe_retention(self) -> None:
-        segments = self.partition.log.state.visible().segments
+        segments = self.partition.log.version.segments
         behind = [*(segment.base_offset for segment in segments[1:]), len(self.model.records)]
         spans = [
             range(segment.base_offset, getattr(segment, "end_offset", end))

@@ -11,7 +11,6 @@ import pytest
 
 import afterlog
 from afterlog import document
-from afterlog import store as store_module
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, Durability
 from afterlog.errors import (
@@ -29,8 +28,10 @@ from afterlog.errors import (
     UnknownTopic,
 )
 from afterlog.fetch.message import RecordId
+from afterlog.files import PROCESS
 from afterlog.log.cancellation import CancelResult
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
+from afterlog.log.version import End
 from afterlog.names import CHECKPOINTS, LOCK, LOG, TOPICS
 from afterlog.store import open_store
 from tests.failing_files import FailingFiles
@@ -150,7 +151,7 @@ def test_a_partition_that_fails_to_close_keeps_no_other_open(setting: Setting) -
     setting.calls.fail("append", "checkpoints.tmp", OSError(errno.ENOSPC, "full"))
     with pytest.raises(StorageFull):
         setting.store.close()
-    assert all(partition.log.state.closed for partition in setting.store._topics.partitions())
+    assert all(partition.log.commit.closed for partition in setting.store._topics.partitions())
     store = open_small(setting.disk, setting.clock)
     assert [[b"0"], [b"1"], [b"2"]] == [drained(partition) for partition in store.topic("t").partitions]
 
@@ -158,7 +159,7 @@ def test_a_partition_that_fails_to_close_keeps_no_other_open(setting: Setting) -
 def test_a_forked_child_only_forgets(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.store.create_topic("t")
     with monkeypatch.context() as child:
-        child.setattr(store_module, "process_id", lambda: -1)
+        child.setattr(PROCESS, "id", -1)
         with pytest.raises(StoreForked):
             setting.store.send("t", b"")
         before = setting.disk.image()
@@ -330,7 +331,7 @@ def test_a_send_over_several_segments_keeps_its_order(setting: Setting) -> None:
     partition = setting.store.create_topic("t").partition(0)
     texts = [b"%d" % number * 50 for number in range(300)]
     assert list(range(300)) == setting.store.send_many("t", texts).tolist()
-    assert 3 < len(partition.log.state.visible().segments)
+    assert 3 < len(partition.log.version.segments)
     assert texts == drained(partition)
     setting.store.check()
 
@@ -413,7 +414,7 @@ def test_enforce_retention_counts_over_all_topics(setting: Setting) -> None:
 def test_check_looks_into_every_partition(setting: Setting) -> None:
     setting.store.create_topic("t", 2)
     setting.store.check()
-    setting.store.topic("t").partition(1).log.state._visible = setting.store.topic("t").partition(0).log.state.written
+    setting.store.topic("t").partition(1).log.versions.swap(visible=End(2, 2))
     with pytest.raises(AssertionError):
         setting.store.check()
 
@@ -506,7 +507,7 @@ def test_a_reschedule_does_not_straddle_segments(setting: Setting) -> None:
     record = setting.store.send("t", bytes(1_500), delay=60)
     for delay in range(61, 75):
         record = setting.store.reschedule(record, delay=delay)
-        segments = partition.log.state.visible().segments
+        segments = partition.log.version.segments
         assert all(segment.base_offset != record.offset for segment in segments)
     assert len(segments) > 4
     setting.store.check()

@@ -1,4 +1,4 @@
-"""What a manifest says of the log as a whole: what a machine must know that has nothing but the bucket."""
+"""What a manifest says of the log as a whole: what a machine must know that has nothing else."""
 
 from __future__ import annotations
 

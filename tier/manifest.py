@@ -13,7 +13,7 @@ and where a store has told about the log that they are of, beside "segments":
        "offset":499},"frontier_ms":1700000000900,"stamp_ms":1700000000800}
 
 A row holds no names: the key of an object is made of the base offset, the attempt and the suffix (`afterlog.names`), so
-that whoever can write to the bucket cannot make us look elsewhere. `files`: size and CRC-32C.
+that whoever can write there cannot make us look elsewhere. `files`: size and CRC-32C.
 
 Invariants, proved by `check` before anything is written and after anything was read:
 
@@ -21,13 +21,19 @@ Invariants, proved by `check` before anything is written and after anything was 
 - Rows that are COPY_FINISHED do not overlap: no offset is listed twice.
 - No row is DELETE_FINISHED.
 
-The manifest changes only by `update` and `tell`: read, change, conditional put, all again after a conflict. It is
-written as a whole, so that a change costs its size, about 400 bytes a row.
+The manifest changes only by `change`: read, change, conditional put, all again after a conflict. It is written as a
+whole, so that a change costs its size, about 400 bytes a row.
+
+Who is mostly alone with a manifest need not read it before each change: within `remembering` a change starts from what
+was read or written last. Its conditional put names the version of that, and is refused where somebody else was first;
+then the change begins anew with what is there. That there is nothing to change is not believed before it was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -54,9 +60,14 @@ class Content(NamedTuple):
     segments: Segments = ()
     log: LogFacts | None = None
 
+    @property
+    def listed(self) -> Segments:
+        """The segments that may be read, in append order."""
+        return tuple(segment for segment in self.segments if segment.state == SegmentState.COPY_FINISHED)
+
 
 class Manifest:
-    """A partition's rows in a storage. Holds none of them: thread-safe, and any number of processes may have one."""
+    """A partition's rows in a storage. Any number of processes may have one; thread-safe but for `remembering`."""
 
     def __init__(self, remote: RemoteStore, partition: str) -> None:
         if parse_partition_folder(partition) is None:
@@ -64,6 +75,8 @@ class Manifest:
         self.remote = remote
         self.partition = partition
         self.key = manifest_key(partition)
+        self._remembers = False
+        self._known: tuple[Content, str | None] | None = None
 
     def read(self) -> Segments:
         """All rows; none where there is no manifest. CorruptRemote."""
@@ -75,7 +88,22 @@ class Manifest:
 
     def listed(self) -> Segments:
         """The segments that may be read, in append order."""
-        return tuple(segment for segment in self.read() if segment.state == SegmentState.COPY_FINISHED)
+        return self.content().listed
+
+    @contextlib.contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Read once; until the block ends, changes start from what was read or written last. For one thread."""
+        self._remembers = True
+        try:
+            self._read()
+            yield
+        finally:
+            self._remembers, self._known = False, None
+
+    @property
+    def known(self) -> Content:
+        """Within `remembering`: all that it said when it was read or written last."""
+        return (self._known or self._read())[0]
 
     def update(self, change: Callable[[Segments], Segments]) -> Segments:
         """Replace the rows by what `change` makes of them; those that are then there.
@@ -84,35 +112,37 @@ class Manifest:
         was done: given rows that it has changed already it returns them as they are. RemoteConflict where a hundred
         others were first; RemoteUnavailable: it was done, or not.
         """
-        return self._change(lambda content: content._replace(segments=change(content.segments))).segments
+        return self.change(lambda content: content._replace(segments=change(content.segments))).segments
 
     def tell(self, log: LogFacts) -> None:
         """Say this of the log; raises as `update` does."""
-        self._change(lambda content: content._replace(log=log))
+        self.change(lambda content: content._replace(log=log))
 
-    def _change(self, change: Callable[[Content], Content]) -> Content:
+    def change(self, change: Callable[[Content], Content]) -> Content:
+        """`update`, of all that it says."""
         for _ in range(_ROUNDS):
-            content, version = self._read()
+            remembered, self._known = self._known, None
+            content, version = remembered or self._read()
             changed = change(content)
             changed = changed._replace(segments=tuple(sorted(changed.segments, key=_order)))
             if changed == content:
-                return content
+                if remembered is None:
+                    return content
+                continue
             data = encode(self.partition, *changed)
             if len(data) > SIZE_MAX:
                 raise CorruptRemote("the manifest would be too large to be read again", path=self.key)
             try:
-                self.remote.put_if(self.key, data, version)
+                version = self.remote.put_if(self.key, data, version)
             except RemoteConflict:
                 continue
+            self._remember(changed, version)
             return changed
         raise RemoteConflict(f"others were first {_ROUNDS} times", path=self.key)
 
-    def move(self, attempt: str, before: SegmentState, after: SegmentState) -> RemoteSegment | None:
-        """Move the attempt's row from one state to another, if that is where it is; the row as it is then.
-
-        A row that becomes DELETE_FINISHED leaves the manifest. None: there is none.
-        """
-        return find(self.update(lambda segments: _moved(segments, attempt, before, after)), attempt)
+    def move(self, attempts: AbstractSet[str], before: SegmentState, after: SegmentState) -> Segments:
+        """`moved`, in one change; all rows that are then there."""
+        return self.update(lambda segments: moved(segments, attempts, before, after))
 
     def object_key(self, segment: RemoteSegment, suffix: str) -> str:
         return remote_segment_key(self.partition, segment.base_offset, segment.attempt, suffix)
@@ -121,13 +151,27 @@ class Manifest:
         try:
             data, version = self.remote.get(self.key, SIZE_MAX)
         except RemoteMissing:
-            return Content(), None
-        return decode(self.partition, data), version
+            return self._remember(Content(), None)
+        return self._remember(decode(self.partition, data), version)
+
+    def _remember(self, content: Content, version: str | None) -> tuple[Content, str | None]:
+        if self._remembers:
+            self._known = content, version
+        return content, version
 
 
 def find(segments: Segments, attempt: str) -> RemoteSegment | None:
     """The row of an attempt."""
     return next((segment for segment in segments if segment.attempt == attempt), None)
+
+
+def moved(segments: Segments, attempts: AbstractSet[str], before: SegmentState, after: SegmentState) -> Segments:
+    """The rows, those of the attempts moved from one state to another, where that is the state that they are in.
+
+    A row that becomes DELETE_FINISHED is left out.
+    """
+    rows = [row.moved_to(after) if row.attempt in attempts and row.state == before else row for row in segments]
+    return tuple(row for row in rows if row.state != SegmentState.DELETE_FINISHED)
 
 
 def encode(partition: str, segments: Segments, log: LogFacts | None = None) -> bytes:
@@ -170,12 +214,3 @@ def check(segments: Sequence[RemoteSegment]) -> None:
 
 def _order(segment: RemoteSegment) -> tuple[int, str]:
     return segment.base_offset, segment.attempt
-
-
-def _moved(segments: Segments, attempt: str, before: SegmentState, after: SegmentState) -> Segments:
-    segment = find(segments, attempt)
-    if segment is None or segment.state != before:
-        return segments
-    moved = segment.moved_to(after)
-    others = tuple(other for other in segments if other is not segment)
-    return others if after == SegmentState.DELETE_FINISHED else (*others, moved)

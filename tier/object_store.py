@@ -6,7 +6,7 @@ Tried on moto, on a Ceph RADOS gateway and in memory. What differs among them, a
 - RADOS gateway compares an e-tag only without its quotes. Where a quoted one is refused it is tried again without;
   where it really is not the newest, that is refused too.
 - No S3 server tried here checks a CRC-32C that it is sent. Who must know reads back (`afterlog.tier.read_back`).
-- A large object goes up in parts. Parts of an upload that broke off stay in the bucket, where listings do not show
+- A large object goes up in parts. Parts of an upload that broke off stay there, where listings do not show
   them: give the bucket a rule that removes incomplete multipart uploads.
 
 Retries and time limits are the library's: `open_remote(url, retry_config=…, client_options=…)`.

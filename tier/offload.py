@@ -6,12 +6,23 @@
 Each arrow may break, at any byte, and is followed anew the next time. A segment is uploaded and noted before its files
 may go; that its attempt is listed is asked again just before they do. What retention removed from the log is removed
 from the storage by the attempts that the checkpoints noted, so that nothing is that another log put there.
+
+The requests of a pass for the manifest. Every change starts from the one read (`Manifest.remembering`); where somebody
+else was first it is read again:
+
+    get             always: what is listed, what broke off, and what is told of the log
+    2 put_if        attempts that were given up are ended; one, where only their objects are still to go
+    2 put_if, get   of each segment that is uploaded (`afterlog.tier.upload`)
+    put_if          if something else is told of the log than is so, or retention removed segments: their removal begins
+    get             if local files are to go: asked just before
+    put_if          if segments were removed: their rows go, behind their objects
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,11 +31,10 @@ from afterlog.files import unused_name
 from afterlog.log.checkpoints import Checkpoints, RemoteMark
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment
-from afterlog.names import DELIVER_AFTER_INDEX
 from afterlog.tier.log_facts import LogFacts
-from afterlog.tier.manifest import Content, Manifest, find
-from afterlog.tier.remote_segment import RemoteSegment, SegmentState
-from afterlog.tier.remove import remove, remove_leftovers
+from afterlog.tier.manifest import Content, Manifest, moved
+from afterlog.tier.remote_segment import SegmentState
+from afterlog.tier.remove import end_attempts, leftovers, remove
 from afterlog.tier.segment_files import segment_files
 from afterlog.tier.upload import upload, upload_instead
 
@@ -75,7 +85,8 @@ class Offloader:
         """
         with self._lock:
             try:
-                return self._offload()
+                with self.manifest.remembering():
+                    return self._offload()
             except BaseException:
                 self._count(errors=1)
                 raise
@@ -87,14 +98,15 @@ class Offloader:
         return len(left), sum(left)
 
     def _offload(self) -> Offloaded:
-        remove_leftovers(self.manifest, started_before_ms=self.log.context.now_ms() - LEFTOVER_MS)
+        given_up_ms = self.log.context.now_ms() - LEFTOVER_MS
+        end_attempts(self.manifest, *leftovers(self.manifest.known.segments, started_before_ms=given_up_ms))
         self._note_unlisted()
         uploaded, faults = self._upload()
         expired = self.log.enforce_retention()
-        self._tell()
-        listed = {row.attempt for row in self.manifest.listed()}
-        freed = self.log.enforce_local_retention(listed)
-        done = Offloaded(uploaded=uploaded, freed=freed, expired=expired, removed=self._remove())
+        removals = frozenset(self.log.removals)
+        self._tell(removals)
+        freed = self.log.enforce_local_retention(self._listed)
+        done = Offloaded(uploaded=uploaded, freed=freed, expired=expired, removed=self._remove(removals))
         for fault in faults:
             raise fault
         return done
@@ -102,7 +114,7 @@ class Offloader:
     def _upload(self) -> tuple[int, list[CorruptFile | CorruptRemote]]:
         """Upload what is sealed: how many segments, and what is wrong with those that are not fit for it.
 
-        Such a one holds up no other. What says that the bucket is another log's, or does not answer, ends the pass.
+        Such a one holds up no other. A storage that is another log's, or does not answer, ends the pass.
         """
         uploaded, faults = 0, list[CorruptFile | CorruptRemote]()
         for segment in self.log.sealed:
@@ -118,7 +130,7 @@ class Offloader:
 
     def _note_unlisted(self) -> None:
         """Somebody may have taken a segment out of the manifest: what is here still is uploaded again."""
-        listed = {row.attempt for row in self.manifest.listed()}
+        listed = {row.attempt for row in self.manifest.known.listed}
         for segment in self.log.sealed:
             remote = segment.mark.remote
             if remote is not None and remote.attempt not in listed:
@@ -138,51 +150,57 @@ class Offloader:
                 delayed=self.log.delayed,
                 attempt=attempts[0],
             ) as files:
-                row = upload(self.manifest, files, attempt=attempts[0], now_ms=context.now_ms())
-                if any(row.files.get(suffix) != mark for suffix, mark in files.marks.items()):  # ours were made anew
+                row = upload(self.manifest, files, attempt=attempts[0], now_ms=context.now_ms(), log=self._facts())
+                if row.indexes != files.facts.indexes:  # ours were made anew
                     row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=context.now_ms())
         except (FileNotFoundError, CorruptFile):
-            if segment in self.log.sealed:
+            if self._there(segment):
                 raise
             return False
         if row.attempt in attempts:
             self._count(copied_segments=1, copied_bytes=sum(mark.size for mark in row.files.values()))
-        self.log.uploaded({segment.base_offset: _mark(row)})
-        if segment in self.log.sealed:
+        self.log.uploaded({segment.base_offset: RemoteMark(attempt=row.attempt, run=row.run)})
+        if self._there(segment):
             return True
         if row.attempt in attempts:  # retention was first, and could not note what was not there yet
             remove(self.manifest, row)
         return False
 
-    def _tell(self) -> None:
-        """Let the manifest say what the log is like now, where it says something else.
+    def _there(self, segment: SealedSegment) -> bool:
+        """Whether retention has not taken it."""
+        return any(each.base_offset == segment.base_offset for each in self.log.sealed)
 
-        That a segment is due is told before its local files go: a fresh machine must not take it for pending.
-        """
+    def _facts(self) -> LogFacts:
+        """What the log is like now."""
         self.log.read_clock()
-        known, content = self.log.checkpoints.current, self.manifest.content()
-        facts = LogFacts.of(known, delayed=self.log.delayed)
-        facts = replace(facts, frontier_ms=max(self.log.frontier_ms, facts.frontier_ms))
-        if _differs(content, facts, known):
-            self.manifest.tell(facts)
+        facts = LogFacts.of(self.log.checkpoints.current, delayed=self.log.delayed)
+        return replace(facts, frontier_ms=max(self.log.frontier_ms, facts.frontier_ms))
 
-    def _remove(self) -> int:
-        attempts = self.log.checkpoints.current.removals
-        if not attempts:
-            return 0
-        rows = self.manifest.read()
-        for attempt in attempts:
-            row = find(rows, attempt)
-            if row is not None and row.state in (SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED):
-                remove(self.manifest, row)
-                self._count(deleted_segments=1)
-        self.log.removed(attempts)
-        return len(attempts)
+    def _tell(self, removals: AbstractSet[str]) -> None:
+        """Let the manifest say what the log is like now, where it says something else, and list no removed segment.
 
+        That a segment is due is told before its local files go: a fresh machine must not take it for pending. That one
+        was removed is told before its objects go.
+        """
+        facts, known = self._facts(), self.log.checkpoints.current
 
-def _mark(row: RemoteSegment) -> RemoteMark:
-    size, crc = row.files.get(DELIVER_AFTER_INDEX, (0, 0))
-    return RemoteMark(attempt=row.attempt, run=(size, crc))
+        def told(content: Content) -> Content:
+            rows = moved(content.segments, removals, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
+            return Content(rows, facts if _differs(content, facts, known) else content.log)
+
+        if told(self.manifest.known) != self.manifest.known:
+            self.manifest.change(told)
+
+    def _listed(self) -> set[str]:
+        """The attempts that are listed at this moment."""
+        return {row.attempt for row in self.manifest.listed()}
+
+    def _remove(self, removals: AbstractSet[str]) -> int:
+        if removals:
+            rows = [row for row in self.manifest.known.segments if row.attempt in removals]
+            self._count(deleted_segments=len(end_attempts(self.manifest, *rows)))
+            self.log.removed(removals)
+        return len(removals)
 
 
 def _differs(content: Content, facts: LogFacts, known: Checkpoints) -> bool:

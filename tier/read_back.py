@@ -10,8 +10,9 @@ from __future__ import annotations
 import crc32c
 
 from afterlog.errors import CorruptRemote
+from afterlog.log.facts import FileMark
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_segment import FileMark, RemoteSegment
+from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remote_store import RemoteStore
 
 _READ_BYTES = 8 << 20
@@ -32,5 +33,5 @@ def verify(remote: RemoteStore, key: str, mark: FileMark) -> None:
     for start in range(0, size, _READ_BYTES):
         [data] = remote.get_ranges(key, [(start, min(start + _READ_BYTES, size))])
         crc = crc32c.crc32c(data, crc)
-    if crc != mark.crc32c:
-        raise CorruptRemote(f"CRC-32C {crc:08x}, where {mark.crc32c:08x} was put", path=key)
+    if crc != mark.crc:
+        raise CorruptRemote(f"CRC-32C {crc:08x}, where {mark.crc:08x} was put", path=key)

@@ -1,13 +1,13 @@
 """Making the indexes of a segment that lies in object storage, or verifying them: fetch, index as in a folder, push.
 
-    bucket ── fetch ──> folder ── index_segment ──> folder ── push what is new ──> bucket
+    storage ── fetch ──> folder ── index_segment ──> folder ── push what is new ──> storage
 
-The indexes come first; the log only where they do not do, or to verify. What is pushed depends on whose bucket it is:
+The indexes come first; the log only where they do not do, or to verify. What is pushed depends on whose they are:
 
 - *Listed segments* (`index_listed`): a manifest says size and CRC-32C of every object. One that is missing or rotten is
   made anew, and put under its key if it has just these again: the log gives the same bytes under the same `Config`. So
   the attempt stays the one that a store's checkpoints know, which may have the segment nowhere else.
-- *Plain Kafka segments* (`index_plain`), as copied there from a broker: the indexes are put beside the log, under the
+- *A Kafka broker's segments* (`index_kafka`), as they were copied there: the indexes are put beside the log, under the
   names that they have in a folder, the run last. What a broker's own were is replaced, as it is in a folder.
 
 What comes of a segment is told as `index_segment` tells it, with keys for paths. An error of the storage is raised.
@@ -27,7 +27,7 @@ from afterlog.config import Config
 from afterlog.errors import CorruptRemote, RemoteConflict, RemoteMissing
 from afterlog.files import Files, map_file, publish
 from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment, is_indexed
-from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.scan import read_log
 from afterlog.names import (
     CANCEL_INDEX,
@@ -41,7 +41,7 @@ from afterlog.names import (
 from afterlog.records.entry import PREFIX_MAGIC
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.read_back import verify
-from afterlog.tier.remote_segment import FileMark, RemoteSegment, file_mark
+from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remote_store import RemoteStore
 
 INDEXES = (OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX)
@@ -88,7 +88,7 @@ def index_listed(manifest: Manifest, row: RemoteSegment, shop: Workshop) -> Inde
         _clear(shop)
 
 
-def index_plain(
+def index_kafka(
     remote: RemoteStore, folder: str, base_offset: int, log_bytes: int, indexes: Collection[str], shop: Workshop
 ) -> IndexedSegment:
     """Build or verify the indexes of `<folder>/<base offset>.log`; `indexes`: suffixes of those that are there."""
@@ -104,9 +104,10 @@ def index_plain(
             fetch(remote, keys[LOG], shop.files, segment.path)
         done = _indexed(segment, shop)
         for suffix in INDEXES if done.action == "built" else ():
-            made = file_mark(shop.files, segment.path.with_suffix(suffix))
+            content = map_file(shop.files, segment.path.with_suffix(suffix))
+            made = FileMark.of(content)
             if made != fetched.get(suffix):
-                remote.put(keys[suffix], map_file(shop.files, segment.path.with_suffix(suffix)))
+                remote.put(keys[suffix], content)
                 verify(remote, keys[suffix], made)
     except CorruptRemote as error:
         done = _corrupt(segment, error)
@@ -123,12 +124,12 @@ class _Listed:
         self._row = row
         self._shop = shop
         self._keys = {suffix: manifest.object_key(row, suffix) for suffix in row.files}
-        self._segment = _segment(manifest.partition, row.base_offset, row.files[LOG].size, shop)
+        self._segment = _segment(manifest.partition, row.base_offset, row.log_bytes, shop)
         self._start_s = shop.clock.monotonic_s()
 
     def index(self) -> IndexedSegment:
         try:
-            self._segment = replace(self._segment, mark=self._mark(), has_run=DELIVER_AFTER_INDEX in self._row.files)
+            self._segment = replace(self._segment, mark=self._mark(), has_run=self._row.run.size > 0)
             faults = self._fetch_indexes()
             if faults and self._shop.verify_only:
                 raise next(iter(faults.values()))
@@ -143,23 +144,14 @@ class _Listed:
             done = broken or _corrupt(self._segment, error)
         return _by_key(done, self._keys)
 
-    def _mark(self) -> SealedMark | None:
+    def _mark(self) -> SegmentFacts | None:
         """What the checkpoints would say; of a Kafka log, whose batches have no prefix, None."""
         row = self._row
-        if DELIVER_AFTER_INDEX in row.files:
+        if row.run.size:
             [begins] = self._manifest.remote.get_ranges(self._keys[LOG], [(0, 2)])
             if int.from_bytes(begins.tobytes(), "big") != PREFIX_MAGIC:
                 return None
-        return SealedMark(
-            base_offset=row.base_offset,
-            end_offset=row.end_offset,
-            log_bytes=row.files[LOG].size,
-            max_deliver_after=row.max_deliver_after,
-            max_timestamp=row.max_timestamp,
-            index=row.files[OFFSET_INDEX],
-            time_index=row.files[TIME_INDEX],
-            cancel_index=row.files.get(CANCEL_INDEX, (0, 0)),
-        )
+        return row
 
     def _path(self, suffix: str) -> Path:
         return self._segment.path.with_suffix(suffix)
@@ -171,11 +163,8 @@ class _Listed:
         if found != expected:
             if suffix != LOG:
                 files.unlink(path)
-            raise CorruptRemote(
-                f"{found.size} bytes of CRC-32C {found.crc32c:08x}, the manifest says {expected.size} "
-                f"of {expected.crc32c:08x}",
-                path=key,
-            )
+            says = f"the manifest says {expected.size} of {expected.crc:08x}"
+            raise CorruptRemote(f"{found.size} bytes of CRC-32C {found.crc:08x}, {says}", path=key)
 
     def _fetch_indexes(self) -> dict[str, CorruptRemote | RemoteMissing]:
         """Those that are whole; what is wrong with the others."""
@@ -209,7 +198,7 @@ class _Listed:
             cancelled = read_log(files, self._segment.path, row.base_offset).cancelled
             publish(files, self._path(CANCEL_INDEX), [cancelled.to_bytes()])
         for suffix in suffixes:
-            if file_mark(files, self._path(suffix)) != row.files[suffix]:
+            if FileMark.of(map_file(files, self._path(suffix))) != row.files[suffix]:
                 raise CorruptRemote("made anew, it is not what is listed: other settings?", path=self._keys[suffix])
         for suffix in suffixes:
             remote.put(self._keys[suffix], map_file(files, self._path(suffix)))

@@ -18,16 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import crc32c
+from typing import Any
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, map_file
+from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, is_attempt
 
-REQUIRED = (LOG, OFFSET_INDEX, TIME_INDEX)
-OPTIONAL = (DELIVER_AFTER_INDEX, CANCEL_INDEX)
+_FIELDS = {OFFSET_INDEX: "index", TIME_INDEX: "time_index", CANCEL_INDEX: "cancel_index", DELIVER_AFTER_INDEX: "run"}
+"""What each file but the log is called here."""
 _INT64_MAX = 2**63 - 1
 _OFFSET_MAX = 2**62
 """Whoever goes on from here has room to count."""
@@ -51,60 +50,37 @@ _NEXT = {
 }
 
 
-class FileMark(NamedTuple):
-    """What tells whether a file is whole."""
-
-    size: int
-    crc32c: int
-
-
-def file_mark(files: Files, path: Path) -> FileMark:
-    """Of a sealed file as it is now. FileNotFoundError."""
-    data = map_file(files, path)
-    return FileMark(len(data), crc32c.crc32c(data))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
-    """The files of a sealed segment on this machine. `marks`: what is known of some of them since they were sealed."""
+    """The files of a sealed segment on this machine, and what has been known of them since they were sealed."""
 
     files: Files
-    base_offset: int
-    end_offset: int
-    max_deliver_after: int
-    max_timestamp: int
+    facts: SegmentFacts
     paths: Mapping[str, Path]
-    """By suffix: `.log`, `.index`, `.timeindex`, and where there are any `.deliverafterindex`, `.cancelindex`."""
-    marks: Mapping[str, FileMark]
+    """By suffix: `.log`, `.index`, `.timeindex`, and where there are any `.cancelindex`, `.deliverafterindex`."""
 
     def measured(self) -> dict[str, FileMark]:
         """Size and CRC-32C of each file. CorruptFile where they are not those that are known."""
-        found = {}
-        for suffix, path in self.paths.items():
-            found[suffix] = file_mark(self.files, path)
-            if self.marks.get(suffix, found[suffix]) != found[suffix]:
-                raise CorruptFile("it is not as it was sealed, and is not uploaded", path=path)
+        found = {suffix: FileMark.of(map_file(self.files, path)) for suffix, path in self.paths.items()}
+        known = {**self.facts.indexes, LOG: FileMark(self.facts.log_bytes, found[LOG].crc)}
+        for suffix, mark in known.items():
+            if found[suffix] != mark:
+                raise CorruptFile("it is not as it was sealed, and is not uploaded", path=self.paths[suffix])
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteSegment:
-    """One attempt to upload the offsets [base_offset, end_offset). ValueError where the values cannot be.
+class RemoteSegment(SegmentFacts):
+    """One attempt to upload the offsets [base_offset, end_offset). ValueError where the values cannot be."""
 
-    The sparse marks that a checkpoint needs are the marks of `.index` and `.timeindex`.
-    """
-
-    base_offset: int
-    end_offset: int
     attempt: str
     """32 hex digits that nobody else has; in the keys of its objects."""
     state: SegmentState
     started_ms: int
     """When the attempt began, by the clock of who made it: tells what has been given up, decides nothing."""
-    max_deliver_after: int
-    max_timestamp: int
-    files: Mapping[str, FileMark]
-    """By suffix."""
+    log_crc: int
+    run: FileMark = NO_FILE
+    """A segment of a FIFO topic has none."""
 
     def __post_init__(self) -> None:
         _check(0 <= whole(self.base_offset) < whole(self.end_offset) <= _OFFSET_MAX, "offsets")
@@ -113,19 +89,36 @@ class RemoteSegment:
         _check(isinstance(self.state, SegmentState), "state")
         for name in ("started_ms", "max_deliver_after", "max_timestamp"):
             _check(-1 <= whole(getattr(self, name)) <= _INT64_MAX, name)
-        _check(set(REQUIRED) <= set(self.files) <= {*REQUIRED, *OPTIONAL}, "files")
-        for suffix, (size, crc) in self.files.items():
-            _check(0 <= whole(size) <= _FILE_SIZE_MAX and 0 <= whole(crc) < 2**32, f"size or CRC of {suffix}")
+        for mark in (FileMark(self.log_bytes, self.log_crc), self.index, self.time_index, self.cancel_index, self.run):
+            _check(0 <= whole(mark.size) <= _FILE_SIZE_MAX and 0 <= whole(mark.crc) < 2**32, "size or CRC of a file")
+
+    @property
+    def files(self) -> dict[str, FileMark]:
+        """All of its objects, by suffix."""
+        files = {LOG: FileMark(self.log_bytes, self.log_crc), **self.indexes}
+        return {**files, DELIVER_AFTER_INDEX: self.run} if self.run.size else files
 
     @staticmethod
     def of_json(row: dict[str, Any]) -> RemoteSegment:
         """LookupError, TypeError, ValueError where the row is not what `to_json` makes. It may be anybody's."""
-        files = {suffix: FileMark(*mark) for suffix, mark in row["files"].items()}
-        return RemoteSegment(**{**row, "state": SegmentState(row["state"]), "files": files})
+        row = dict(row)
+        files = {suffix: FileMark(*mark) for suffix, mark in row.pop("files").items()}
+        log = files.pop(LOG)
+        marks: dict[str, Any] = {_FIELDS[suffix]: mark for suffix, mark in files.items()}
+        row["state"] = SegmentState(row["state"])
+        return RemoteSegment(**row, **marks, log_bytes=log.size, log_crc=log.crc)
 
     def to_json(self) -> dict[str, Any]:
-        row = {name: getattr(self, name) for name in self.__slots__}
-        return {**row, "files": {suffix: list(mark) for suffix, mark in self.files.items()}}
+        return {
+            "base_offset": self.base_offset,
+            "end_offset": self.end_offset,
+            "attempt": self.attempt,
+            "state": self.state,
+            "started_ms": self.started_ms,
+            "max_deliver_after": self.max_deliver_after,
+            "max_timestamp": self.max_timestamp,
+            "files": {suffix: list(mark) for suffix, mark in self.files.items()},
+        }
 
     def moved_to(self, state: SegmentState) -> RemoteSegment:
         """The row with its next state. ValueError where the life-cycle has no such step."""
@@ -137,11 +130,10 @@ class RemoteSegment:
 
     def has_the_log_of(self, other: RemoteSegment) -> bool:
         """Whether both are uploads of one segment. Its indexes may have been made anew in between."""
-        return (self.base_offset, self.end_offset, self.files[LOG]) == (
-            other.base_offset,
-            other.end_offset,
-            other.files[LOG],
-        )
+        return self._log() == other._log()
+
+    def _log(self) -> tuple[int, int, int, int]:
+        return self.base_offset, self.end_offset, self.log_bytes, self.log_crc
 
 
 def whole(value: object) -> int:

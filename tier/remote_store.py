@@ -1,4 +1,4 @@
-"""The seam to object storage: everything that afterlog asks of a bucket, and nothing else.
+"""The seam to object storage: everything that afterlog asks of it, and nothing else.
 
 An object is bytes under a key such as ``mail-0/manifest``. Its key is of one of two kinds for ever:
 
@@ -14,7 +14,7 @@ What callers rely on; `RemoteStoreTests` (tests/tier/remote_store_suite.py) hold
   the caller reads again, and knows its own write (`Manifest.update` does).
 - Transient failures were retried before RemoteUnavailable is raised.
 
-What comes from a bucket is untrusted: `get` is bounded by its caller, `get_ranges` returns exactly what was asked for
+What comes from there is untrusted: `get` is bounded by its caller, `get_ranges` returns exactly what was asked for
 or raises, and the keys that `list_objects` yields may be any text. Nothing but a check of the bytes says that they are
 those that were put.
 """

@@ -1,6 +1,6 @@
 """The `topics` document of object storage: the topics that have segments there, and their settings, as in a store.
 
-A store adds its topics before their first segment. Whoever has nothing but the bucket begins here.
+A store adds its topics before their first segment. Whoever has nothing else begins here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def tell_topic(remote: RemoteStore, name: str, settings: TopicSettings) -> None:
         if name in topics:
             if topics[name] != settings:
                 raise RemoteConflict(
-                    f"{name} is there with {topics[name]}, not {settings}: is this another store's bucket?", path=TOPICS
+                    f"{name} is there with {topics[name]}, not {settings}: is it another store's?",
+                    path=TOPICS,
                 )
             return
         body = {each: settings_to_json(own) for each, own in (*topics.items(), (name, settings))}

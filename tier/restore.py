@@ -1,4 +1,4 @@
-"""From the manifest of a partition to a folder that can be opened: for a machine that has the bucket and nothing else.
+"""From the manifest of a partition to a folder that can be opened: for a machine that has nothing else.
 
     manifest ── rows, log ──> checkpoints: every segment in object storage, an empty active one behind them
 
@@ -6,7 +6,7 @@ Nothing is downloaded but the manifest, and a little of some runs where retentio
 folder then fetches the cancel indexes. What had not been uploaded is gone: the records of the segment that was being
 appended to, and of those sealed since. Appends go on behind the last offset that the manifest knows of. Offsets stay
 what they were; delivery offsets do where nothing was lost that was due before what is there. Positions and
-subscriptions are not in the bucket.
+subscriptions are not in object storage.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from collections.abc import Sequence
 
 from afterlog.errors import CorruptRemote
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.entries import Key
 from afterlog.log.checkpoints import ActiveMark, Checkpoints, FrontierLease, LogStart, Recovery, RemoteMark, SealedMark
 from afterlog.log.context import LogContext
 from afterlog.log.recovery import create_log
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 
 
 def restore(context: LogContext, manifest: Manifest, *, partial: bool = False) -> None:
-    """Make the folder of the partition, durably, in the place of anything that is there. `place.remote` reads its runs.
+    """Make the partition's folder, durably, in the place of anything that is there. `context.remote` reads its runs.
 
     CorruptRemote: the manifest fails its checks, or segments are missing that retention did not remove. `partial`: then
     their records are gone for good, as if it had.
@@ -58,25 +56,14 @@ def of_manifest(context: LogContext, manifest: Manifest, *, partial: bool) -> Ch
 
 def mark_of(row: RemoteSegment) -> SealedMark:
     """A listed segment as checkpoints have it that is in object storage only."""
-    files = {suffix: (mark.size, mark.crc32c) for suffix, mark in row.files.items()}
-    return SealedMark(
-        base_offset=row.base_offset,
-        end_offset=row.end_offset,
-        log_bytes=files[LOG][0],
-        max_deliver_after=row.max_deliver_after,
-        max_timestamp=row.max_timestamp,
-        index=files[OFFSET_INDEX],
-        time_index=files[TIME_INDEX],
-        cancel_index=files.get(CANCEL_INDEX, (0, 0)),
-        remote=RemoteMark(attempt=row.attempt, run=files.get(DELIVER_AFTER_INDEX, (0, 0)), local=False),
-    )
+    return SealedMark(**row.facts(), remote=RemoteMark(attempt=row.attempt, run=row.run, local=False))
 
 
 def _removed(row: RemoteSegment, facts: LogFacts, *, delayed: bool) -> bool:
     """Whether retention has removed the segment, and its row has not gone yet."""
     if not delayed:
         return row.end_offset <= facts.log_start.delivery_offset
-    return Key(row.max_deliver_after, row.end_offset - 1) <= facts.log_start.key
+    return row.last_key <= facts.log_start.key
 
 
 def _check_complete(marks: Sequence[SealedMark], held: int, facts: LogFacts, manifest: Manifest) -> None:
@@ -94,5 +81,5 @@ def _log_start(context: LogContext, marks: Sequence[SealedMark], removed_records
     if not context.settings.delayed:
         return LogStart()
     key = facts.log_start.key
-    index = DelayedIndex(removed_records, runs=[context.remote.copy(mark).run() for mark in marks])
+    index = DelayedIndex.of([context.remote.copy(mark).run() for mark in marks], removed_records=removed_records)
     return LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)

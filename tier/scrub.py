@@ -20,10 +20,11 @@ from enum import StrEnum
 
 from afterlog.errors import CorruptRemote, RemoteMissing
 from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark
 from afterlog.names import LOG, TOPICS, parse_partition_folder, partition_folder, remote_segment_key
 from afterlog.tier.manifest import Manifest, Segments
 from afterlog.tier.read_back import verify
-from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentState
+from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import read_remote_topics
 

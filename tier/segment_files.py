@@ -21,30 +21,26 @@ from pathlib import Path
 
 from afterlog.config import Config
 from afterlog.errors import CorruptFile
-from afterlog.files import Files, read_file
+from afterlog.files import Files, map_file
 from afterlog.index.run import Coverage, Run
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.build import SegmentToIndex, mend_sparse, whole_run
-from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.scan import check_log
 from afterlog.log.segment import load_cancelled
 from afterlog.names import (
     CANCEL_INDEX,
     DELIVER_AFTER_INDEX,
     LOG,
-    OFFSET_INDEX,
-    TIME_INDEX,
     parse_partition_folder,
     segment_file,
 )
-from afterlog.tier.remote_segment import FileMark, SegmentFiles
-
-_BESIDE = (OFFSET_INDEX, TIME_INDEX)
+from afterlog.tier.remote_segment import SegmentFiles
 
 
 @contextlib.contextmanager
 def segment_files(
-    files: Files, folder: Path, mark: SealedMark, *, config: Config, delayed: bool, attempt: str
+    files: Files, folder: Path, mark: SegmentFacts, *, config: Config, delayed: bool, attempt: str
 ) -> Iterator[SegmentFiles]:
     """The files of a sealed segment of a store, whole for as long as the block lasts; the store may be open meanwhile.
 
@@ -58,26 +54,15 @@ def segment_files(
     )
     check_log(files, path, mark.base_offset, size=mark.log_bytes, end_offset=mark.end_offset)
     mend_sparse(files, segment, config, attempt=attempt)
-    paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *_BESIDE)}
-    marks = {OFFSET_INDEX: FileMark(*mark.index), TIME_INDEX: FileMark(*mark.time_index)}
-    if mark.cancel_index[0]:
-        paths[CANCEL_INDEX], marks[CANCEL_INDEX] = path.with_suffix(CANCEL_INDEX), FileMark(*mark.cancel_index)
-        if load_cancelled(files, path, mark.cancel_index) is None:
-            raise CorruptFile("missing or unreadable: opening the store mends it", path=paths[CANCEL_INDEX])
+    paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *mark.indexes)}
+    if load_cancelled(files, path, mark.cancel_index) is None:
+        raise CorruptFile("missing or unreadable: opening the store mends it", path=path.with_suffix(CANCEL_INDEX))
     with whole_run(files, segment, config, attempt=attempt) if delayed else contextlib.nullcontext() as run:
-        yield SegmentFiles(
-            files=files,
-            base_offset=mark.base_offset,
-            end_offset=mark.end_offset,
-            max_deliver_after=mark.max_deliver_after,
-            max_timestamp=mark.max_timestamp,
-            paths=paths if run is None else {**paths, DELIVER_AFTER_INDEX: run},
-            marks=marks,
-        )
+        yield SegmentFiles(files=files, facts=mark, paths=paths if run is None else {**paths, DELIVER_AFTER_INDEX: run})
 
 
-def plain_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
-    """The files of a plain Kafka segment with its indexes beside it; nobody may be writing it. `path`: of its log.
+def kafka_segment_files(files: Files, path: Path, base_offset: int, *, config: Config) -> SegmentFiles:
+    """The files of a Kafka broker's segment with its indexes beside it; nobody may be writing it. `path`: of its log.
 
     Its run says where it ends. CorruptFile: something is not as it was written, or is not what the log says.
     FileNotFoundError: the log or an index is not there.
@@ -87,19 +72,21 @@ def plain_segment_files(files: Files, path: Path, base_offset: int, *, config: C
     if run.coverage != Coverage(base_offset, end_offset, base_offset, 0, base_offset, size):
         raise CorruptFile("covers another part of the log than it should", path=run.path)
     sparse = SparseIndexes(base_offset, config.index_interval_bytes)
-    check_log(files, path, base_offset, size=size, end_offset=end_offset, plain=True, sparse=sparse)
+    check_log(files, path, base_offset, size=size, end_offset=end_offset, foreign=True, sparse=sparse)
     run.check()
     sparse.finish()
-    paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *_BESIDE, DELIVER_AFTER_INDEX)}
-    for suffix, content in zip(_BESIDE, sparse.to_bytes(), strict=True):
-        if read_file(files, paths[suffix]) != content:
-            raise CorruptFile("not what the log says", path=paths[suffix])
-    return SegmentFiles(
-        files=files,
+    index, time_index = sparse.to_bytes()
+    facts = SegmentFacts(
         base_offset=base_offset,
         end_offset=end_offset,
+        log_bytes=size,
         max_deliver_after=run.last_key.deliver_after,
         max_timestamp=sparse.latest[0],
-        paths=paths,
-        marks={},
+        index=FileMark.of(index),
+        time_index=FileMark.of(time_index),
     )
+    paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *facts.indexes, DELIVER_AFTER_INDEX)}
+    for suffix, mark in facts.indexes.items():
+        if FileMark.of(map_file(files, paths[suffix])) != mark:
+            raise CorruptFile("not what the log says", path=paths[suffix])
+    return SegmentFiles(files=files, facts=facts, paths=paths)

@@ -26,6 +26,7 @@ from afterlog.index.run import Run
 from afterlog.index.sparse import SparseIndexes
 from afterlog.index.time_index import TimeIndex
 from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import outline
 from afterlog.names import (
     CANCEL_INDEX,
@@ -110,8 +111,7 @@ class TieredSegment:
         return self._content(CANCEL_INDEX, self._mark.cancel_index)
 
     def run(self) -> Run:
-        size, _ = self._remote_mark.run
-        key = self._key(DELIVER_AFTER_INDEX)
+        key, size = self._key(DELIVER_AFTER_INDEX), self._remote_mark.run.size
         snapshot = RemoteSnapshot(self._log.remote, self._log.cache, key, size, run_key(self._mark.base_offset))
         return Run(snapshot, outline(self._mark))
 
@@ -140,7 +140,7 @@ class TieredSegment:
         except ValueError as error:
             raise CorruptRemote(str(error), path=self._key(TIME_INDEX)) from error
 
-    def _content(self, suffix: str, known: tuple[int, int]) -> bytes:
+    def _content(self, suffix: str, known: FileMark) -> bytes:
         """All of a small object. CorruptRemote where it is not what was put, also when it is fetched once more."""
         size, crc = known
         key = self._key(suffix)

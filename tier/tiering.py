@@ -1,6 +1,6 @@
-"""The tiered storage of an open store: one bucket, one cache, and what moves between the two and the log.
+"""The tiered storage of an open store: one remote store, one cache, and what moves between the two and the log.
 
-roll, time ──> the thread ──> Offloader of each partition ──> bucket
+roll, time ──> the thread ──> Offloader of each partition ──> object storage
 reader <── page cache <───────────────────────────────────────┘
 """
 
@@ -66,15 +66,15 @@ class Tiering:
         return TieredLog(partition, self.remote, self.cache, self._indexes, self._interval_bytes)
 
     def topics(self) -> dict[str, TopicSettings]:
-        """The topics that the bucket has segments of. CorruptRemote, RemoteUnavailable, RemoteRefused."""
+        """The topics that object storage has segments of. CorruptRemote, RemoteUnavailable, RemoteRefused."""
         return read_remote_topics(self.remote)
 
     def restore(self, context: LogContext) -> None:
-        """Make the folder of a partition from the bucket alone. Raises as `topics` does."""
+        """Make the folder of a partition from object storage alone. Raises as `topics` does."""
         restore(context, Manifest(self.remote, context.folder.name), partial=self._partial)
 
     def tell_topic(self, name: str, settings: TopicSettings) -> None:
-        """A topic will have segments in the bucket. RemoteConflict where one of that name is another."""
+        """A topic will have segments in object storage. RemoteConflict where one of that name is another."""
         tell_topic(self.remote, name, settings)
 
     def add(self, log: PartitionLog) -> None:

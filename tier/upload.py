@@ -17,6 +17,14 @@ The manifest decides every race, because it changes by conditional put only. An 
 its row moved to DELETE_STARTED and cannot finish. What it puts after its objects were deleted belongs to no row, which
 `scrub` names; a row always comes before its objects, so objects without one are nobody's.
 
+Each request, and why it is there. Within `Manifest.remembering` steps 2 and 5 do without their gets:
+
+    get, put_if         step 2: a row before any object, so that an object without a row is nobody's
+    put                 step 3: of each file
+    head, get_ranges    step 4: of each object, one for each 8 MiB: no storage says what it keeps
+    get, put_if         step 5: listed whole, or not at all. What is said of the log goes with it
+    get                 step 6: the storage may have kept another manifest than it was given
+
 Several segments may share the changes of the manifest (`upload_together`). A change costs a read and a conditional put
 of the whole manifest, and is made again when somebody else was first: those who upload to one partition at a time
 should be few, or change it seldom.
@@ -24,7 +32,7 @@ should be few, or change it seldom.
 A segment that is listed with other indexes than it has is uploaded anew (`upload_instead`): step 5 then moves the old
 row to DELETE_STARTED in the same change, and the old attempt is ended after step 6.
 
-That a listed segment is this one is told by its log: bounds, size and CRC-32C. Where they differ the bucket belongs to
+That a listed segment is this one is told by its log: bounds, size and CRC-32C. Where they differ the storage belongs to
 another log, and the upload is refused: else the local copy would go for a listing of other people's records.
 """
 
@@ -35,24 +43,29 @@ from collections.abc import Mapping
 
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
 from afterlog.files import map_file
-from afterlog.tier.manifest import Manifest, Segments, find
+from afterlog.log.facts import NO_FILE
+from afterlog.names import DELIVER_AFTER_INDEX, LOG
+from afterlog.tier.log_facts import LogFacts
+from afterlog.tier.manifest import Content, Manifest, Segments, find
 from afterlog.tier.read_back import verify_segment
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
-from afterlog.tier.remove import end_attempt
+from afterlog.tier.remove import end_attempts
 
 Outcome = RemoteSegment | OSError
 """The row that lists a segment, or why none does."""
 
 
-def upload(manifest: Manifest, segment: SegmentFiles, *, attempt: str, now_ms: int) -> RemoteSegment:
+def upload(
+    manifest: Manifest, segment: SegmentFiles, *, attempt: str, now_ms: int, log: LogFacts | None = None
+) -> RemoteSegment:
     """Upload the segment, unless it is there; the row that lists it, which may be another attempt's.
 
-    `attempt`: `files.unused_name()`. CorruptFile: the local files are not as they were sealed. CorruptRemote: the
-    storage holds other bytes than it was given; they are removed. RemoteConflict: the bucket lists another log's
-    records at these offsets, or somebody gave this attempt up. FileNotFoundError: a local file is gone.
-    RemoteUnavailable, RemoteRefused, StorageFull: call again later.
+    `attempt`: `files.unused_name()`. `log`: said of the log by the change that lists the segment. CorruptFile: the
+    local files are not as they were sealed. CorruptRemote: the storage holds other bytes than it was given; they are
+    removed. RemoteConflict: the storage lists another log's records at these offsets, or somebody gave this attempt up.
+    FileNotFoundError: a local file is gone. RemoteUnavailable, RemoteRefused, StorageFull: call again later.
     """
-    return _row(upload_together(manifest, {attempt: segment}, now_ms=now_ms)[attempt])
+    return _row(_uploaded(_Uploads(manifest, {attempt: segment}, now_ms, log=log))[attempt])
 
 
 def upload_together(manifest: Manifest, segments: Mapping[str, SegmentFiles], *, now_ms: int) -> dict[str, Outcome]:
@@ -61,11 +74,8 @@ def upload_together(manifest: Manifest, segments: Mapping[str, SegmentFiles], *,
     What `upload` returns or raises, by attempt: one that cannot be uploaded holds up no other; none is listed before
     all are there. Raises what reading and changing the manifest raises.
     """
-    uploads = _Uploads(manifest, segments, now_ms)
-    uploads.begin()
-    uploads.copy()
-    uploads.finish()
-    return {attempt: uploads.outcomes[attempt] for attempt in segments}
+    outcomes = _uploaded(_Uploads(manifest, segments, now_ms))
+    return {attempt: outcomes[attempt] for attempt in segments}
 
 
 def upload_instead(
@@ -76,13 +86,16 @@ def upload_instead(
     Who reads by the old row gets RemoteMissing, and reads the manifest again. Raises what `upload` raises;
     RemoteConflict also where `old` does not list it any more.
     """
-    uploads = _Uploads(manifest, {attempt: segment}, now_ms, old)
+    listed = _row(_uploaded(_Uploads(manifest, {attempt: segment}, now_ms, old))[attempt])
+    end_attempts(manifest, old)
+    return listed
+
+
+def _uploaded(uploads: _Uploads) -> dict[str, Outcome]:
     uploads.begin()
     uploads.copy()
     uploads.finish()
-    listed = _row(uploads.outcomes[attempt])
-    end_attempt(manifest, old)
-    return listed
+    return uploads.outcomes
 
 
 def _row(outcome: Outcome) -> RemoteSegment:
@@ -95,12 +108,18 @@ class _Uploads:
     """Some segments on their way. Each has an outcome in the end."""
 
     def __init__(
-        self, manifest: Manifest, segments: Mapping[str, SegmentFiles], now_ms: int, old: RemoteSegment | None = None
+        self,
+        manifest: Manifest,
+        segments: Mapping[str, SegmentFiles],
+        now_ms: int,
+        old: RemoteSegment | None = None,
+        log: LogFacts | None = None,
     ) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self._manifest = manifest
         self._segments = segments
         self._old = None if old is None else old.attempt
+        self._log = log
         self._rows = [row for attempt in segments if (row := self._measured(attempt, now_ms)) is not None]
 
     def begin(self) -> None:
@@ -127,7 +146,7 @@ class _Uploads:
             except (CorruptRemote, FileNotFoundError) as error:
                 self.outcomes[ours.attempt] = error
                 with contextlib.suppress(RemoteError):  # what is left is found by a scrub
-                    end_attempt(self._manifest, ours)
+                    end_attempts(self._manifest, ours)
             except OSError as error:
                 self.outcomes[ours.attempt] = broken = error
 
@@ -136,13 +155,15 @@ class _Uploads:
         copied = self._left()
         if not copied:
             return
-        self._manifest.update(lambda rows: self._finished(rows, copied))
+        self._manifest.change(lambda content: self._finished(content, copied))
         rows = self._manifest.read()
         for ours in copied:
             self._settle(rows, ours, "somebody gave this attempt up: try again")
-            listed = self.outcomes[ours.attempt]
-            if isinstance(listed, OSError) or listed.attempt != ours.attempt:
-                end_attempt(self._manifest, ours)
+        end_attempts(self._manifest, *(ours for ours in copied if not self._is_listed(ours)))
+
+    def _is_listed(self, ours: RemoteSegment) -> bool:
+        outcome = self.outcomes[ours.attempt]
+        return isinstance(outcome, RemoteSegment) and outcome.attempt == ours.attempt
 
     def _left(self) -> list[RemoteSegment]:
         return [ours for ours in self._rows if ours.attempt not in self.outcomes]
@@ -156,14 +177,12 @@ class _Uploads:
             self.outcomes[attempt] = error
             return None
         return RemoteSegment(
-            base_offset=segment.base_offset,
-            end_offset=segment.end_offset,
+            **segment.facts.facts(),
             attempt=attempt,
             state=SegmentState.COPY_STARTED,
             started_ms=now_ms,
-            max_deliver_after=segment.max_deliver_after,
-            max_timestamp=segment.max_timestamp,
-            files=files,
+            log_crc=files[LOG].crc,
+            run=files.get(DELIVER_AFTER_INDEX, NO_FILE),
         )
 
     def _settle(self, rows: Segments, ours: RemoteSegment, unlisted: str) -> None:
@@ -171,7 +190,7 @@ class _Uploads:
         listed = _listed(rows, ours)
         if listed is not None and not listed.has_the_log_of(ours):
             self.outcomes[ours.attempt] = RemoteConflict(
-                f"offsets {listed.base_offset} to {listed.end_offset} hold other bytes: is this another log's bucket?",
+                f"offsets {listed.base_offset} to {listed.end_offset} hold other bytes: are they another log's?",
                 path=self._manifest.key,
             )
         elif listed is None or listed.attempt == self._old:
@@ -183,8 +202,8 @@ class _Uploads:
         new = [ours for ours in self._left() if self._is_next(rows, ours) and find(rows, ours.attempt) is None]
         return (*rows, *new)
 
-    def _finished(self, rows: Segments, copied: list[RemoteSegment]) -> Segments:
-        moves = {}
+    def _finished(self, content: Content, copied: list[RemoteSegment]) -> Content:
+        rows, moves = content.segments, {}
         for ours in copied:
             row = find(rows, ours.attempt)
             if row is not None and row.state == SegmentState.COPY_STARTED:
@@ -192,7 +211,9 @@ class _Uploads:
                 moves[row.attempt] = SegmentState.COPY_FINISHED if first else SegmentState.DELETE_STARTED
                 if first and self._old is not None:
                     moves[self._old] = SegmentState.DELETE_STARTED
-        return tuple(row.moved_to(moves[row.attempt]) if row.attempt in moves else row for row in rows)
+        log = self._log if SegmentState.COPY_FINISHED in moves.values() else None
+        rows = tuple(row.moved_to(moves[row.attempt]) if row.attempt in moves else row for row in rows)
+        return Content(rows, log or content.log)
 
     def _is_next(self, rows: Segments, ours: RemoteSegment) -> bool:
         """Whether ours may come: nothing is listed at its offsets, or just what it is to replace."""

@@ -22,7 +22,7 @@ from afterlog.cli.main import cli
 from afterlog.cli.output import amount, histogram_edges, iso, relative, span
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 HOUR_MS = 3_600_000
 
 

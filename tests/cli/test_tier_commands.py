@@ -23,15 +23,15 @@ OPENING = ("send", "receive", "topics", "stats", "cancel", "reschedule", "pendin
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Path:
-    (tmp_path / "bucket").mkdir()
-    return tmp_path / "bucket"
+def storage(tmp_path: Path) -> Path:
+    (tmp_path / "storage").mkdir()
+    return tmp_path / "storage"
 
 
 @pytest.fixture
-def data(tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with two sealed segments, of which one is due, and a record behind them."""
-    monkeypatch.setenv("AFTERLOG_REMOTE", str(bucket))
+    monkeypatch.setenv("AFTERLOG_REMOTE", str(storage))
     data = tmp_path / "data"
     run("create", data, "mail", "--remote-storage", "--local-retention", "0s", "--retention", "1d")
     run("send", data, "mail", stdin="a\nb\n")
@@ -48,15 +48,15 @@ def findings(*args: object, code: int = 0) -> list[tuple[str, str, str | None]]:
     return [(each["kind"], each["key"], each["done"]) for each in rows(run("scrub", *args, "--json", code=code))]
 
 
-def logs(bucket: Path) -> list[Path]:
-    return sorted((bucket / "mail-0").glob("*.log"))
+def logs(storage: Path) -> list[Path]:
+    return sorted((storage / "mail-0").glob("*.log"))
 
 
 class TestOffload:
-    def test_uploads_and_lets_go_of_what_is_due(self, data: Path, bucket: Path) -> None:
+    def test_uploads_and_lets_go_of_what_is_due(self, data: Path, storage: Path) -> None:
         told = run("offload", data).stdout
         assert told.startswith("mail-0: 2 uploaded, 1 no longer here, 0 removed by retention")
-        assert 2 == len(logs(bucket))
+        assert 2 == len(logs(storage))
         assert [False, True, True] == [(data / "mail-0" / f"{base:020}.log").exists() for base in (0, 2, 3)], (
             "what is pending stays"
         )
@@ -76,11 +76,11 @@ class TestOffload:
         assert "remote_storage_enable" in run("create", data, "more", "--local-retention", "1h", code=2).stderr
         assert "opened with" not in run("create", data, "far", "--remote-storage").stderr
 
-    def test_others_upload_nothing(self, data: Path, bucket: Path) -> None:
+    def test_others_upload_nothing(self, data: Path, storage: Path) -> None:
         for _ in range(3):
             run("stats", data)
             run("send", data, "mail", "x")
-        assert [] == logs(bucket)
+        assert [] == logs(storage)
         assert [] == findings()
 
 
@@ -89,16 +89,16 @@ class TestRemote:
     def test_whatever_opens_a_store_takes_it(self, name: str) -> None:
         assert "--remote" in run(name, "--help").stdout
 
-    def test_by_name_or_environment(self, data: Path, bucket: Path) -> None:
+    def test_by_name_or_environment(self, data: Path, storage: Path) -> None:
         run("offload", data)
         none: dict[str, Any] = {"AFTERLOG_REMOTE": ""}
         receive = ("receive", data, "mail", "--group", "g")
         assert "open the store with remote" in run(*receive, env=none, code=6).stderr
         run("send", data, "mail", "more", env=none)
-        assert "a\nb\nlast\nmore\n" == run(*receive, "--remote", bucket, env=none).stdout
+        assert "a\nb\nlast\nmore\n" == run(*receive, "--remote", storage, env=none).stdout
 
-    def test_a_bucket_that_is_not_there(self, data: Path, bucket: Path) -> None:
-        assert "no such folder" in run("topics", data, "--remote", bucket / "gone", code=6).stderr
+    def test_a_storage_that_is_not_there(self, data: Path, storage: Path) -> None:
+        assert "no such folder" in run("topics", data, "--remote", storage / "gone", code=6).stderr
         assert "no storage is known" in run("topics", data, "--remote", "ftp://x", code=6).stderr
 
 
@@ -123,13 +123,13 @@ class TestLooking:
         assert 'afterlog_remote_copy_lag_segments{partition="0",topic="mail"} 2.0' in lines
         assert "afterlog_remote_fetch_requests_total 0.0" in lines
 
-    def test_verify_and_dump(self, data: Path, bucket: Path) -> None:
+    def test_verify_and_dump(self, data: Path, storage: Path) -> None:
         run("offload", data)
         verified = run("verify", data)
         assert "" == verified.stdout
         assert " in 1 segment are only in object storage" in verified.stderr
         assert "scrub --deep" in verified.stderr
-        entry, first, _ = rows(run("dump", logs(bucket)[0], "--records", "--json"))
+        entry, first, _ = rows(run("dump", logs(storage)[0], "--records", "--json"))
         assert ("ok", "a") == (entry["crc"], first["value"])
 
 
@@ -142,9 +142,9 @@ class TestScrub:
         assert "give --remote" in run("scrub", env={"AFTERLOG_REMOTE": ""}, code=2).stderr
         assert "no store" in run("scrub", data / "nowhere", code=3).stderr
 
-    def test_faults(self, data: Path, bucket: Path) -> None:
+    def test_faults(self, data: Path, storage: Path) -> None:
         run("offload", data)
-        first, _ = logs(bucket)
+        first, _ = logs(storage)
         key = f"mail-0/{first.name}"
         whole = first.read_bytes()
         first.write_bytes(whole[:-1] + b"?")
@@ -158,13 +158,13 @@ class TestScrub:
         assert "see `afterlog verify`" in run("--help").stdout
         run("receive", data, "mail", "--group", "g", code=5)
 
-    def test_litter(self, data: Path, bucket: Path) -> None:
+    def test_litter(self, data: Path, storage: Path) -> None:
         run("offload", data)
-        extra = bucket / "mail-0" / f"{0:020}-{1:032x}.log"
-        shutil.copy(logs(bucket)[0], extra)
-        (bucket / "mail-0" / "notes").write_bytes(b"x")
-        (bucket / "me\nmo").write_bytes(b"x")
-        manifest = Manifest(open_remote(str(bucket), files=OsFiles()), "mail-0")
+        extra = storage / "mail-0" / f"{0:020}-{1:032x}.log"
+        shutil.copy(logs(storage)[0], extra)
+        (storage / "mail-0" / "notes").write_bytes(b"x")
+        (storage / "me\nmo").write_bytes(b"x")
+        manifest = Manifest(open_remote(str(storage), files=OsFiles()), "mail-0")
         manifest.update(lambda segments: (*segments, row(7, 900, SegmentState.COPY_STARTED)))
         unfinished = "UNFINISHED", manifest.object_key(row(7, 900), "")
         kinds = [("EXTRA", "me\nmo"), ("EXTRA", f"mail-0/{extra.name}"), unfinished, ("EXTRA", "mail-0/notes")]
@@ -175,18 +175,18 @@ class TestScrub:
         assert {"me\nmo": None, f"mail-0/{extra.name}": "deleted", "mail-0/notes": "kept, for it is not ours"} == done
         assert ["me\nmo", "mail-0/notes"] == [key for _, key, _ in findings()]
 
-    def test_a_store_that_takes_for_uploaded_what_is_not_listed(self, data: Path, bucket: Path) -> None:
+    def test_a_store_that_takes_for_uploaded_what_is_not_listed(self, data: Path, storage: Path) -> None:
         run("offload", data)
-        manifest = Manifest(open_remote(str(bucket)), "mail-0")
+        manifest = Manifest(open_remote(str(storage)), "mail-0")
         manifest.update(lambda segments: segments[1:])
         kinds = [kind for kind, _, _ in findings(data, code=1)]
         assert "MISSING" in kinds
         assert {"EXTRA"} == set(kinds) - {"MISSING"}
         assert "its records cannot be read" in run("scrub", data, code=1).stdout
 
-    def test_rotten_documents(self, data: Path, bucket: Path) -> None:
+    def test_rotten_documents(self, data: Path, storage: Path) -> None:
         run("offload", data)
-        for versions in (bucket / "topics.versions", bucket / "mail-0" / "manifest.versions"):
+        for versions in (storage / "topics.versions", storage / "mail-0" / "manifest.versions"):
             for version in versions.iterdir():
                 version.write_bytes(b"rot")
         assert [("CORRUPT", "topics", None), ("CORRUPT", "mail-0/manifest", None)] == findings(data, code=1)
@@ -206,27 +206,27 @@ class TestRestore:
         assert "give --remote" in run("restore", tmp_path / "x", env={"AFTERLOG_REMOTE": ""}, code=2).stderr
         assert not (tmp_path / "x").exists()
 
-    def test_sealed_and_never_uploaded(self, data: Path, bucket: Path, tmp_path: Path) -> None:
+    def test_sealed_and_never_uploaded(self, data: Path, storage: Path, tmp_path: Path) -> None:
         run("offload", data)
-        manifest = Manifest(open_remote(str(bucket)), "mail-0")
+        manifest = Manifest(open_remote(str(storage)), "mail-0")
         manifest.update(lambda segments: segments[:1])
         [row] = rows(run("restore", tmp_path / "fresh", "--json", code=1))
         assert (1, 2, 1, 3) == (row["segments"], row["records"], row["missing"], row["log_end_offset"])
 
-    def test_missing_between_others(self, data: Path, bucket: Path, tmp_path: Path) -> None:
+    def test_missing_between_others(self, data: Path, storage: Path, tmp_path: Path) -> None:
         run("offload", data)
-        manifest = Manifest(open_remote(str(bucket)), "mail-0")
+        manifest = Manifest(open_remote(str(storage)), "mail-0")
         manifest.update(lambda segments: segments[1:])
         assert "--partial" in run("restore", tmp_path / "fresh", code=5).stderr
         [row] = rows(run("restore", tmp_path / "fresh", "--partial", "--json", code=1))
         assert (1, 1, 2, 3) == (row["segments"], row["records"], row["missing"], row["log_end_offset"])
 
-    def test_an_empty_bucket(self, tmp_path: Path, bucket: Path) -> None:
-        assert "no topics" in run("restore", tmp_path / "fresh", "--remote", bucket, code=3).stderr
+    def test_an_empty_storage(self, tmp_path: Path, storage: Path) -> None:
+        assert "no topics" in run("restore", tmp_path / "fresh", "--remote", storage, code=3).stderr
         assert not (tmp_path / "fresh").exists()
 
     def test_what_is_here_is_not_replaced(self, data: Path) -> None:
-        """The document of topics is lost: the folder has records that no bucket has."""
+        """The document of topics is lost: the folder has records that no storage has."""
         run("offload", data)
         (data / "topics").unlink()
         assert "holds records" in run("restore", data, code=5).stderr

@@ -47,7 +47,7 @@ def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_delivery_order_is_append_order(setting: Setting) -> None:
-    assert 1 < len(setting.partition.log.state.visible().segments)
+    assert 1 < len(setting.partition.log.version.segments)
     assert [b"%d" % number for number in range(len(TIMES))] == drained(setting.partition)
     assert (None, 0, len(TIMES)) == (
         setting.partition.next_due(), setting.partition.pending(), setting.partition.high_watermark()
@@ -92,7 +92,7 @@ def test_no_offset_index_is_fine_enough(monkeypatch: pytest.MonkeyPatch) -> None
 def test_positions_by_time(setting: Setting) -> None:
     """The batch that holds the first record of the time or later, as far as it goes."""
     for ms in range(-1, 22):
-        position = setting.order.position_at(NOW_MS + ms)
+        position = setting.order.position_at(NOW_MS + ms, setting.partition.log.version)
         exact = next((offset for offset, time in enumerate(TIMES) if time >= ms), len(TIMES))
         assert exact - 2 <= position <= exact
         if exact < len(TIMES):
@@ -101,10 +101,12 @@ def test_positions_by_time(setting: Setting) -> None:
 
 
 def test_positions_by_offset(setting: Setting) -> None:
-    assert [1, 60, len(TIMES)] == [setting.order.position_after(offset) for offset in (0, 59, len(TIMES) - 1)]
+    assert [1, 60, len(TIMES)] == [
+        setting.order.position_after(offset, setting.partition.log.version) for offset in (0, 59, len(TIMES) - 1)
+    ]
     for offset in (-1, len(TIMES)):
         with pytest.raises(OffsetOutOfRange):
-            setting.order.position_after(offset)
+            setting.order.position_after(offset, setting.partition.log.version)
 
 
 def test_reopened(setting: Setting) -> None:
@@ -117,7 +119,7 @@ def test_reopened(setting: Setting) -> None:
 
 
 def test_a_rotten_entry_is_told(setting: Setting) -> None:
-    path = setting.partition.log.state.visible().segments[0].path
+    path = setting.partition.log.version.segments[0].path
     setting.store.close()
     disk = with_file(setting.disk, path, flipped(content(setting.disk, path), 1_000))
     order = AppendOrder(open_small(disk, setting.clock).topic("t").partition(0).log)
@@ -128,7 +130,7 @@ def test_a_rotten_entry_is_told(setting: Setting) -> None:
 
 
 def test_an_offset_index_that_points_too_far_is_told(setting: Setting) -> None:
-    order, sealed = setting.order, setting.partition.log.state.visible().segments[0]
+    order, sealed = setting.order, setting.partition.log.version.segments[0]
     with pytest.raises(CorruptFile, match="no batch holds offset 0"):
         order._scan(sealed, sealed.sparse.offsets.floor(30), sealed.size, 0)
 
@@ -136,18 +138,17 @@ def test_an_offset_index_that_points_too_far_is_told(setting: Setting) -> None:
 def test_a_gap_between_segments_is_stepped_over(setting: Setting) -> None:
     setting.partition.log.roll()
     setting.store.send("t", b"behind the gap")
-    visible = setting.partition.log.state.visible()
     reading = setting.order.advance()
-    first, second, *_ = visible.segments
-    without = reading._replace(visible=visible._replace(segments=(first, *visible.segments[2:])))
-    base = visible.segments[2].base_offset
+    first, second, third, *_ = reading.version.segments
+    without = reading._replace(version=reading.version._replace(sealed=(first, *reading.version.sealed[2:])))
+    base = third.base_offset
     assert base == int(setting.order.read(second.base_offset, without).delivery_offset[0])
     assert base == next_base(without.visible.segments, second.base_offset)
     assert first is segment_of(without.visible.segments, second.base_offset)
 
 
 def test_segment_of(setting: Setting) -> None:
-    segments = setting.partition.log.state.visible().segments
+    segments = setting.partition.log.version.segments
     for one, following in zip(segments, [*(later.base_offset for later in segments[1:]), len(TIMES)], strict=True):
         assert one is segment_of(segments, one.base_offset) is segment_of(segments, following - 1)
 

@@ -233,7 +233,7 @@ def test_batches_from_sealed_segments_the_mapping_and_the_tail(
         expected.append((after_ms or 0, number))
         setting.partition.fetch(0)
     setting.clock.advance(10)
-    assert 1 < len(setting.partition.log.state.visible().segments)
+    assert 1 < len(setting.partition.log.version.segments)
     assert [b"%d" % number for _, number in sorted(expected)] == drained(setting.partition)
 
 
@@ -257,7 +257,7 @@ def test_rotten_bytes_reach_nobody(delayed: bool, back: int) -> None:
     for number in range(5):
         setting.send(b"%d" % number)
     setting.store.close()
-    path = setting.partition.log.state.visible().end.active.path
+    path = setting.partition.log.version.active.path
     data = content(setting.disk, path)
     disk = with_file(setting.disk, path, flipped(data, len(data) - back))
     partition = open_small(disk, setting.clock).topic("t").partition(0)
@@ -275,7 +275,7 @@ def test_an_index_that_names_another_entry_is_seen(setting: Setting, read: Calla
         setting.send(b"%d" % number)
     block = setting.partition._order.read(0, setting.partition._order.advance())
     shifted = dataclasses.replace(block, position=np.roll(block.position, 1))
-    visible = setting.partition.log.state.visible()
+    visible = setting.partition.log.version.readable()
     with pytest.raises(CorruptFile, match="index names, in the entry of offset 0"):
         read(verified.locate(shifted, visible, 1 << 20), visible, delayed=True, max_bytes=1 << 20)
 

@@ -9,7 +9,9 @@ import pytest
 from afterlog.clock import INT64_MAX, ManualClock
 from afterlog.errors import ClockBehind, CorruptFile, OffsetOutOfRange
 from afterlog.fetch import timeline as timeline_module
+from afterlog.fetch import verified
 from afterlog.fetch.timeline import Timeline, empty_block
+from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block, MergeIterator
 from afterlog.store import Store
@@ -115,9 +117,9 @@ def test_readers_that_follow_each_other_share_blocks(setting: Setting, monkeypat
     merged: list[int] = []
     original = MergeIterator.next_block
 
-    def counted(self: MergeIterator, upto: Key, want_entries: int) -> object:
+    def counted(self: MergeIterator, index: DelayedIndex, upto: Key, want_entries: int) -> object:
         merged.append(want_entries)
-        return original(self, upto, want_entries)
+        return original(self, index, upto, want_entries)
 
     monkeypatch.setattr(MergeIterator, "next_block", counted)
     setting.clock.advance(100)
@@ -203,24 +205,27 @@ def test_next_due(setting: Setting) -> None:
 
 def test_positions_by_time(setting: Setting) -> None:
     rows = sorted(setting.rows)
+    version = setting.partition.log.version
     for ms in (0, NOW_MS, NOW_MS + 1, rows[77].deliver_after, NOW_MS + SPAN_MS, INT64_MAX):
-        assert len([key for key in rows if key.deliver_after < ms]) == setting.timeline.position_at(ms)
+        assert len([key for key in rows if key.deliver_after < ms]) == setting.timeline.position_at(ms, version)
 
 
 def test_positions_by_offset(setting: Setting) -> None:
     ranks = {key.offset: rank for rank, key in enumerate(sorted(setting.rows))}
     for offset in range(0, RECORDS, 7):
-        assert ranks[offset] + 1 == setting.timeline.position_after(offset)
+        assert ranks[offset] + 1 == setting.timeline.position_after(offset, setting.partition.log.version)
     for offset in (-1, RECORDS, INT64_MAX):
         with pytest.raises(OffsetOutOfRange, match="not appended yet" if offset > 0 else "no record"):
-            setting.timeline.position_after(offset)
+            setting.timeline.position_after(offset, setting.partition.log.version)
 
 
 def test_positions_by_offset_inside_a_batch() -> None:
     setting = Setting(records=0)
     setting.store.send_many("t", [b"a", b"b", b"c"], delay=2)
     setting.store.send_many("t", [b"d", b"e"], delay=1)
-    assert [3, 4, 5, 1, 2] == [setting.timeline.position_after(offset) for offset in range(5)]
+    assert [3, 4, 5, 1, 2] == [
+        setting.timeline.position_after(offset, setting.partition.log.version) for offset in range(5)
+    ]
 
 
 def test_seals_and_rolls_change_nothing_that_is_read(setting: Setting) -> None:
@@ -310,34 +315,45 @@ class Retention:
 
 
 @pytest.mark.parametrize("method", ["next_block", "__init__", "_turn_to"])
-def test_retention_in_the_middle_of_a_read(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """What was removed is not counted by a merge that began before it: such ranks must reach nobody."""
+@pytest.mark.parametrize("position", [0, 10, 38])
+def test_retention_in_the_middle_of_a_read(monkeypatch: pytest.MonkeyPatch, method: str, position: int) -> None:
+    """Who has pinned a version reads all of it, by its own ranks; who comes later does not."""
     monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 4)
     race = Retention()
     race.during(monkeypatch, method)
-    with pytest.raises(OffsetOutOfRange, match="just removed") as raised:
-        race.timeline.read(10, race.reading)
-    assert race.timeline.log_start == raised.value.log_start == 39
-    block = race.timeline.read(39, race.reading)
-    assert ([39], [39]) == (block.delivery_offset.tolist(), block.offset.tolist())
-
-
-def test_retention_in_the_middle_of_a_read_behind_the_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = Retention()
-    race.during(monkeypatch, "next_block")
-    block = race.timeline.read(39, race.reading)
-    assert ([39], [39]) == (block.delivery_offset.tolist(), block.offset.tolist())
+    found: list[int] = []
+    while block := race.timeline.read(position + len(found), race.reading):
+        assert position + len(found) == block.delivery_offset[0]
+        found += block.offset.tolist()
     assert race.removed
+    assert sorted(range(40), key=lambda number: number % 20 * 2 + number // 20)[position:] == found
+    later = race.timeline.advance()
+    assert (0, 39) == (race.timeline.log_start(race.reading.version), race.timeline.log_start(later.version))
+    assert [39] == race.timeline.read(39, later).offset.tolist()
 
 
-def test_an_iterator_from_before_the_log_start_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_go_when_the_last_version_that_names_them_does() -> None:
+    race = Retention()
+    disk, path = race.setting.disk, race.partition.log.sealed[0].path
+    race.remove()
+    block, visible = race.timeline.read(0, race.reading), race.reading.visible
+    assert len(block) == len(verified.batches(verified.locate(block, visible, 1 << 20), visible, True, 1 << 20).block)
+    race.store.enforce_retention()
+    assert disk.exists(path)
+    del race.reading, visible
+    race.store.enforce_retention()
+    assert not disk.exists(path)
+
+
+def test_an_iterator_from_before_the_log_start_goes_on_for_who_has_pinned_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 4)
     race = Retention()
     assert 4 <= len(race.timeline.read(0, race.reading))
     race.remove()
     end = next(iter(race.timeline._iterators))
+    assert end == race.timeline.read(end, race.reading).delivery_offset[0]
     with pytest.raises(OffsetOutOfRange):
-        race.timeline.read(end, race.reading)
+        race.partition.fetch(end)
     assert [b"39"] == drained(race.partition)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import shutil
 import tempfile
@@ -15,9 +17,8 @@ from afterlog.files import Files
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.index.bucket_tracker import BucketTracker
 from afterlog.index.entries import Key
-from afterlog.index.run import Run
 from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX
-from tests.failing_files import FailingFiles
+from tests.failing_files import FailingFiles, fail_at
 from tests.index.support import INT64_MAX, UnsyncedFiles, int64
 from tests.index.tracker_suite import START_MS, DelayedDeliveryTrackerTests, Held, offsets, pairs
 from tests.support import Calls
@@ -29,10 +30,6 @@ def storage_of(folder: Path, max_entries: int = 4, files: Files | None = None) -
 
 def stored_keys(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob(f"*{DELIVER_AFTER_INDEX}"))
-
-
-def runs_in(folder: Path) -> list[Run]:
-    return [storage_of(folder).open(key) for key in stored_keys(folder)]
 
 
 def new_folder() -> Path:
@@ -52,7 +49,7 @@ class TestBucketTracker(DelayedDeliveryTrackerTests):
         return BucketTracker(storage_of(self.folder), **self.limits)
 
     def reopen(self, tracker: BucketTracker, held: dict[int, Held]) -> BucketTracker:  # type: ignore[override]
-        again = BucketTracker(storage_of(self.folder), runs_in(self.folder), tracker.after, **self.limits)
+        again = BucketTracker(storage_of(self.folder), stored_keys(self.folder), tracker.after, **self.limits)
         for offset, entry in sorted(held.items()):
             assert (offset >= again.end_offset) == again.add(entry.time, offset)
         return again
@@ -86,7 +83,7 @@ def test_any_limit_of_runs(folder: Path, max_num_buckets: int) -> None:
     tracker.check()
     expected = sorted((time, offset) for offset, time in enumerate(times(200).tolist()))
     assert expected[:150] == pairs(tracker.due(INT64_MAX, 150))
-    again = BucketTracker(storage_of(folder), runs_in(folder), tracker.after, min_index_count=10)
+    again = BucketTracker(storage_of(folder), stored_keys(folder), tracker.after, min_index_count=10)
     assert [row for row in expected[150:] if row[1] < again.end_offset] == pairs(again.due(INT64_MAX, 200))
     assert again.index.runs == tracker.index.runs or len(again) == 0
 
@@ -157,6 +154,35 @@ def test_a_full_disk_loses_nothing_and_the_same_call_goes_on(folder: Path, max_n
     assert failures > 3
     expected = sorted((time, offset) for offset, time in enumerate(times(100).tolist()))
     assert expected == pairs(tracker.due(INT64_MAX, 1_000))
+
+
+@pytest.mark.parametrize("max_num_buckets", [1, 3])
+def test_killed_at_any_call_it_goes_on_with_what_is_stored(max_num_buckets: int) -> None:
+    """Of a merge that was cut short before its sources went, too."""
+    due, offset = START_MS + np.arange(90) * 7_919 % 40 + np.arange(90) // 45 * 20, np.arange(90)
+    expected = sorted(zip(due.tolist(), offset.tolist(), strict=True))
+    limits = {"min_index_count": 10, "max_num_buckets": max_num_buckets}
+    left_over = 0
+    for call in itertools.count(1):
+        folder = new_folder()
+        files = FailingFiles(UnsyncedFiles(), fail_at(call, errno.EIO, for_ever=True))
+        tracker, taken = BucketTracker(storage_of(folder, files=files), **limits), list[tuple[int, int]]()
+        with contextlib.suppress(OSError):
+            tracker.add_many(due[:45], offset[:45])
+            taken = pairs(tracker.due(START_MS + 20, 15))
+            tracker.add_many(due[45:], offset[45:])
+        left_over += len(stored_keys(folder)) > len(tracker.index.runs)
+        again = BucketTracker(storage_of(folder), stored_keys(folder), tracker.after, **limits)
+        assert stored_keys(folder) == sorted(run.key for run in again.index.runs)
+        for row in range(again.end_offset, 90):
+            if (due[row], row) > again.after:
+                assert again.add(int(due[row]), row)
+        again.check()
+        assert expected == taken + pairs(again.due(INT64_MAX, 100))
+        shutil.rmtree(folder)
+        if files.calls < call:
+            break
+    assert left_over > 3
 
 
 def test_a_chunk_that_cannot_be_read_loses_nothing(folder: Path) -> None:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +15,12 @@ from hypothesis import strategies as st
 from afterlog.errors import StorageFull
 from afterlog.files import Files
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
-from afterlog.index.buckets import Buckets, Start, cheapest
+from afterlog.index.buckets import Buckets, cheapest, check, without
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import MergeIterator
+from afterlog.index.mutable_bucket import MutableBucket
+from afterlog.index.run import Run
 from afterlog.names import BUCKETS, bucket_key, run_key
 from tests import campaigns
 from tests.failing_files import FailingFiles
@@ -41,7 +42,7 @@ class Setting:
         for folder in (FOLDER, FOLDER / BUCKETS):
             self.disk.make_folder(folder)
         self.index = DelayedIndex()
-        self.buckets = Buckets(self.storage(FailingFiles(self.disk, self.calls)), self.index, max_num_buckets=limit)
+        self.buckets = Buckets(self.storage(FailingFiles(self.disk, self.calls)), max_num_buckets=limit)
         self.rows: list[Row] = []
 
     def storage(self, files: Files) -> LocalBucketSnapshotStorage:
@@ -54,18 +55,33 @@ class Setting:
     def add(self, *dues: int) -> None:
         for due in dues:
             self.rows.append((due, self.end, len(self.rows) * 10, 1 + due % 3))
-            self.index.add(*self.rows[-1])
+            self.index.bucket.add(*self.rows[-1])
 
     def seal(self, *dues: int) -> None:
         self.add(*dues)
-        self.buckets.seal(self.end, len(self.rows) * 10)
+        self.turn_to(self.buckets.seal(self.index, self.end, len(self.rows) * 10))
 
     def roll(self) -> None:
-        run = self.buckets.write_segment(self.end, len(self.rows) * 10)
-        self.buckets.delete(self.buckets.begin_segment(run))
+        self.turn_to(self.buckets.seal_segment(self.index, self.end, len(self.rows) * 10))
+
+    def forget(self, upto: Key) -> None:
+        self.turn_to(without(self.index, upto))
 
     def merge(self, first: int, last: int, **settings: Any) -> bool:
-        return self.buckets.merge(self.index.runs[first:last], nullcontext(), **settings)
+        return self.merge_runs(self.index.runs[first:last], **settings)
+
+    def merge_runs(self, sources: Sequence[Run], **settings: Any) -> bool:
+        """As a log does it; whether the sources were there still."""
+        run = self.buckets.merge(sources, **settings)
+        if not set(sources) <= set(self.index.runs):
+            self.buckets.delete(run)
+            return False
+        self.turn_to(self.index.replacing(sources, [run]))
+        return True
+
+    def turn_to(self, index: DelayedIndex) -> None:
+        before, self.index = self.index, index
+        self.buckets.delete_replaced(before, index)
 
     def stored(self) -> list[str]:
         """Keys."""
@@ -74,9 +90,9 @@ class Setting:
 
     def check(self, after: Key = BEFORE_ALL) -> None:
         """What is stored is what the index holds, and a merge of it gives every row behind `after` once, in order."""
-        self.buckets.check()
+        check(self.index)
         assert sorted(run.key for run in self.index.runs) == sorted(self.stored())
-        block = MergeIterator(self.index, after).next_block(END, len(self.rows) + 1)
+        block = MergeIterator(after).next_block(self.index, END, len(self.rows) + 1)
         found = rows_of(Entries(block.deliver_after, block.offset, block.position, block.records))
         assert sorted(row for row in self.rows if row[:2] > after) == found
         assert sum(row[3] for row in self.rows) == self.index.records + self.index.removed_records
@@ -92,21 +108,21 @@ def test_the_life_of_runs(setting: Setting) -> None:
         setting.seal(*dues)
     setting.add(7)
     setting.check()
-    assert 3 == len(setting.buckets.active)
+    assert 3 == len(setting.index.active_runs)
     assert setting.merge(0, 2)
     setting.check()
-    ends = [run.coverage.end_offset for run in setting.buckets.active]
+    ends = [run.coverage.end_offset for run in setting.index.active_runs]
     assert [bucket_key(0, ends[0]), bucket_key(*ends)] == setting.stored()
     setting.roll()
     setting.check()
     assert [run_key(0)] == setting.stored()
-    assert (1, 0) == (len(setting.buckets.sealed), len(setting.buckets.active))
+    assert (1, 0) == (len(setting.index.sealed_runs), len(setting.index.active_runs))
     setting.seal(4)
     setting.roll()
-    first, second = setting.buckets.sealed
+    first, second = setting.index.sealed_runs
     assert setting.merge(0, 2)
     setting.check()
-    [run] = setting.buckets.sealed
+    [run] = setting.index.sealed_runs
     assert bucket_key(0, setting.end) == run.key
     assert first.coverage.start_segment == run.coverage.start_segment == 0
     assert (second.coverage.end_segment, second.coverage.end_position) == (
@@ -121,24 +137,24 @@ def test_a_merge_leaves_out_what_nobody_may_read(setting: Setting) -> None:
     setting.seal(4, 1)
     setting.roll()
     after = Key(3, setting.rows[4][1])
-    rank, counter = setting.index.rank(Key(8, INT64_MAX)), DueCounter(setting.index)
-    counter.advance(Key(4, INT64_MAX))
+    rank, counter = setting.index.rank(Key(8, INT64_MAX)), DueCounter()
+    counter.advance(setting.index, Key(4, INT64_MAX))
     assert setting.merge(0, 2, after=after)
     setting.check(after)
     assert 3 == setting.index.count
-    assert rank == setting.index.rank(Key(8, INT64_MAX)) == counter.advance(Key(8, INT64_MAX))
+    assert rank == setting.index.rank(Key(8, INT64_MAX)) == counter.advance(setting.index, Key(8, INT64_MAX))
 
 
 def test_runs_that_nobody_may_read_are_forgotten_once_their_segment_is_sealed(setting: Setting) -> None:
     setting.seal(1, 2)
-    setting.buckets.forget(Key(2, 100))
+    setting.forget(Key(2, 100))
     setting.check()
     setting.roll()
     setting.seal(1, 3)
     setting.roll()
-    setting.buckets.forget(Key(2, 1))
+    setting.forget(Key(2, 1))
     setting.check()
-    setting.buckets.forget(Key(2, 2))
+    setting.forget(Key(2, 2))
     setting.check(Key(2, 2))
     assert 1 == len(setting.stored())
 
@@ -164,11 +180,11 @@ def test_a_failed_merge_keeps_its_sources(setting: Setting, operation: str) -> N
     """Pulsar's merge, where the write of the snapshot fails, deletes its sources (apache/pulsar#26239)."""
     for dues in ((5, 1), (9,)):
         setting.seal(*dues)
-    before = setting.index.snapshot()
+    before = setting.index
     setting.calls.fail(operation, "", OSError(errno.ENOSPC, "full"))
     with pytest.raises(StorageFull if operation in ("create", "append", "rename") else OSError):
         setting.merge(0, 2)
-    assert before is setting.index.snapshot()
+    assert before is setting.index
     assert set(setting.stored()) >= {run.key for run in before.runs}
     assert setting.merge(0, 2)
     setting.check()
@@ -189,14 +205,11 @@ def test_a_run_whose_entries_are_in_the_bucket_again_goes_when_that_is_sealed() 
     setting = Setting()
     setting.seal(3, 1)
     [run] = setting.index.runs
-    index = DelayedIndex()
-    index.add_many(entries_of(setting.rows))
-    buckets = Buckets(setting.storage(setting.disk), index, start=Start(0, 0, 0), stale=[run.key])
-    index.add(2, 10, 20, 1)
-    buckets.seal(11, 30)
-    buckets.delete_stale()
-    buckets.check()
-    assert [bucket_key(0, 11)] == setting.stored()
+    setting.index = DelayedIndex(bucket=MutableBucket(stale=(run.key,)))
+    setting.index.bucket.add_many(entries_of(setting.rows))
+    setting.seal(2)
+    setting.check()
+    assert [bucket_key(0, setting.end)] == setting.stored()
 
 
 # --- Which runs
@@ -233,8 +246,8 @@ def test_small_limits(limit: int) -> None:
     setting = Setting(limit)
     for number in range(30):
         setting.seal(number * 7 % 10, number)
-        while sources := setting.buckets.to_merge(setting.buckets.active):
-            assert setting.buckets.merge(sources, nullcontext())
+        while sources := setting.buckets.to_merge(setting.index.active_runs):
+            assert setting.merge_runs(sources)
         setting.check()
         assert len(setting.index.runs) <= limit
 
@@ -244,8 +257,8 @@ def test_nothing_is_merged_up_to_the_limit(limit: int) -> None:
     setting = Setting(limit)
     for number in range(5):
         setting.seal(number)
-    assert not setting.buckets.crowded
-    assert not setting.buckets.to_merge(setting.buckets.active)
+    assert not setting.buckets.crowded(setting.index)
+    assert not setting.buckets.to_merge(setting.index.active_runs)
 
 
 def test_a_thousand_runs() -> None:
@@ -255,9 +268,9 @@ def test_a_thousand_runs() -> None:
         setting.seal(int(random.integers(0, 500)))
     assert 1_000 == len(setting.stored())
     setting.check()
-    while sources := setting.buckets.to_merge(setting.buckets.active):
+    while sources := setting.buckets.to_merge(setting.index.active_runs):
         written += sum(run.count for run in sources)
-        assert setting.buckets.merge(sources, nullcontext())
+        assert setting.merge_runs(sources)
     setting.check()
     assert len(setting.stored()) <= 32
     assert written < 2_000
@@ -275,15 +288,15 @@ def test_any_history(steps: list[tuple[str, int]]) -> None:
         match step:
             case "seal":
                 setting.seal(after.deliver_after + 1 + number, after.deliver_after + 1 + number // 3)
-            case "roll" if setting.buckets.active:
+            case "roll" if setting.index.active_runs:
                 setting.roll()
             case "forget" if setting.rows:
                 after = max(after, Key(*setting.rows[number % len(setting.rows)][:2]))
-                setting.buckets.forget(after)
+                setting.forget(after)
             case "merge":
-                setting.buckets.forget(after)
-                if sources := setting.buckets.to_merge(setting.buckets.sealed):
-                    setting.buckets.merge(sources, nullcontext(), after=after)
-                if sources := setting.buckets.to_merge(setting.buckets.active):
-                    setting.buckets.merge(sources, nullcontext())
+                setting.forget(after)
+                if sources := setting.buckets.to_merge(setting.index.sealed_runs):
+                    setting.merge_runs(sources, after=after)
+                if sources := setting.buckets.to_merge(setting.index.active_runs):
+                    setting.merge_runs(sources)
         setting.check(after)

@@ -3,10 +3,11 @@ from __future__ import annotations
 from time import perf_counter
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterlog.index.entries import Entries, Key, is_delivery_order, sort_by_due
+from afterlog.index.entries import Entries, Key, Keys, is_delivery_order, sort_by_due
 from tests.index.support import INT64_MAX, Row, dues, entries_of, holds, rows_in_offset_order, rows_of
 
 
@@ -62,3 +63,18 @@ def test_a_search_does_not_copy_the_column() -> None:
         entries.rank(Key(turn * 500_000, turn))
         seconds.append(perf_counter() - start)
     assert min(seconds) < 0.001
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 256, 257, 3_000])
+@pytest.mark.parametrize("spread", [1, 1_000, 2**62])
+@pytest.mark.parametrize("offsets", [1, 2**40, 2**62])
+def test_keys_are_sorted_from_whatever_order(count: int, spread: int, offsets: int) -> None:
+    """Packed where both fit 63 bits, by lexsort where they do not, or are few."""
+    random = np.random.default_rng(count)
+    offset = random.permutation(count) * max(offsets // max(count, 1), 1)
+    keys = Keys(random.integers(0, spread, count), offset)
+    expected = sorted(zip(keys.deliver_after.tolist(), keys.offset.tolist(), strict=True))
+    in_order = keys.sorted()
+    assert expected == list(zip(in_order.deliver_after.tolist(), in_order.offset.tolist(), strict=True))
+    again = in_order.sorted()
+    assert expected == list(zip(again.deliver_after.tolist(), again.offset.tolist(), strict=True))

@@ -87,4 +87,4 @@ def test_few_blocks_however_keys_come() -> None:
     for offset in range(1_000):
         hidden = hidden.including(int64(offset * 7 % 13), int64(offset))
     hidden.check()
-    assert len(hidden._blocks) <= 10
+    assert len(hidden._keys.parts()) <= 10

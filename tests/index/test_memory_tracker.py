@@ -18,7 +18,7 @@ def test_singles_become_blocks_that_grow_from_the_last_to_the_first() -> None:
         tracker.add(START_MS + offset * 7_919 % 3_000, offset)
         if offset % 300 == 0:
             tracker.check()
-    sizes = [len(block) for block in tracker._blocks]
+    sizes = [len(part) for part in tracker._columns.parts()]
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) < 6
     expected = sorted((START_MS + offset * 7_919 % 3_000, offset) for offset in range(5_000))

@@ -38,11 +38,11 @@ def rows_of_block(block: Block) -> list[Row]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def drained(merge: MergeIterator, upto: Key, want: int) -> list[Row]:
+def drained(merge: MergeIterator, index: DelayedIndex, upto: Key, want: int) -> list[Row]:
     rows: list[Row] = []
     while True:
         position = merge.delivery_offset
-        block = merge.next_block(upto, want)
+        block = merge.next_block(index, upto, want)
         ends = block.delivery_offset + block.records
         assert [position, *ends.tolist()] == [*block.delivery_offset.tolist(), block.end_delivery_offset]
         assert merge.delivery_offset == block.end_delivery_offset
@@ -57,9 +57,9 @@ def index_of(folder: Path, rows: list[Row], cuts: list[int], max_entries: int = 
     index, start = DelayedIndex(), 0
     for cut in sorted(set(cuts)):
         if start < cut <= len(rows):
-            index.replace((), [make_run(folder, rows[start:cut], max_entries)])
+            index = index.replacing((), [make_run(folder, rows[start:cut], max_entries)])
             start = cut
-    index.add_many(entries_of(rows[start:]))
+    index.bucket.add_many(entries_of(rows[start:]))
     return index
 
 
@@ -79,14 +79,14 @@ def test_yields_delivery_order_from_any_key_to_any_key(
     folder: Path, rows: list[Row], cuts: list[int], want: int, first: int, until: int
 ) -> None:
     index, ordered = index_of(folder, rows, cuts), sorted(rows)
-    assert ordered == drained(MergeIterator(index), END, want)
+    assert ordered == drained(MergeIterator(), index, END, want)
     if first < len(rows):
         after = Key(*ordered[first][:2])
-        merge = MergeIterator(index, after, 500)
+        merge = MergeIterator(after, 500)
         upto = Key(*ordered[min(until, len(rows) - 1)][:2])
-        middle = drained(merge, upto, want)
+        middle = drained(merge, index, upto, want)
         assert [row for row in ordered if after < row[:2] <= upto] == middle
-        assert ordered[first + 1 :] == middle + drained(merge, END, want)
+        assert ordered[first + 1 :] == middle + drained(merge, index, END, want)
 
 
 @pytest.mark.parametrize("due", [0, 1_700_000_000_000, INT64_MAX])
@@ -94,11 +94,11 @@ def test_yields_delivery_order_from_any_key_to_any_key(
 def test_one_instant_comes_in_slices(folder: Path, due: int, want: int) -> None:
     rows: list[Row] = [(due, offset, 0, 1) for offset in range(3_000)]
     index = index_of(folder, rows, [900, 1_000, 2_500], max_entries=100)
-    merge = MergeIterator(index)
+    merge = MergeIterator()
     if want == 1:
-        assert rows[:20] == [row for _ in range(20) for row in rows_of_block(merge.next_block(END, want))][:20]
+        assert rows[:20] == [row for _ in range(20) for row in rows_of_block(merge.next_block(index, END, want))][:20]
     else:
-        assert rows == drained(merge, END, want)
+        assert rows == drained(merge, index, END, want)
 
 
 @pytest.mark.parametrize("cuts", [[], [60_000], [3, 1_000, 30_000], [20_000, 60_000]])
@@ -114,9 +114,10 @@ def test_runs_and_a_bucket_are_merged_block_by_block(folder: Path, cuts: list[in
 def test_what_is_ahead_stays_small_whatever_is_pending(folder: Path) -> None:
     for due in (lambda offset: 5, lambda offset: offset // 1_000, lambda offset: offset * 7_919 % 40_000):
         rows: list[Row] = [(due(offset), offset, 0, 1) for offset in range(40_000)]
-        merge = MergeIterator(index_of(folder, rows, [10_000, 20_000, 30_000, 40_000], max_entries=500))
+        index = index_of(folder, rows, [10_000, 20_000, 30_000, 40_000], max_entries=500)
+        merge = MergeIterator()
         got: list[Row] = []
-        while block := merge.next_block(END, 100):
+        while block := merge.next_block(index, END, 100):
             got += rows_of_block(block)
             assert len(merge._ahead) <= 2 * 4 * AHEAD_PER_RUN
         assert sorted(rows) == got
@@ -125,18 +126,18 @@ def test_what_is_ahead_stays_small_whatever_is_pending(folder: Path) -> None:
 def test_bursts_and_silence_in_turn(folder: Path) -> None:
     hour = 3_600_000
     rows: list[Row] = [(offset * 2_654_435_761 % 12 * hour + offset % 3, offset, 0, 1) for offset in range(20_000)]
-    merge = MergeIterator(index_of(folder, rows, [*range(0, 20_000, 1_500), 20_000], max_entries=100))
-    assert sorted(rows) == drained(merge, END, 700)
+    index = index_of(folder, rows, [*range(0, 20_000, 1_500), 20_000], max_entries=100)
+    assert sorted(rows) == drained(MergeIterator(), index, END, 700)
 
 
 def test_an_idle_call_reads_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Run, "columns")
     index = index_of(folder, [(1_000 + offset, offset, 0, 1) for offset in range(100)], [50, 100])
-    merge = MergeIterator(index)
-    block = merge.next_block(Key(999, INT64_MAX), 10)
+    merge = MergeIterator()
+    block = merge.next_block(index, Key(999, INT64_MAX), 10)
     assert (0, 0, None, None) == (len(block), block.end_delivery_offset, block.last_key, merge.after)
     with pytest.raises(ValueError, match="want_entries"):
-        merge.next_block(END, 0)
+        merge.next_block(index, END, 0)
 
 
 def test_a_chunk_that_cannot_be_read_moves_nothing(folder: Path) -> None:
@@ -144,19 +145,18 @@ def test_a_chunk_that_cannot_be_read_moves_nothing(folder: Path) -> None:
     path = make_run(folder, rows[2_000:4_000], 100).path
     data = bytearray(path.read_bytes())
     bad, index = Run(MappedSnapshot(path, np.frombuffer(data, np.uint8))), DelayedIndex()
-    index.replace((), [make_run(folder, rows[:2_000], 100)])
-    index.replace((), [bad])
-    index.add_many(entries_of(rows[4_000:]))
-    merge, got = MergeIterator(index), list[Row]()
+    index = index.replacing((), [make_run(folder, rows[:2_000], 100), bad])
+    index.bucket.add_many(entries_of(rows[4_000:]))
+    merge, got = MergeIterator(), list[Row]()
     position = int(bad.directory.position[10])
     data[position] ^= 1
     while len(got) < 1_500:
-        got += rows_of_block(merge.next_block(END, 100))
+        got += rows_of_block(merge.next_block(index, END, 100))
     for want in (4_000, 3_000, 4_000):
         with pytest.raises(CorruptFile, match="chunk 10 fails its checksum"):
-            merge.next_block(END, want)
+            merge.next_block(index, END, want)
     data[position] ^= 1
-    assert sorted(rows) == got + drained(merge, END, 3_000)
+    assert sorted(rows) == got + drained(merge, index, END, 3_000)
 
 
 def test_a_slice_of_a_block_knows_where_it_ends() -> None:
@@ -177,8 +177,8 @@ class LiveMerge(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.index, self.rows, self.now, self.end = DelayedIndex(), list[Row](), start, 0
         self.sealed = 0
-        self.readers = [(MergeIterator(self.index), list[Row]()) for _ in range(2)]
-        self.counter = DueCounter(self.index)
+        self.readers = [(MergeIterator(), list[Row]()) for _ in range(2)]
+        self.counter = DueCounter()
 
     @rule(delays=st.lists(st.integers(0, 30), min_size=1, max_size=30), singly=st.booleans(), records=st.integers(1, 3))
     def append(self, delays: list[int], singly: bool, records: int) -> None:
@@ -189,9 +189,9 @@ class LiveMerge(RuleBasedStateMachine):
         self.rows += fresh
         if singly:
             for row in fresh:
-                self.index.add(*row)
+                self.index.bucket.add(*row)
         else:
-            self.index.add_many(entries_of(fresh))
+            self.index.bucket.add_many(entries_of(fresh))
 
     @rule(milliseconds=st.integers(0, 20))
     def advance(self, milliseconds: int) -> None:
@@ -201,7 +201,7 @@ class LiveMerge(RuleBasedStateMachine):
     def seal(self, max_entries: int) -> None:
         if self.sealed < len(self.rows):
             run = make_run(self.folder, self.rows[self.sealed :], max_entries)
-            self.index.replace((), [run], MutableBucket())
+            self.index = self.index.replacing((), [run], MutableBucket())
             self.sealed = len(self.rows)
 
     @rule(which=st.integers(0, 10))
@@ -210,7 +210,8 @@ class LiveMerge(RuleBasedStateMachine):
         if len(runs) > 1:
             pair = runs[which % (len(runs) - 1) :][:2]
             first, end = pair[0].coverage.first_offset, pair[1].coverage.end_offset
-            self.index.replace(pair, [make_run(self.folder, [row for row in self.rows if first <= row[1] < end], 9)])
+            run = make_run(self.folder, [row for row in self.rows if first <= row[1] < end], 9)
+            self.index = self.index.replacing(pair, [run])
 
     @rule(reader=st.integers(0, 1), want=st.sampled_from([1, 2, 3, 10, 100]), drain=st.booleans())
     def read(self, reader: int, want: int, drain: bool) -> None:
@@ -218,20 +219,20 @@ class LiveMerge(RuleBasedStateMachine):
         upto = Key(self.now, self.end - 1)
         due = sorted(row for row in self.rows if row[:2] <= upto)
         if drain:
-            got += drained(merge, upto, want)
+            got += drained(merge, self.index, upto, want)
             assert due == got
         else:
-            block = rows_of_block(merge.next_block(upto, want))
+            block = rows_of_block(merge.next_block(self.index, upto, want))
             assert min(want, len(due) - len(got)) <= len(block) <= 2 * want
             got += block
             assert due[: len(got)] == got
         assert sum(row[3] for row in got) == merge.delivery_offset
-        assert next_due(self.rows, merge.after or Key(-1, -1)) == merge.next_due()
+        assert next_due(self.rows, merge.after or Key(-1, -1)) == merge.next_due(self.index)
 
     @rule(reader=st.integers(0, 1))
     def resume(self, reader: int) -> None:
         merge, got = self.readers[reader]
-        self.readers[reader] = (MergeIterator(self.index, merge.after, merge.delivery_offset), got)
+        self.readers[reader] = (MergeIterator(merge.after, merge.delivery_offset), got)
 
     @rule(offset=st.integers(0, 300))
     def look_up(self, offset: int) -> None:
@@ -242,7 +243,7 @@ class LiveMerge(RuleBasedStateMachine):
         campaigns.count("steps of a model")
         if hasattr(self, "index"):
             key = Key(self.now, self.end - 1)
-            assert records_up_to(self.rows, key) == self.counter.advance(key) == self.index.rank(key)
+            assert records_up_to(self.rows, key) == self.counter.advance(self.index, key) == self.index.rank(key)
             self.index.check()
 
     def teardown(self) -> None:

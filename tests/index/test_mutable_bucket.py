@@ -70,7 +70,7 @@ def test_singles_become_blocks_and_blocks_stay_few() -> None:
         rows += more
         bucket.add_many(entries_of(more))
     bucket.check()
-    assert len(bucket._blocks) <= 16
+    assert len(bucket._held[0].parts()) <= 16
     assert sorted(rows) == rows_of(bucket.entries())
 
 

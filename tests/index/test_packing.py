@@ -18,7 +18,7 @@ from tests.index.support import INT64_MAX, Row
 
 Columns = tuple[Int64Array, UInt32Array]
 IMPLEMENTATIONS = [packed_chunk, _packing]
-both = pytest.mark.parametrize("kernel", IMPLEMENTATIONS, ids=["plain", "compiled"])
+both = pytest.mark.parametrize("kernel", IMPLEMENTATIONS, ids=["pure", "compiled"])
 UINT32_MAX = 2**32 - 1
 EXAMPLE: list[Row] = [(5_000, 7, 700, 2), (6_000, 5, 500, 1), (6_000, 9, 900, 3), (9_000, 6, 603, 1)]
 

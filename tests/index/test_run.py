@@ -18,7 +18,7 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_format import (
     ALIGNMENT,
     CODEC_PACKED,
-    CODEC_PLAIN,
+    CODEC_RAW,
     HEADER,
     Directory,
     FilePart,
@@ -120,7 +120,7 @@ def test_the_example_of_the_format(tmp_path: Path) -> None:
     assert [offset for offset in range(2_000) if run.contains(offset)] == list(range(1_000, 1_006))
 
 
-@pytest.mark.parametrize(("max_entries", "codec"), [(2, CODEC_PLAIN), (20, CODEC_PACKED)])
+@pytest.mark.parametrize(("max_entries", "codec"), [(2, CODEC_RAW), (20, CODEC_PACKED)])
 def test_no_flipped_bit_goes_unnoticed_unless_it_means_nothing(tmp_path: Path, max_entries: int, codec: int) -> None:
     rows: list[Row] = [(number * 7 % 5, number * 2, number * 100, 1 + number % 2) for number in range(4)]
     run = make_run(tmp_path, rows, max_entries)
@@ -213,22 +213,22 @@ def test_a_forged_chunk_is_corrupt_whatever_is_in_it(tmp_path: Path) -> None:
     wide[44] = 33
     later = chunk[:]
     later[0] ^= 1
-    plain = np.zeros(20 * 20, np.uint8).tobytes()
+    raw = np.zeros(20 * 20, np.uint8).tobytes()
     for bad, codec, reason in (
         (b"short", CODEC_PACKED, "another size"),
         (bytes(wide), CODEC_PACKED, "another size"),
         (bytes(chunk) + b"x", CODEC_PACKED, "another size"),
         (bytes(later), CODEC_PACKED, "other keys"),
-        (plain, CODEC_PLAIN, "other keys"),
+        (raw, CODEC_RAW, "other keys"),
     ):
         with pytest.raises(CorruptFile, match=reason):
             forged(run, bad, codec).cursor(Key(2, 4)).records_passed()
-    for bad, codec in ((plain + b"x", CODEC_PLAIN), (plain, 2), (b"", CODEC_PACKED)):
+    for bad, codec in ((raw + b"x", CODEC_RAW), (raw, 2), (b"", CODEC_PACKED)):
         with pytest.raises(CorruptFile):
             forged(run, bad, codec)
 
 
-def test_plain_columns_are_not_copied_and_are_aligned(tmp_path: Path) -> None:
+def test_raw_columns_are_not_copied_and_are_aligned(tmp_path: Path) -> None:
     run = make_run(tmp_path, [(number, number, number, 1) for number in range(9)], max_entries=2)
     for chunk in range(run.chunks):
         deliver_after, details = run.columns(chunk)

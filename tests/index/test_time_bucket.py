@@ -31,9 +31,7 @@ def test_offsets_come_out_ascending_in_any_form(first: int, step: int, singly: b
     offset = first + np.arange(1_000) * step
     bucket = bucket_of(np.concatenate([offset[500:], offset[:500]]) if singly else offset, singly)
     assert 1_000 == len(bucket)
-    assert bucket.remove(first + 7 * step)
-    assert not bucket.remove(first + 7 * step)
-    expected = np.delete(offset, 7).tolist()
+    expected = offset.tolist()
     taken = [part for limit in (1, 2, 3, 800) for part in bucket.take(limit).tolist()]
     bucket.check()
     bucket.add(first)

@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from afterlog.errors import InvalidDeliverAfter, OffsetOutOfRange
 from afterlog.index.time_bucket_tracker import TimeBucketTracker
 from tests.index.support import INT64_MAX, int64
-from tests.index.tracker_suite import START_MS, AnyOrderTrackerTests, offsets, pairs
+from tests.index.tracker_suite import START_MS, AnyOrderTrackerTests, pairs
 
 
 class TestTimeBucketTracker(AnyOrderTrackerTests):
@@ -56,35 +55,6 @@ def test_rounds_up_and_not_beyond_int64(precision_ms: int) -> None:
 def test_a_precision_that_is_none(precision_ms: int) -> None:
     with pytest.raises(ValueError, match="precision_ms"):
         TimeBucketTracker(precision_ms)
-
-
-def test_an_entry_is_taken_back_by_what_it_was_added_with() -> None:
-    tracker = TimeBucketTracker(1_000)
-    tracker.add_many(np.full(5_000, START_MS + 1), np.arange(5_000))
-    tracker.add(START_MS + 60_001, 5_000)
-    assert not tracker.remove(START_MS + 60_001, 7)
-    assert not tracker.remove(START_MS + 1, 5_001)
-    assert not tracker.remove(7, 7)
-    for offset in (7, 0, 4_999):
-        assert tracker.remove(START_MS + 1, offset)
-        assert not tracker.remove(START_MS + 1, offset)
-        assert not tracker.contains(offset)
-    assert tracker.remove(START_MS + 60_001, 5_000)
-    assert START_MS + 1_000 == tracker.next_due()
-    tracker.check()
-    assert tracker.add(START_MS + 5_000, 7)
-    assert [*({*range(1, 4_999)} - {7}), 7] == offsets(tracker.due(INT64_MAX, 10_000))
-    for error, entry in ((InvalidDeliverAfter, (-1, 0)), (OffsetOutOfRange, (0, -1))):
-        with pytest.raises(error):
-            tracker.remove(*entry)
-
-
-def test_the_last_entry_that_is_taken_back_takes_its_bucket_along() -> None:
-    tracker = TimeBucketTracker()
-    tracker.add(START_MS, 1)
-    assert tracker.remove(START_MS, 1)
-    assert (0, None, False) == (len(tracker), tracker.next_due(), tracker.has_due(INT64_MAX))
-    tracker.check()
 
 
 def bytes_per_entry(delays: np.ndarray, precision_ms: int, step: int) -> float:

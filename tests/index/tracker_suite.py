@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from afterlog.errors import InvalidDeliverAfter, OffsetOutOfRange
-from afterlog.index.tracker import DelayedDeliveryTracker, Due
+from afterlog.index.entries import Keys
+from afterlog.index.tracker import DelayedDeliveryTracker
 from tests import campaigns
 from tests.index.support import INT64_MAX, int64
 
@@ -35,12 +36,12 @@ class Held(NamedTuple):
     """The tracker's."""
 
 
-def pairs(due: Due) -> list[tuple[int, int]]:
+def pairs(due: Keys) -> list[tuple[int, int]]:
     assert len(due) == len(due.deliver_after) == len(due.offset)
     return list(zip(due.deliver_after.tolist(), due.offset.tolist(), strict=True))
 
 
-def offsets(due: Due) -> list[int]:
+def offsets(due: Keys) -> list[int]:
     return [offset for _, offset in pairs(due)]
 
 

@@ -1,4 +1,4 @@
-"""Plain Kafka segments: batches of kafka-python's own encoder, stamped as a broker stamps them, and what is in them."""
+"""Kafka segments: batches of kafka-python's own encoder, stamped as a broker stamps them, and what is in them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stamped(data: bytes, offset: int, epoch: int = 0) -> bytes:
 
 
 @dataclass
-class PlainSegment:
+class KafkaSegment:
     """A segment in the making, and what its indexes must say, noted while it is made."""
 
     base_offset: int
@@ -66,10 +66,10 @@ class PlainSegment:
         return b"".join(self.batches)
 
 
-def some_segment(number: int, base_offset: int, batches: int = 5) -> PlainSegment:
+def some_segment(number: int, base_offset: int, batches: int = 5) -> KafkaSegment:
     """Every codec, every way to say when, some batches that do not say."""
     chance = random.Random(number)
-    segment = PlainSegment(base_offset)
+    segment = KafkaSegment(base_offset)
     for row in range(batches):
         rows, due = [], 0
         for _ in range(chance.randint(1, 6)):
@@ -81,7 +81,7 @@ def some_segment(number: int, base_offset: int, batches: int = 5) -> PlainSegmen
     return segment
 
 
-def run_of(folder: Path, segment: PlainSegment, config: Config) -> bytes:
+def run_of(folder: Path, segment: KafkaSegment, config: Config) -> bytes:
     """The .deliverafterindex as a roll makes it: out of a mutable bucket."""
     bucket = MutableBucket()
     for entry in segment.entries:
@@ -96,5 +96,5 @@ def run_of(folder: Path, segment: PlainSegment, config: Config) -> bytes:
     return run.path.read_bytes()
 
 
-def entries_of(segment: PlainSegment) -> Entries:
+def entries_of(segment: KafkaSegment) -> Entries:
     return Entries(*np.array(segment.entries, np.int64).reshape(-1, 4).T.copy())

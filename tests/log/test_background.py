@@ -54,7 +54,7 @@ def test_stop_waits_for_what_is_being_done() -> None:
     background.wake()
     work.gate.came()
     stopping = Call(background.stop)
-    eventually(lambda: background.stopped)
+    eventually(lambda: background._stopped)
     assert (0, True) == (work.done, stopping.is_alive())
     work.gate.open()
     stopping.answer()

@@ -46,7 +46,7 @@ def test_the_first_offset_at_or_after_an_instant(delayed: bool, monkeypatch: pyt
     monkeypatch.setattr(segment, "REMAP_BYTES", 700)
     store, stamps = made([number % 4 for number in range(120)], delayed=delayed)
     partition = store.topic("t").partition(0)
-    segments = partition.log.state.visible().segments
+    segments = partition.log.version.segments
     assert 3 <= len(segments) < len(stamps) / 10
     for ms in range(NOW_MS - 2, stamps[-1] + 3):
         assert expected(stamps, ms) == partition.offset_at_broker_time(ms)
@@ -83,7 +83,7 @@ def test_between_the_last_of_one_segment_and_the_first_of_the_next() -> None:
 
 def test_an_offset_index_that_points_too_far_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = made([1] * 5)
-    active = partition_of(store).log.state.visible().end.active
+    active = partition_of(store).log.version.active
     monkeypatch.setattr(active.sparse.offsets, "floor", lambda offset: active.size)
     with pytest.raises(CorruptFile, match="beyond the end"):
         partition_of(store).offset_at_broker_time(NOW_MS + 3)
@@ -100,7 +100,7 @@ def test_an_empty_log() -> None:
 def test_no_record_is_looked_at() -> None:
     disk = SimulatedFiles()
     store, stamps = made([1] * 10, disk=disk)
-    path = partition_of(store).log.state.visible().end.active.path
+    path = partition_of(store).log.version.active.path
     store.close()
     data = content(disk, path)
     with_rotten_body = with_file(disk, path, flipped(data, len(data) - 2))
@@ -111,7 +111,7 @@ def test_no_record_is_looked_at() -> None:
 def test_a_rotten_header_is_seen() -> None:
     disk = SimulatedFiles()
     store, _ = made([1] * 10, disk=disk)
-    path = partition_of(store).log.state.visible().end.active.path
+    path = partition_of(store).log.version.active.path
     store.close()
     data = content(disk, path)
     again = open_small(

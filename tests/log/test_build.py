@@ -24,7 +24,7 @@ from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.spark.location import find_segments
 from tests.crash_states import crash_states
 from tests.failing_files import FailingFiles, fail_at
-from tests.log.kafka_log import PlainSegment, entries_of, run_of, some_segment
+from tests.log.kafka_log import KafkaSegment, entries_of, run_of, some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, flipped, open_small, small
 
@@ -40,11 +40,11 @@ def indexed(
     return index_segment(files, segment, config or small(), CLOCK, attempt=attempt, verify_only=verify)
 
 
-def plain(segment: PlainSegment) -> SegmentToIndex:
+def kafka(segment: KafkaSegment) -> SegmentToIndex:
     return SegmentToIndex(topic="t", partition=0, base_offset=100, path=LOG_PATH, log_bytes=segment.size)
 
 
-def disk_with(segment: PlainSegment) -> SimulatedFiles:
+def disk_with(segment: KafkaSegment) -> SimulatedFiles:
     return SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): segment.log}))
 
 
@@ -53,71 +53,71 @@ def indexes(disk: SimulatedFiles) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def segment() -> PlainSegment:
+def segment() -> KafkaSegment:
     return some_segment(7, 100, batches=12)
 
 
 @pytest.fixture(scope="module")
-def built(segment: PlainSegment) -> dict[str, bytes]:
+def built(segment: KafkaSegment) -> dict[str, bytes]:
     """What must be there in the end."""
     disk = disk_with(segment)
-    assert "built" == indexed(disk, plain(segment)).action
+    assert "built" == indexed(disk, kafka(segment)).action
     return indexes(disk)
 
 
-class TestPlainSegments:
-    def test_the_run_is_that_of_a_roll(self, segment: PlainSegment, built: dict[str, bytes], tmp_path: Path) -> None:
+class TestKafkaSegments:
+    def test_the_run_is_that_of_a_roll(self, segment: KafkaSegment, built: dict[str, bytes], tmp_path: Path) -> None:
         assert 3 == len(built)
         assert run_of(tmp_path, segment, small()) == built[str(LOG_PATH.with_suffix(DELIVER_AFTER_INDEX))]
 
-    def test_the_row(self, segment: PlainSegment) -> None:
-        row = indexed(disk_with(segment), plain(segment))
+    def test_the_row(self, segment: KafkaSegment) -> None:
+        row = indexed(disk_with(segment), kafka(segment))
         due = entries_of(segment).deliver_after
         assert (12, segment.end_offset - 100, due.min(), due.max(), segment.size) == (
             row.entries, row.records, row.min_due, row.max_due, row.bytes,
         )  # fmt: skip
         assert (None, None, None) == (row.path, row.position, row.reason)
 
-    def test_again(self, segment: PlainSegment, built: dict[str, bytes]) -> None:
+    def test_again(self, segment: KafkaSegment, built: dict[str, bytes]) -> None:
         disk = disk_with(segment)
-        first = indexed(disk, plain(segment))
+        first = indexed(disk, kafka(segment))
         done = len(disk.operations)
-        again, verified = indexed(disk, plain(segment)), indexed(disk, plain(segment), verify=True)
+        again, verified = indexed(disk, kafka(segment)), indexed(disk, kafka(segment), verify=True)
         assert (done, "skipped", "verified") == (len(disk.operations), again.action, verified.action)
         for name in ("entries", "records", "min_due", "max_due", "bytes"):
             assert getattr(first, name) == getattr(again, name) == getattr(verified, name)
 
     @pytest.mark.parametrize("suffix", INDEXES)
-    def test_what_is_missing_is_made(self, segment: PlainSegment, built: dict[str, bytes], suffix: str) -> None:
+    def test_what_is_missing_is_made(self, segment: KafkaSegment, built: dict[str, bytes], suffix: str) -> None:
         disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): segment.log, **built}))
         disk.unlink(LOG_PATH.with_suffix(suffix))
-        missing = indexed(disk, plain(segment), verify=True)
+        missing = indexed(disk, kafka(segment), verify=True)
         assert ("corrupt", str(LOG_PATH.with_suffix(suffix))) == (missing.action, missing.path)
         written = len(disk.operations)
-        assert "built" == indexed(disk, plain(segment)).action
+        assert "built" == indexed(disk, kafka(segment)).action
         assert built == indexes(disk)
         renamed = [operation for operation in disk.operations[written:] if "Rename" in repr(operation)]
         assert len(renamed) <= 1
 
-    def test_a_segment_that_has_grown_is_stale(self, segment: PlainSegment, built: dict[str, bytes]) -> None:
+    def test_a_segment_that_has_grown_is_stale(self, segment: KafkaSegment, built: dict[str, bytes]) -> None:
         grown = some_segment(7, 100, batches=12)
         grown.add(0, [(NOW_MS, b"more", [])], due=0)
         disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): grown.log, **built}))
-        assert "corrupt" == indexed(disk, plain(grown), verify=True).action
-        assert ("built", 13) == (indexed(disk, plain(grown)).action, indexed(disk, plain(grown)).entries)
+        assert "corrupt" == indexed(disk, kafka(grown), verify=True).action
+        assert ("built", 13) == (indexed(disk, kafka(grown)).action, indexed(disk, kafka(grown)).entries)
 
     @pytest.mark.parametrize("suffix", INDEXES)
-    def test_verify_sees_rot(self, segment: PlainSegment, built: dict[str, bytes], suffix: str) -> None:
+    def test_verify_sees_rot(self, segment: KafkaSegment, built: dict[str, bytes], suffix: str) -> None:
         path = str(LOG_PATH.with_suffix(suffix))
         rotten = {**built, path: flipped(built[path], 70 if suffix == DELIVER_AFTER_INDEX else 5)}
         disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): segment.log, **rotten}))
-        row = indexed(disk, plain(segment), verify=True)
+        row = indexed(disk, kafka(segment), verify=True)
         assert ("corrupt", path) == (row.action, row.path)
         assert not disk.operations
 
-    def test_a_corrupt_log(self, segment: PlainSegment) -> None:
+    def test_a_corrupt_log(self, segment: KafkaSegment) -> None:
         disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): flipped(segment.log, segment.size - 1)}))
-        row = indexed(disk, plain(segment))
+        row = indexed(disk, kafka(segment))
         last = segment.entries[-1][2]
         assert ("corrupt", str(LOG_PATH), last, "the body's CRC does not match") == (
             row.action, row.path, row.position, row.reason,
@@ -126,7 +126,7 @@ class TestPlainSegments:
 
     def test_one_that_is_empty_or_gone(self) -> None:
         empty = SegmentToIndex(topic="t", partition=0, base_offset=100, path=LOG_PATH, log_bytes=0)
-        row = indexed(disk_with(PlainSegment(100)), empty)
+        row = indexed(disk_with(KafkaSegment(100)), empty)
         assert ("skipped", EMPTY, None) == (row.action, row.reason, row.entries)
         row = indexed(SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {})), empty)
         assert ("corrupt", "the file is gone") == (row.action, row.reason)
@@ -135,26 +135,26 @@ class TestPlainSegments:
 class TestKilled:
     """At every call, and with the power cut at every one: what is there under its name is whole."""
 
-    def test_a_call_that_fails(self, segment: PlainSegment, built: dict[str, bytes]) -> None:
+    def test_a_call_that_fails(self, segment: KafkaSegment, built: dict[str, bytes]) -> None:
         call, unfinished = 1, 0
         while True:
             disk = disk_with(segment)
             files = FailingFiles(disk, fail_at(call, errno.EIO))
             try:
-                indexed(files, plain(segment))
+                indexed(files, kafka(segment))
                 if files.calls < call:
                     break
             except (OSError, StorageError):
                 unfinished += 1
             assert indexes(disk).items() <= built.items()
-            assert indexed(disk, plain(segment), attempt="f" * 32).action in ("built", "skipped")
+            assert indexed(disk, kafka(segment), attempt="f" * 32).action in ("built", "skipped")
             assert built == indexes(disk)
             call += 1
         assert unfinished > 10
 
-    def test_power_cuts(self, segment: PlainSegment, built: dict[str, bytes]) -> None:
+    def test_power_cuts(self, segment: KafkaSegment, built: dict[str, bytes]) -> None:
         disk = disk_with(segment)
-        indexed(disk, plain(segment))
+        indexed(disk, kafka(segment))
         seen = set()
         for upto in range(len(disk.operations) + 1):
             for state in crash_states(disk.operations, upto, start=disk.start):
@@ -163,7 +163,7 @@ class TestKilled:
                 seen.add(len(indexes(left)))
         assert {0, 1, 2, 3} == seen
 
-    def test_attempts_that_race_do_not_meet(self, segment: PlainSegment, built: dict[str, bytes]) -> None:
+    def test_attempts_that_race_do_not_meet(self, segment: KafkaSegment, built: dict[str, bytes]) -> None:
         """Another attempt does all of the work in the middle of every call of the first."""
         call = 1
         while True:
@@ -171,10 +171,10 @@ class TestKilled:
 
             def other(operation: str, path: Path, number: int) -> None:
                 if number == call:  # noqa: B023
-                    indexed(disk, plain(segment), attempt="f" * 32)  # noqa: B023
+                    indexed(disk, kafka(segment), attempt="f" * 32)  # noqa: B023
 
             files = FailingFiles(disk, other)
-            row = indexed(files, plain(segment))
+            row = indexed(files, kafka(segment))
             assert row.action in ("built", "skipped")
             assert built == indexes(disk)
             if files.calls < call:
@@ -182,7 +182,7 @@ class TestKilled:
             call += 1
         assert call > 10
 
-    def test_an_attempt_that_is_swept_away_says_so(self, segment: PlainSegment) -> None:
+    def test_an_attempt_that_is_swept_away_says_so(self, segment: KafkaSegment) -> None:
         disk = disk_with(segment)
 
         def sweep_first(operation: str, path: Path, number: int) -> None:
@@ -190,13 +190,13 @@ class TestKilled:
                 disk.unlink(path)
 
         with pytest.raises(FileNotFoundError):
-            indexed(FailingFiles(disk, sweep_first), plain(segment))
+            indexed(FailingFiles(disk, sweep_first), kafka(segment))
 
-    def test_what_killed_attempts_leave_has_names_of_its_own(self, segment: PlainSegment) -> None:
+    def test_what_killed_attempts_leave_has_names_of_its_own(self, segment: KafkaSegment) -> None:
         disk, calls = disk_with(segment), Calls()
         calls.fail("rename", ".tmp", OSError(errno.EIO, "Input/output error"))
         with pytest.raises(OSError, match="Input/output"):
-            indexed(FailingFiles(disk, calls), plain(segment))
+            indexed(FailingFiles(disk, calls), kafka(segment))
         names = disk.names(LOG_PATH.parent)
         assert [f"00000000000000000100.index.{ATTEMPT}.tmp"] == abandoned(names)
         assert [] == abandoned(["checkpoints.tmp", "00000000000000000100.index.tmp", "00000000000000000100.index"])

@@ -70,27 +70,27 @@ def rows(*each: tuple[int, int, int]) -> Cancelled:
 
 
 def test_hidden_is_what_belongs_to_the_visible_end() -> None:
-    cancellations = Cancellations(rows((3, 0, 90)), BEFORE_ALL)
-    before = cancellations.hidden(4)
-    cancellations.wrote(rows((7, 5, 80), (7, 6, 95)))
-    cancellations.wrote(rows((8, 4, 85)))
-    assert before is cancellations.hidden(7)
-    assert [0, 3] == before.offsets().tolist()
-    assert [0, 3, 5, 6, 7] == cancellations.hidden(8).offsets().tolist()
-    assert [0, 3, 4, 5, 6, 7, 8] == cancellations.hidden(9).offsets().tolist()
-    assert 6 == cancellations.hidden(9).rank(Key(95, 6))  # and the control behind its last target
-    cancellations.check(BEFORE_ALL)
-    cancellations.forget(Key(85, 8), 0)
-    assert [0, 3, 6, 7] == cancellations.hidden(9).offsets().tolist()
-    cancellations.check(Key(85, 8))
-    assert [0, 3, 6, 7] == Cancellations(rows((3, 0, 90), (7, 5, 80), (7, 6, 95)), Key(85, 8)).hidden(
-        9
-    ).offsets().tolist()
+    before = Cancellations.of(rows((3, 0, 90)), BEFORE_ALL)
+    written = before.wrote(rows((7, 5, 80), (7, 6, 95))).wrote(rows((8, 4, 85)))
+    assert before.hidden is written.hidden is written.landed(7).hidden
+    assert [0, 3] == before.hidden.offsets().tolist()
+    assert [0, 3, 5, 6, 7] == written.landed(8).hidden.offsets().tolist()
+    landed = written.landed(9)
+    assert [0, 3, 4, 5, 6, 7, 8] == landed.hidden.offsets().tolist()
+    assert landed.hidden.offsets().tolist() == written.landed(8).landed(9).hidden.offsets().tolist()
+    assert 6 == landed.hidden.rank(Key(95, 6))  # and the control behind its last target
+    for each in (before, written, written.landed(8), landed):
+        each.check(BEFORE_ALL)
+    behind = landed.behind(Key(85, 8))
+    assert [0, 3, 6, 7] == behind.hidden.offsets().tolist()
+    behind.check(Key(85, 8))
+    opened = Cancellations.of(rows((3, 0, 90), (7, 5, 80), (7, 6, 95)), Key(85, 8))
+    assert [0, 3, 6, 7] == opened.hidden.offsets().tolist()
 
 
 def test_answers_that_need_no_stamp() -> None:
-    cancellations = Cancellations(rows((3, 0, 90)), BEFORE_ALL)
-    cancellations.wrote(rows((7, 5, 80)))  # not landed, and yet known
+    cancellations = Cancellations.of(rows((3, 0, 90)), BEFORE_ALL)
+    cancellations = cancellations.wrote(rows((7, 5, 80)))  # not landed, and yet known
     offsets = int64(0, 3, 5, 7, 1, 2, 99, 4)
     dues = int64(90, 90, 80, 80, 50, 51, 0, 10)
     found = Entries(dues, offsets, int64(*[0] * 8), int64(1, 1, 1, 1, 1, 1, 0, 1))
@@ -145,12 +145,12 @@ def test_no_fetch_decides_above_the_stamp_while_the_control_batch_is_in_flight()
 
 def test_a_failed_write_leaves_nothing(setting: Setting) -> None:
     setting.send(10, 20)
-    before = setting.partition.log.state.written
+    before = setting.partition.log.version.written
     setting.calls.fail("append", LOG, StorageFull("no room", path=PATH))
     with pytest.raises(StorageFull):
         setting.cancel(0)
     setting.store.check()
-    assert before == setting.partition.log.state.written
+    assert before == setting.partition.log.version.written
     assert 2 == setting.partition.pending()
     assert [CANCELLED] == setting.cancel(0)
 
@@ -182,7 +182,7 @@ def test_many_at_once_take_several_control_batches_and_segments(setting: Setting
     setting.store.send_many("t", [b""] * count, deliver_after=np.full(count, NOW_MS + 10))
     answers = setting.store.cancel_many("t", 0, np.arange(0, count, 2))
     assert [CANCELLED] * 500 == answers.tolist()
-    segments = setting.partition.log.state.visible().segments
+    segments = setting.partition.log.version.segments
     setting.store.check()
     assert setting.partition.log_end_offset > count + 4
     assert sum(bool(segment.mark.cancel_index[0]) for segment in segments) > 1
@@ -253,11 +253,11 @@ def test_retention_of_the_control_batch_brings_nothing_back(setting: Setting) ->
     setting.clock.advance(100)
     assert [] == drained(setting.partition)
     setting.partition.log.roll()
-    assert [0, 3] == [segment.base_offset for segment in setting.partition.log.state.visible().segments]
+    assert [0, 3] == [segment.base_offset for segment in setting.partition.log.version.segments]
     setting.store.check()
     edges = NOW_MS + np.array([0, 100, 100_000])
     for each in (setting, setting.reopened()):
-        assert 0 == each.partition.log.cancellations.hidden(3).count
+        assert 0 == each.partition.log.version.hidden.count
         assert (1, [0, 1]) == (each.partition.pending(), each.partition.due_histogram(edges).tolist())
         assert [UNKNOWN, CANCELLED] == each.cancel(0, 1)
         assert [] == drained(each.partition)
@@ -272,7 +272,10 @@ def test_the_index_goes_with_its_segment(setting: Setting) -> None:
     assert 1 == setting.store.enforce_retention()
     assert not setting.disk.exists(FOLDER / segment_file(0, CANCEL_INDEX))
     assert [UNKNOWN, UNKNOWN] == setting.cancel(0, 1)
-    assert [] == setting.partition.log.cancellations._targets.column().tolist()
+    assert (0, 0) == (
+        setting.partition.log.version.cancellations.targets.count,
+        setting.partition.log.version.hidden.count,
+    )
 
 
 def test_retention_before_any_reader_asked_what_is_hidden() -> None:

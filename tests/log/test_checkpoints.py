@@ -20,6 +20,7 @@ from afterlog.log.checkpoints import (
     Recovery,
     SealedMark,
 )
+from afterlog.log.facts import NO_FILE, FileMark
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
 from tests.support import Background, Calls, content, flipped, power_cut, with_file
@@ -28,14 +29,16 @@ FOLDER = Path("/mail-0")
 PATH = FOLDER / "checkpoints"
 FULL = Checkpoints(
     recovery=Recovery(segment=40, position=8_120, offset=57, stamp_ms=1_699_999_999_990),
-    active=ActiveMark(base_offset=40, index=(16, 305_419_896), time_index=(24, 2_596_069_104), latest=(7, 39)),
+    active=ActiveMark(
+        base_offset=40, index=FileMark(16, 305_419_896), time_index=FileMark(24, 2_596_069_104), latest=(7, 39)
+    ),
     frontier=FrontierLease(used_ms=1_700_000_000_000, lease_ms=1_700_000_001_000),
     log_start=LogStart(delivery_offset=3, deliver_after=9, offset=2),
     removed_records=3,
     sealed=(
         SealedMark(
-            base_offset=10, end_offset=40, log_bytes=999, max_deliver_after=2**62, max_timestamp=-1, index=(0, 0),
-            time_index=(12, 5),
+            base_offset=10, end_offset=40, log_bytes=999, max_deliver_after=2**62, max_timestamp=-1, index=NO_FILE,
+            time_index=FileMark(12, 5),
         ),
     ),
 )  # fmt: skip

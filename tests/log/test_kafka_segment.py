@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from afterlog.files import OsFiles
-from afterlog.log import kafka_segment
+from afterlog.log import kafka_segment, scan
 from afterlog.log.kafka_segment import COMPACTED, read_plain
-from afterlog.log.scan import Stretch
+from afterlog.log.scan import Intact
 from afterlog.records.columns import BODY_CRC, FAULTS, LENGTH, MAGIC, OFFSET, SHORT
 from afterlog.records.header import BatchHeader, with_crc
 from tests.log.kafka_log import CODECS, batch, some_segment, stamped
@@ -21,18 +21,18 @@ VALUE = [(NOW_MS, b"value", [])]
 LIMIT = 1 << 20
 
 
-def read(tmp_path: Path, log: bytes, base_offset: int = 0, limit_bytes: int = LIMIT) -> Stretch:
+def read(tmp_path: Path, log: bytes, base_offset: int = 0, limit_bytes: int = LIMIT) -> Intact:
     path = tmp_path / f"{base_offset:020d}.log"
     path.write_bytes(log)
     return read_plain(OsFiles(), path, base_offset, limit_bytes=limit_bytes)
 
 
-@pytest.mark.parametrize("step", [kafka_segment._STEP_ENTRIES, 1, 2])
+@pytest.mark.parametrize("step", [scan.STEP_ENTRIES, 1, 2])
 @pytest.mark.parametrize("bytes_of_step", [kafka_segment._STEP_BYTES, 1, 300])
 def test_every_codec_and_every_way_to_say_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, bytes_of_step: int
 ) -> None:
-    monkeypatch.setattr(kafka_segment, "_STEP_ENTRIES", step)
+    monkeypatch.setattr(scan, "STEP_ENTRIES", step)
     monkeypatch.setattr(kafka_segment, "_STEP_BYTES", bytes_of_step)
     segment = some_segment(1, 1_000, batches=12)
     read_bytes: list[int] = []

@@ -11,7 +11,7 @@ from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile
 from afterlog.fetch.partition import Partition
 from afterlog.log import lookup
-from afterlog.log.lookup import find_entries, find_written
+from afterlog.log.lookup import find_entries
 from afterlog.records.batch import Record, encode_batch
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, killed, open_small, with_file
@@ -36,7 +36,7 @@ class Setting:
                 self.entries += [(due if delayed else 0, offset, count)] * count
 
     def found(self, offsets: list[int]) -> list[tuple[int, int, int]]:
-        found = find_entries(self.partition.log.state.written_or_closed(), np.array(offsets, np.int64))
+        found = find_entries(self.partition.log.version.all_written(), np.array(offsets, np.int64))
         return [(entry.deliver_after, entry.offset, entry.records) for entry in found]
 
 
@@ -44,7 +44,7 @@ class Setting:
 @pytest.mark.parametrize("walk_bytes", [1, 2_000, 1 << 20])
 def test_every_offset_in_any_order(delayed: bool, walk_bytes: int) -> None:
     setting = Setting(delayed)
-    assert len(setting.partition.log.state.visible().segments) > 2
+    assert len(setting.partition.log.version.segments) > 2
     offsets = [*range(len(setting.entries)), *range(0, len(setting.entries), 7)]
     random.Random(1).shuffle(offsets)
     with patch.object(lookup, "WALK_BYTES", walk_bytes):
@@ -60,12 +60,12 @@ def test_what_is_not_there_has_no_records() -> None:
     assert [] == setting.found([])
     store = open_small(SimulatedFiles(), ManualClock(NOW_MS))
     empty = store.create_topic("t").partition(0)
-    assert 0 == find_entries(empty.log.state.visible(), np.array([0])).entry(0).records
+    assert 0 == find_entries(empty.log.version.readable(), np.array([0])).entry(0).records
 
 
 def test_written_and_visible() -> None:
     setting = Setting()
-    visible = setting.partition.log.state.visible()
+    visible = setting.partition.log.version.readable()
     offset = setting.store.send("t", b"more").offset
     assert 0 == find_entries(visible, np.array([offset])).entry(0).records
     assert 1 == setting.found([offset])[0][2]
@@ -75,19 +75,19 @@ def test_rot_is_seen() -> None:
     """In a header: an offset that is there is found as it was, or not at all."""
     setting = Setting()
     setting.store.close()
-    segment = setting.partition.log.state.visible().segments[0]
+    segment = setting.partition.log.version.segments[0]
     data = content(setting.disk, segment.path)
     for position in range(0, 700, 3):
         rotten = with_file(killed(setting.disk), segment.path, flipped(data, position))
         store = open_small(rotten, ManualClock(NOW_MS))
         with contextlib.suppress(CorruptFile):
-            found = find_entries(store.topic("t").partition(0).log.state.visible(), np.arange(8))
+            found = find_entries(store.topic("t").partition(0).log.version.readable(), np.arange(8))
             assert [(one.deliver_after, one.offset, one.records) for one in found] == setting.entries[:8]
 
 
 def test_an_index_that_lies_is_seen() -> None:
     setting, seen = Setting(), 0
-    columns = setting.partition.log.state.visible().segments[0].sparse.offsets._columns
+    columns = setting.partition.log.version.segments[0].sparse.offsets._columns
     for number, change in ((0, 1), (0, -1), (1, 1), (1, 300)):
         columns.column(number)[2] += change
         for offset in range(60):
@@ -107,14 +107,8 @@ def test_a_segment_that_retention_takes_meanwhile() -> None:
     partition.log.roll()
     store.send("t", b"b")
     clock.advance(10)
-    sealed = partition.log.state.visible().segments[0]
-
-    def gone(start: int, end: int) -> list[object]:
-        assert 1 == store.enforce_retention()
-        raise CorruptFile("the segment is gone", path=sealed.path)
-
-    with patch.object(sealed, "view", gone):
-        assert [0, 1] == find_written(partition.log.state, np.array([0, 1])).records.tolist()
-    rot, active = CorruptFile("rot", path=sealed.path), partition.log.state.visible().segments[-1]
-    with patch.object(active, "view", side_effect=rot), pytest.raises(CorruptFile):
-        find_written(partition.log.state, np.array([1]))
+    pinned = partition.log.pin()
+    assert 1 == store.enforce_retention()
+    assert [1, 1] == find_entries(pinned.all_written(), np.array([0, 1])).records.tolist()
+    assert [0, 1] == find_entries(partition.log.pin().all_written(), np.array([0, 1])).records.tolist()
+    store.close()

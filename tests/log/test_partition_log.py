@@ -36,7 +36,7 @@ class Setting:
 
     def send(self, count: int = 1, size: int = 10) -> None:
         for _ in range(count):
-            self.store.send("t", bytes(size), delay=self.log.state.written.offset % 5)
+            self.store.send("t", bytes(size), delay=self.log.written % 5)
             self.store.check()
 
     def names(self) -> list[str]:
@@ -87,7 +87,7 @@ def test_what_cannot_be_taken_writes_nothing(
 ) -> None:
     before = setting.disk.image()
     with pytest.raises(error):
-        setting.log.append(parse(batch_of(1) + batch_of(count), deliver_after, small()))
+        setting.log.check_batches(parse(batch_of(1) + batch_of(count), deliver_after, small()))
     assert before == setting.disk.image()
     setting.log.append(parse(batch_of(1), NOW_MS + 1_000_000, small()))
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_taken_writes_nothing(
 def test_a_fifo_log_takes_no_times(setting: Setting) -> None:
     log = setting.store.create_topic("fifo", delayed=False).partition(0).log
     with pytest.raises(InvalidTopic, match="delayed=False"):
-        log.append(parse(batch_of(1), NOW_MS, small()))
+        log.check_batches(parse(batch_of(1), NOW_MS, small()))
     assert 0 == log.append(parse(batch_of(2), None, small()))
     log.check()
 
@@ -120,7 +120,7 @@ def test_the_recovery_point_moves_with_the_bytes_too() -> None:
 
 def test_a_full_segment_is_rolled_and_its_runs_merged(setting: Setting) -> None:
     setting.send(40)
-    first, second = setting.log.state.visible().segments[:2]
+    first, second = setting.log.version.segments[:2]
     assert second.base_offset == setting.log.checkpoints.current.sealed[0].end_offset
     run = setting.log.index.runs[0]
     assert FOLDER / segment_file(0, DELIVER_AFTER_INDEX) == run.path
@@ -138,7 +138,7 @@ def test_a_roll_merges_the_runs_and_the_bucket(setting: Setting) -> None:
     assert ([8, 8], 4) == ([run.count for run in index.runs], index.bucket.count)
     expected = Entries.concatenate([*(run.entries() for run in index.runs), index.bucket.entries()]).sorted()
     setting.log.roll()
-    [run] = index.runs
+    [run] = setting.log.index.runs
     assert list(expected) == list(run.entries())
     setting.store.check()
 
@@ -149,11 +149,11 @@ def test_a_roll_over_a_rotten_run_is_refused_and_leaves_the_log_as_it_was(settin
     data = bytearray(read_file(setting.disk, run.path))
     rotten = Run(MappedSnapshot(run.path, np.frombuffer(data, np.uint8)))
     data[int(run.directory.position[1])] ^= 1
-    setting.log.index.replace([run], [rotten])
+    setting.log.versions.swap(delayed_index=setting.log.index.replacing([run], [rotten]))
     with pytest.raises(CorruptFile, match="chunk 1 fails its checksum"):
         setting.log.roll()
     assert [] == [name for name in setting.disk.names(FOLDER) if DELIVER_AFTER_INDEX in name]
-    setting.log.index.replace([rotten], [run])
+    setting.log.versions.swap(delayed_index=setting.log.index.replacing([rotten], [run]))
     setting.send()
     setting.log.roll()
     assert [10] == [run.count for run in setting.log.index.runs]
@@ -173,10 +173,10 @@ def test_rolling_by_hand(setting: Setting) -> None:
 def test_a_roll_closes_the_file_once_nobody_reads_it(setting: Setting) -> None:
     closed: list[bool] = []
     setting.send()
-    reader = setting.log.state.visible()
-    file = reader.end.active._file
+    reader = setting.log.version.readable()
+    file = reader.segments[-1]._file
     setting.log.roll()
-    view = reader.end.active.view(0, reader.end.position)
+    view = reader.segments[-1].view(0, reader.end.position)
     assert reader.end.position == len(view[0][1])
     closed.append(file._file._closed)  # type: ignore[attr-defined]
     del reader, view
@@ -270,7 +270,7 @@ def test_always_syncs_the_log_before_what_speaks_of_it() -> None:
 
 def test_check_sees_an_entry_that_is_in_no_run(setting: Setting) -> None:
     setting.send(3)
-    setting.log.index.replace((), (), MutableBucket())
+    setting.log.versions.swap(delayed_index=setting.log.index.replacing((), (), MutableBucket()))
     with pytest.raises(AssertionError):
         setting.log.check()
 

@@ -10,11 +10,12 @@ from afterlog.errors import RemoteRefused
 from afterlog.index.entries import Key
 from afterlog.index.run import Coverage
 from afterlog.log.checkpoints import RemoteMark, SealedMark
+from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, outline
 
 MARK = SealedMark(
-    base_offset=100, end_offset=150, log_bytes=4_000, max_deliver_after=77, max_timestamp=5, index=(8, 1),
-    time_index=(12, 2), remote=RemoteMark(attempt="0" * 32, run=(900, 3), local=False),
+    base_offset=100, end_offset=150, log_bytes=4_000, max_deliver_after=77, max_timestamp=5, index=FileMark(8, 1),
+    time_index=FileMark(12, 2), remote=RemoteMark(attempt="0" * 32, run=FileMark(900, 3), local=False),
 )  # fmt: skip
 NONE = np.empty(0, np.int64)
 

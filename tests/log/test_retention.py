@@ -11,6 +11,7 @@ from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.log import retention
 from afterlog.log.checkpoints import SealedMark
+from afterlog.log.facts import NO_FILE
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.topic_settings import TopicSettings
@@ -273,8 +274,8 @@ def segments(*rows: tuple[int, int, int]) -> list[SealedSegment]:
                 log_bytes=size,
                 max_deliver_after=due,
                 max_timestamp=timestamp,
-                index=(0, 0),
-                time_index=(0, 0),
+                index=NO_FILE,
+                time_index=NO_FILE,
             ),
             4_096,
         )
@@ -311,7 +312,7 @@ def test_removable(settings: TopicSettings, frontier_ms: int, expected: list[int
     sealed = segments((30, 5, 20), (10, 6, 10), (20, 7, 5))
     removed = retention.removable(
         sealed,
-        active(1),
+        1,
         retention.Rule(settings.retention_ms, settings.retention_bytes),
         frontier_ms,
         delayed=settings.delayed,

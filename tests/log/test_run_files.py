@@ -12,6 +12,7 @@ import pytest
 from afterlog.errors import CorruptFile
 from afterlog.index.run import Coverage
 from afterlog.log.checkpoints import ActiveMark, Checkpoints, LogStart, Recovery, SealedMark
+from afterlog.log.facts import NO_FILE
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.names import bucket_file, bucket_key, run_key
 
@@ -27,8 +28,8 @@ def mark(base: int, end: int) -> SealedMark:
         log_bytes=end * 10,
         max_deliver_after=base,
         max_timestamp=0,
-        index=(0, 0),
-        time_index=(0, 0),
+        index=NO_FILE,
+        time_index=NO_FILE,
     )
 
 

@@ -233,47 +233,22 @@ def test_entries_of_this_test_are_entries() -> None:
 
 
 class TestInObjectStorage:
-    def test_indexes_that_go_while_they_are_asked_for(self) -> None:
-        """Between the look and the answer: the answer is there all the same."""
+    def test_who_holds_the_one_before_reads_on(self) -> None:
         disk = SimulatedFiles()
         active = ActiveSegment.create(disk, FOLDER, BASE, INTERVAL)
         data, positions = entries(BASE, 9)
         active.append(data)
         active.sparse.add(positions, BASE + np.arange(9), np.arange(9))
         mark = active.seal(BASE + 9, 0)
-        gone = replace(mark, remote=RemoteMark(attempt="0" * 32, local=False))
-
-        class Going(SealedSegment):
-            _held: SparseIndexes | None = None
-
-            @property
-            def _sparse(self) -> SparseIndexes | None:  # type: ignore[override]
-                held, self._held = self._held, None
-                if held is not None:
-                    self.mark = gone
-                return held
-
-            @_sparse.setter
-            def _sparse(self, sparse: SparseIndexes | None) -> None:
-                self._held = sparse
-
-        sealed = Going(disk, FOLDER, mark, INTERVAL)
-        expected = sealed.sparse.to_bytes()
-        assert expected == sealed.sparse.to_bytes()
-        with pytest.raises(RemoteRefused):
-            _ = sealed.sparse
-
-    def test_a_log_that_has_gone_is_not_missing(self) -> None:
-        disk = SimulatedFiles()
-        active = ActiveSegment.create(disk, FOLDER, BASE, INTERVAL)
-        active.append(entries(BASE, 3)[0])
-        mark = active.seal(BASE + 3, 0)
         sealed = SealedSegment(disk, FOLDER, mark, INTERVAL)
-        mapped = sealed.mapped()
-        assert mapped is not None
-        sealed.moved(replace(mark, remote=RemoteMark(attempt="0" * 32, local=False)))
-        disk.unlink(sealed.path)
-        assert (None, False) == (sealed.mapped(), sealed.is_local())
-        assert 3 * 69 == len(mapped)
-        with pytest.raises(RemoteRefused):
-            sealed.view(0, 69)
+        uploaded = sealed.marked(replace(mark, remote=RemoteMark(attempt="0" * 32)))
+        expected, mapped = sealed.sparse, sealed.mapped()
+        assert (expected, mapped) == (uploaded.sparse, uploaded.mapped())  # the same files, the same mapping
+        gone = uploaded.marked(replace(mark, remote=RemoteMark(attempt="0" * 32, local=False)))
+        for path in disk.names(FOLDER):
+            disk.unlink(FOLDER / path)
+        assert (None, False) == (gone.mapped(), gone.is_local())
+        for ask in (lambda: gone.sparse, lambda: gone.view(0, 69)):
+            with pytest.raises(RemoteRefused):
+                ask()
+        assert (expected, mapped) == (sealed.sparse, sealed.mapped())

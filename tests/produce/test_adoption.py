@@ -25,7 +25,7 @@ from afterlog.errors import (
     UnknownTopic,
 )
 from afterlog.files import Files
-from afterlog.log.log_state import LogState
+from afterlog.log.commit import Commit
 from afterlog.names import ADOPTED, ADOPTION, prepared_file
 from afterlog.produce import adoption
 from afterlog.produce.adoption import KEEP_MS, Adopted, AdoptionLedger, Adoptions, give_up, hand_over
@@ -512,6 +512,11 @@ class Bug:
     planted: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
+def shown_unsynced(commit: Commit) -> None:
+    versions: Any = commit._of
+    versions.show(versions.current)
+
+
 def patched(owner: Any, name: str, function: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: patch.object(owner, name, function)
 
@@ -523,7 +528,11 @@ BUGS = (
     Bug("the store's folder not synced", wrap=without_folder_sync(PATH)),
     Bug("no document before the first append", planted=patched(Adoptions, "_write", begins_without_a_document)),
     Bug("adopted, says the document before it is", planted=patched(Adoptions, "_append", tells_first)),
-    Bug("the log not synced", durability=OS, planted=patched(LogState, "sync", lambda self: self._show(self.written))),
+    Bug(
+        "the log not synced",
+        durability=OS,
+        planted=patched(Commit, "sync", shown_unsynced),
+    ),
     Bug("appended again from the start", planted=patched(adoption, "_behind", appends_all_again)),
     Bug("nothing is finished at open", planted=patched(Adoptions, "recover", lambda self: None)),
 )

@@ -19,6 +19,7 @@ from afterlog.errors import (
 )
 from afterlog.fetch.message import RecordId
 from afterlog.fetch.partition import Partition
+from afterlog.files import PROCESS
 from afterlog.names import LOG
 from afterlog.produce import producer as producer_module
 from afterlog.produce.producer import Producer
@@ -238,7 +239,7 @@ def test_the_store_is_closed_first(setting: Setting) -> None:
 
 def test_a_forked_child_cannot_send(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     with setting.producer() as producer:
-        monkeypatch.setattr(producer_module, "process_id", lambda: -1)
+        monkeypatch.setattr(PROCESS, "id", -1)
         with pytest.raises(StoreClosed, match="forked child"):
             producer.send(b"a")
 

@@ -285,7 +285,7 @@ def test_decompressed_touches_only_what_is_compressed() -> None:
     assert b"".join(b"%d" % number * 300 for number in range(5)) == decoded.value[1].tobytes()
 
 
-def test_decompressed_leaves_what_is_plain() -> None:
+def test_decompressed_leaves_what_is_not_compressed() -> None:
     data, positions = columns_of(GOOD)
     arguments = ([data], np.zeros(1, np.int32), positions[:-1], np.diff(positions), np.zeros(1, np.int64))
     assert all(

@@ -7,7 +7,7 @@ from afterlog.errors import InvalidBatch
 from afterlog.files import Bytes
 from afterlog.records import kernels
 from afterlog.records.batch import Record, decode_batch, encode_batch, validate_batch
-from afterlog.records.control import Control, ControlType, read_controls, read_tail
+from afterlog.records.control import Control, ControlType, read_controls
 from afterlog.records.encode import EncodedBatches, parse
 from afterlog.records.header import CONTROL, HEADER_BYTES, BatchHeader, with_crc
 from tests.index.support import int64
@@ -81,18 +81,6 @@ def test_only_targets_that_are_due_after_the_stamp() -> None:
     control = control_of((1, NOW_MS + 1), (2, NOW_MS), (3, NOW_MS + 2))
     assert [1, 3] == control.later_than(NOW_MS).target.tolist()
     assert [] == control.later_than(NOW_MS + 2).target.tolist()
-
-
-@pytest.mark.parametrize("before", [0, 1])
-def test_half_a_reschedule_is_no_part_of_a_log(before: int) -> None:
-    data = entries_of([control_of((5, NOW_MS + 1))] * before + [control_of((9, NOW_MS), kind=ControlType.RESCHEDULE)])
-    scan = scanned(data)
-    whole, cancelled = read_tail(data, scan)
-    assert (scan.stop, before + 1) == (whole.stop, len(cancelled))
-    torn = kernels.scan_entries(data, 0, len(data) - 1, -1, True)
-    tail, cancelled = read_tail(data, torn)
-    assert (before, before) == (len(tail.position), len(cancelled))
-    assert (int(torn.position[-1]), kernels.SHORT) == (tail.stop, tail.fault)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from tests.campaigns import WHOLE
 from tests.records.forged import MALFORMED_METADATA, forged_entry
 
 T = 1_700_000_000_000
-both = pytest.mark.parametrize("kernel", [pure, _kernels], ids=["plain", "compiled"])
+both = pytest.mark.parametrize("kernel", [pure, _kernels], ids=["pure", "compiled"])
 
 
 # ---- what to feed them

@@ -45,8 +45,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_what_the_engine_would_have_merged(spark: SparkSession, store: Path, written: Path, shuffle: bool) -> None:
+def test_what_the_engine_would_have_merged(spark: SparkSession, store: Path, written: Path) -> None:
     sources = find_runs(OsFiles(), store)
     of_topic = {topic: [source for source in sources if source.topic == topic] for topic in TOPICS}
     own = [
@@ -58,7 +57,7 @@ def test_what_the_engine_would_have_merged(spark: SparkSession, store: Path, wri
     ]
     assert [False, True] == [count > 0 for count in left_out]
     before = files_of(store)
-    done = rows_of_job(merge_buckets(spark, store, config=CONFIG, tasks=3, shuffle=shuffle))
+    done = rows_of_job(merge_buckets(spark, store, config=CONFIG, tasks=3))
     assert [("t", 0, "merged", None), ("u", 0, "merged", None)] == [
         (row["topic"], row["partition"], row["action"], row["reason"]) for row in done
     ]
@@ -75,7 +74,7 @@ def test_what_the_engine_would_have_merged(spark: SparkSession, store: Path, wri
         assert len(group) == row["sources"] > 3
     added = {name for name in files_of(store) if name not in before}
     assert {str(Path(row["path"]).relative_to(store)) for row in done} == added
-    again = rows_of_job(merge_buckets(spark, store, TOPICS, config=CONFIG, shuffle=shuffle))
+    again = rows_of_job(merge_buckets(spark, store, TOPICS, config=CONFIG))
     same = ("first_offset", "end_offset", "entries", "records", "min_due", "max_due", "bytes", "path")
     assert [[row[name] for name in same] for row in done] == [[row[name] for name in same] for row in again]
     assert {("skipped", 1, ONE_RUN)} == {(row["action"], row["sources"], row["reason"]) for row in again}
@@ -88,7 +87,7 @@ def test_what_is_rotten_is_told_and_the_rest_is_done(spark: SparkSession, store:
     paths = [source.path for source in find_runs(OsFiles(), store, ["t"])]
     paths[2].write_bytes(flipped(paths[2].read_bytes(), 70))
     paths[-1].unlink()
-    done = rows_of_job(merge_buckets(spark, store, ["t"], config=CONFIG, shuffle=False))
+    done = rows_of_job(merge_buckets(spark, store, ["t"], config=CONFIG))
     assert [("merged", 2), ("corrupt", 0), ("merged", len(paths) - 4), ("skipped", 0)] == [
         (row["action"], row["sources"]) for row in done
     ]
@@ -115,7 +114,7 @@ def test_a_job_that_fails_publishes_nothing_half(
 
     monkeypatch.setattr(bucket_job, "cut_keys", lambda runs, count: ["no key"])
     with pytest.raises(PySparkException):
-        merge_buckets(spark, store, ["t"], config=CONFIG, shuffle=False)
+        merge_buckets(spark, store, ["t"], config=CONFIG)
     assert before == files_of(store)
 
 

@@ -20,7 +20,7 @@ from afterlog.spark.upload_job import upload_segments
 from afterlog.store import open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_url import open_remote
-from tests.log.kafka_log import PlainSegment, run_of, some_segment, stamped
+from tests.log.kafka_log import KafkaSegment, run_of, some_segment, stamped
 from tests.support import NOW_MS, flipped
 
 SEGMENTS = 64
@@ -41,7 +41,7 @@ def indexes(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def written() -> list[PlainSegment]:
+def written() -> list[KafkaSegment]:
     """64 segments of one partition, each behind the one before it."""
     segments, offset = [], 0
     for number in range(SEGMENTS):
@@ -51,7 +51,7 @@ def written() -> list[PlainSegment]:
 
 
 @pytest.fixture
-def kafka(tmp_path: Path, written: list[PlainSegment]) -> Path:
+def kafka(tmp_path: Path, written: list[KafkaSegment]) -> Path:
     folder = tmp_path / "kafka" / "orders-3"
     folder.mkdir(parents=True)
     for segment in written:
@@ -59,7 +59,7 @@ def kafka(tmp_path: Path, written: list[PlainSegment]) -> Path:
     return folder.parent
 
 
-def embedded(folder: Path, written: list[PlainSegment]) -> dict[str, bytes]:
+def embedded(folder: Path, written: list[KafkaSegment]) -> dict[str, bytes]:
     """The same batches through a store: a FIFO topic's log is a Kafka log. Runs come out of a mutable bucket."""
     found = {}
     with open_store(folder / "store", CONFIG, ManualClock(NOW_MS), None) as store:
@@ -78,7 +78,7 @@ def embedded(folder: Path, written: list[PlainSegment]) -> dict[str, bytes]:
 
 
 def test_64_segments_of_another_encoder(
-    spark: SparkSession, kafka: Path, tmp_path: Path, written: list[PlainSegment]
+    spark: SparkSession, kafka: Path, tmp_path: Path, written: list[KafkaSegment]
 ) -> None:
     done = rows_of(build_indexes(spark, kafka, config=CONFIG, tasks=5))
     assert embedded(tmp_path, written) == indexes(kafka)
@@ -97,7 +97,7 @@ def test_64_segments_of_another_encoder(
 
 
 def test_what_is_rotten_is_told_and_the_rest_is_done(
-    spark: SparkSession, kafka: Path, written: list[PlainSegment]
+    spark: SparkSession, kafka: Path, written: list[KafkaSegment]
 ) -> None:
     bad = written[7]
     path = kafka / "orders-3" / segment_file(bad.base_offset, LOG)
@@ -126,7 +126,7 @@ def test_sealed_segments_of_a_store_that_is_open(spark: SparkSession, tmp_path: 
             store.send_many(topic, [b"v" * 50] * 200, deliver_after=[NOW_MS + number % 7 for number in range(200)])
         before = indexes(tmp_path)
         for name in before:
-            if name.startswith("b-0/0") and not name.startswith(f"b-0/{partition.log.state.written.active.path.stem}"):
+            if name.startswith("b-0/0") and not name.startswith(f"b-0/{partition.log.version.active.path.stem}"):
                 (tmp_path / name).unlink()
         done = rows_of(build_indexes(spark, tmp_path, config=config))
         assert {("a", "skipped"), ("b", "built")} == {(row["topic"], row["action"]) for row in done}
@@ -136,36 +136,36 @@ def test_sealed_segments_of_a_store_that_is_open(spark: SparkSession, tmp_path: 
         build_indexes(spark, tmp_path, ["c"])
 
 
-def test_a_bucket(spark: SparkSession, tmp_path: Path, written: list[PlainSegment]) -> None:
-    """Plain segments: what a folder would hold is put beside them. Listed ones: an index that is gone is made good."""
-    bucket = tmp_path / "bucket"
-    (bucket / "orders-3").mkdir(parents=True)
+def test_object_storage(spark: SparkSession, tmp_path: Path, written: list[KafkaSegment]) -> None:
+    """Kafka segments: what a folder would hold is put beside them. Listed ones: an index that is gone is made good."""
+    storage = tmp_path / "storage"
+    (storage / "orders-3").mkdir(parents=True)
     for segment in written[:4]:
-        (bucket / "orders-3" / segment_file(segment.base_offset, LOG)).write_bytes(segment.log)
-    url = f"file://{bucket}"
+        (storage / "orders-3" / segment_file(segment.base_offset, LOG)).write_bytes(segment.log)
+    url = f"file://{storage}"
 
     def job(**more: Any) -> list[dict[str, Any]]:
         return rows_of(build_indexes(spark, url, config=CONFIG, tasks=2, scratch=tmp_path, **more))
 
     assert ["built"] * 4 == [row["action"] for row in job()]
-    plain = indexes(bucket)
+    built = indexes(storage)
     copy = tmp_path / "kafka" / "orders-3"
     copy.mkdir(parents=True)
     for segment in written[:4]:
         (copy / segment_file(segment.base_offset, LOG)).write_bytes(segment.log)
     build_indexes(spark, copy.parent, config=CONFIG, tasks=1)
-    assert indexes(copy.parent) == plain
+    assert indexes(copy.parent) == built
 
     upload_segments(spark, copy.parent, url, ["orders"], config=CONFIG, tasks=1)
     manifest = Manifest(open_remote(url), "orders-3")
     first, *_ = manifest.listed()
     gone = manifest.object_key(first, TIME_INDEX)
-    (bucket / gone).unlink()
+    (storage / gone).unlink()
     told = job(topics=["orders"], verify_only=True)
     assert [("corrupt", gone), *[("verified", None)] * 3] == [(row["action"], row["path"]) for row in told]
     assert ["built", *["skipped"] * 3] == [row["action"] for row in job()]
     assert ["verified"] * 4 == [row["action"] for row in job(verify_only=True)]
-    assert sorted(["bucket", "kafka"]) == sorted(path.name for path in tmp_path.iterdir())
+    assert sorted(["storage", "kafka"]) == sorted(path.name for path in tmp_path.iterdir())
 
 
 def test_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_store() -> None:
         for topic, delayed in (("b", True), ("a", False)):
             store.create_topic(topic, delayed=delayed)
             store.send_many(topic, [b"v" * 100] * 100)
-        active = store.topic("b").partition(0).log.state.written.active.base_offset
+        active = store.topic("b").partition(0).log.version.active.base_offset
     segments = find_segments(disk, PATH)
     assert {("a", False), ("b", True)} == {(each.topic, each.has_run) for each in segments}
     assert all(each.mark is not None and each.mark.log_bytes == each.log_bytes for each in segments)
@@ -87,8 +87,8 @@ def test_a_sweep_takes_what_jobs_left_and_nothing_else() -> None:
     assert sorted(str(KAFKA / path) for path in kept) == sorted(disk.image().contents)
 
 
-def test_a_bucket() -> None:
-    """A partition has a manifest, or plain segments; whatever else is there is passed over."""
+def test_object_storage() -> None:
+    """A partition has a manifest, or a broker's segments; whatever else is there is passed over."""
     disk = kafka(
         "b-0/00000000000000000000.log", "b-0/00000000000000000000.index", "b-0/00000000000000000007.log",
         "b-0/00000000000000000007.deliverafterindex", "b-0/99999999999999999999.log", "x/00000000000000000000.log",
@@ -112,7 +112,7 @@ def test_a_bucket() -> None:
         find_remote_segments(remote)
 
 
-def test_what_a_store_has_only_in_the_bucket_is_not_found_in_the_folder() -> None:
+def test_what_a_store_has_only_in_object_storage_is_not_found_in_the_folder() -> None:
     disk = SimulatedFiles()
     with open_small(disk, ManualClock(NOW_MS)) as store:
         store.create_topic("a", delayed=False)

@@ -22,14 +22,14 @@ Rows = list[tuple[int, int, int]]
 
 
 class Setting:
-    """Two partitions of segments in a bucket, of which the last is not; what is due has gone from the folder."""
+    """Two partitions of segments in a storage, of which the last is not; what is due has gone from the folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.bucket = folder / "store", folder / "bucket"
-        self.bucket.mkdir()
+        self.folder, self.storage = folder / "store", folder / "storage"
+        self.storage.mkdir()
         self.clock = ManualClock(NOW_MS)
         self.store = open_store(
-            self.folder, small(segment_bytes=4_096), self.clock, None, str(self.bucket), background=False
+            self.folder, small(segment_bytes=4_096), self.clock, None, str(self.storage), background=False
         )
         self.store.create_topic("t", 2, remote_storage_enable=True, local_retention_ms=0)
         for _ in range(10):
@@ -48,7 +48,7 @@ class Setting:
     def read(self, *, location: bool, remote: bool, **options: object) -> Rows:
         asked = ReadOptions(
             location=self.folder if location else None,
-            remote=f"file://{self.bucket}" if remote else None,
+            remote=f"file://{self.storage}" if remote else None,
             topic="t",
             partition_bytes=2_000,
             settle_ms=0,
@@ -89,7 +89,7 @@ def test_a_folder_without_it_names_what_is_missing(setting: Setting) -> None:
         setting.read(location=True, remote=False)
 
 
-def test_a_bucket_alone_has_a_prefix_of_what_is_delivered(setting: Setting) -> None:
+def test_object_storage_alone_has_a_prefix_of_what_is_delivered(setting: Setting) -> None:
     delivered, found = setting.delivered(), setting.read(location=False, remote=True)
     for number in range(2):
         whole = [row for row in delivered if row[0] == number]
@@ -98,7 +98,7 @@ def test_a_bucket_alone_has_a_prefix_of_what_is_delivered(setting: Setting) -> N
         assert whole[: len(part)] == part
 
 
-def test_all_of_a_bucket_in_due_order(setting: Setting) -> None:
+def test_all_of_an_object_storage_in_due_order(setting: Setting) -> None:
     found = setting.read(location=False, remote=True, due_only=False)
     uploaded = [partition.log.sealed[-1].end_offset for partition in setting.store.topic("t").partitions]
     for number, end_offset in enumerate(uploaded):
@@ -108,7 +108,7 @@ def test_all_of_a_bucket_in_due_order(setting: Setting) -> None:
         assert max(offsets) < end_offset
 
 
-def test_what_is_appended_to_the_bucket_comes_behind(tmp_path: Path) -> None:
+def test_what_is_appended_to_object_storage_comes_behind(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     before = setting.read(location=False, remote=True)
     send_more(setting.store, setting.clock)
@@ -121,8 +121,8 @@ def test_what_is_appended_to_the_bucket_comes_behind(tmp_path: Path) -> None:
         assert now[: len(was)] == was
 
 
-def test_what_is_not_in_the_bucket(setting: Setting, tmp_path: Path) -> None:
-    asked = ReadOptions(location=None, remote=f"file://{setting.bucket}", topic="u")
+def test_what_is_not_in_object_storage(setting: Setting, tmp_path: Path) -> None:
+    asked = ReadOptions(location=None, remote=f"file://{setting.storage}", topic="u")
     with readable(ReadOnlyFiles(), setting.clock, asked) as source, pytest.raises(UnknownTopic):
         source.settings()
     asked = ReadOptions(location=None, remote=f"file://{tmp_path}", topic="t")
@@ -130,7 +130,7 @@ def test_what_is_not_in_the_bucket(setting: Setting, tmp_path: Path) -> None:
         source.settings()
 
 
-def test_an_empty_partition_of_a_bucket(tmp_path: Path) -> None:
+def test_an_empty_partition_in_object_storage(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", small(), ManualClock(NOW_MS), None, str(tmp_path), background=False) as store:
         store.create_topic("t", remote_storage_enable=True)
         store.send("t", b"not sealed")
@@ -150,8 +150,8 @@ def send_more(store: Store, clock: ManualClock) -> None:
 def test_on_spark(spark: SparkSession, setting: Setting) -> None:
     spark.dataSource.register(AfterlogDataSource)
     source = spark.read.format("afterlog").option("topic", "t").option("columns", "partition,delivery_offset,offset")
-    bucket = f"file://{setting.bucket}"
-    alone = {tuple(row) for row in source.load(bucket).collect()}
+    storage = f"file://{setting.storage}"
+    alone = {tuple(row) for row in source.load(storage).collect()}
     assert alone == set(setting.read(location=False, remote=True))
-    both = {tuple(row) for row in source.option("remote", bucket).load(str(setting.folder)).collect()}
+    both = {tuple(row) for row in source.option("remote", storage).load(str(setting.folder)).collect()}
     assert set(setting.delivered()) <= both  # by the wall clock all is due

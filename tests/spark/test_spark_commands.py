@@ -69,7 +69,7 @@ def test_build_and_verify(run: Run, kafka: Path) -> None:
 
 def test_buckets(run: Run, tmp_path: Path) -> None:
     write_backlog(None, tmp_path)
-    result = run("buckets", str(tmp_path), "--topic", "t", "--no-shuffle")
+    result = run("buckets", str(tmp_path), "--topic", "t")
     assert (0, ["TOPIC", "ACTION", "BUCKETS", "BYTES", "t", "merged", "1"]) == (
         result.exit_code, result.output.split()[:7],
     )  # fmt: skip
@@ -80,14 +80,14 @@ def test_buckets(run: Run, tmp_path: Path) -> None:
 
 
 def test_upload(run: Run, kafka: Path, tmp_path: Path) -> None:
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
-    result = run("upload", str(kafka), str(bucket), "--topic", "a")
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    result = run("upload", str(kafka), str(storage), "--topic", "a")
     assert (1, True) == (result.exit_code, "a-0, offset 0: it has no indexes" in result.output)
     assert 0 == run("index", str(kafka), "--topic", "a").exit_code
-    result = run("upload", str(kafka), str(bucket), "--topic", "a")
+    result = run("upload", str(kafka), str(storage), "--topic", "a")
     assert (0, ["a", "uploaded", "1"]) == (result.exit_code, result.output.split()[4:7])
-    result = run("index", f"file://{bucket}", "--verify-only", "--json")
+    result = run("index", f"file://{storage}", "--verify-only", "--json")
     assert ["verified"] == [json.loads(line)["action"] for line in result.output.splitlines()]
 
 

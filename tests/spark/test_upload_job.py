@@ -43,7 +43,7 @@ Row = tuple[str, str | None]
 
 
 def filled() -> SimulatedFiles:
-    """A store whose runs were merged, and a folder for a bucket."""
+    """A store whose runs were merged, and a folder for a storage."""
     disk = SimulatedFiles()
     with open_small(disk, ManualClock(NOW_MS), max_num_buckets=2) as store:
         partition = store.create_topic("t", retention_ms=1_000).partition(0)
@@ -159,7 +159,7 @@ class TestBatches:
                 assert call > 36
                 return
 
-    def test_plain_kafka_segments(self) -> None:
+    def test_kafka_segments(self) -> None:
         path = PATH / "t-0" / segment_file(100, LOG)
         segment = some_segment(7, 100, batches=12)
         disk = SimulatedFiles(Image((str(PATH), str(path.parent), str(REMOTE)), {str(path): segment.log}))
@@ -186,14 +186,14 @@ def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     """From a store that is open, by two tasks; what a job left that was killed long ago is ended."""
     config = Config(durability=OS, segment_bytes=4_096, batch_bytes_max=2_048)
-    bucket = tmp_path / "bucket"
-    bucket.mkdir()
-    remote = DirectoryStore(OsFiles(), bucket)
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    remote = DirectoryStore(OsFiles(), storage)
     left = replace(row(7, state="COPY_STARTED"), started_ms=0)
     Manifest(remote, "b-0").update(lambda rows: (left,))
 
     def job(**more: Any) -> list[dict[str, Any]]:
-        done = upload_segments(spark, tmp_path / "store", f"file://{bucket}", config=config, tasks=2, **more)
+        done = upload_segments(spark, tmp_path / "store", f"file://{storage}", config=config, tasks=2, **more)
         return [each.asDict() for each in done.collect()]
 
     with open_store(tmp_path / "store", config, ManualClock(NOW_MS), None) as store:
@@ -210,7 +210,7 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert {("b", "skipped", LISTED)} == {(each["topic"], each["action"], each["reason"]) for each in again}
     assert [] == [*scrub(Manifest(remote, "a-0"), deep=True), *scrub(Manifest(remote, "b-0"), deep=True)]
     with open_store(tmp_path / "fresh", config, ManualClock(NOW_MS), None, remote, background=False) as fresh:
-        for topic in ("a", "b"):  # the bucket is enough to read what was sealed
+        for topic in ("a", "b"):  # the storage is enough to read what was sealed
             ends = [each["end_offset"] for each in first if each["topic"] == topic]
             assert [b"v" * 50] * max(ends) == drained(fresh.topic(topic).partition(0))
         fresh.check()

@@ -15,7 +15,7 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
 from afterlog.files import Files
-from afterlog.log.log_state import LogState
+from afterlog.log.commit import Commit
 from afterlog.store import Store
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription import replay as replay_module
@@ -199,13 +199,16 @@ def test_every_crash(durability: Durability, kill: bool) -> None:
 
 @contextmanager
 def ack_without_sync(patch: pytest.MonkeyPatch) -> Iterator[Durability]:
-    patch.setattr(Journal, "committed", lambda self, end: None)
+    committed = Commit.committed
+    patch.setattr(
+        Commit, "committed", lambda self, end: None if isinstance(self._of, Journal) else committed(self, end)
+    )
     yield ALWAYS
 
 
 @contextmanager
 def snapshot_ahead_of_the_log(patch: pytest.MonkeyPatch) -> Iterator[Durability]:
-    patch.setattr(LogState, "make_delivered_durable", lambda self: None)
+    patch.setattr(Commit, "make_delivered_durable", lambda self: None)
     yield OS
 
 

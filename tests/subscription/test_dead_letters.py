@@ -10,10 +10,9 @@ from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
 from afterlog.errors import StorageFull
 from afterlog.files import Files
-from afterlog.log.log_state import LogState
+from afterlog.log.commit import Commit
 from afterlog.store import Store
 from afterlog.subscription import dead_letters
-from afterlog.subscription.journal import Journal
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
 from tests.crash_states import CrashModel, CrashState
@@ -232,15 +231,16 @@ def without_protocol() -> Any:
     )
 
 
-def append_not_durable() -> Any:
-    sync = LogState.sync
-    return patch.object(LogState, "sync", lambda state: None if state.path.name == "dead-0" else sync(state))
+def not_synced(name: str) -> Any:
+    """What has this in its name is not synced, where it should be."""
+    sync = Commit.sync
+    return patch.object(Commit, "sync", lambda commit: None if name in commit.path.name else sync(commit))
 
 
 BUGS = {
-    "intent not durable": lambda: patch.object(Journal, "sync", lambda journal: None),
-    "log not durable at the intent": lambda: patch.object(LogState, "make_delivered_durable", lambda state: None),
-    "append not durable": append_not_durable,
+    "intent not durable": lambda: not_synced("journal-"),
+    "log not durable at the intent": lambda: patch.object(Commit, "make_delivered_durable", lambda state: None),
+    "append not durable": lambda: not_synced("dead-0"),
     "not looked for": lambda: patch.object(dead_letters, "_origins", lambda *_: iter(())),
     "without the protocol": without_protocol,
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ class Setting:
         self.store.send_many("mail", [bytes(size)] * len(delays), delay=np.array(delays))
 
     def read(self, position: int, max_records: int, max_bytes: int = 1 << 20) -> tuple[list[int], int]:
-        high_watermark = self.fresh.high_watermark(self.partition.reading())
-        columns, behind = self.fresh.read(position, high_watermark, max_records, max_bytes)
+        reading = self.partition.reading()
+        high_watermark = self.fresh.high_watermark(reading)
+        columns, behind = self.fresh.read(position, high_watermark, max_records, max_bytes, reading)
         assert len(columns) <= max_records
         return columns.delivery_offset.tolist(), behind
 
@@ -34,9 +36,9 @@ def test_one_decoding_serves_many_reads(monkeypatch: pytest.MonkeyPatch) -> None
     setting.send([0.0] * 1_200)
     columns = setting.partition.columns
 
-    def counted(position: int, max_records: int, max_bytes: int) -> tuple[Columns, int]:
+    def counted(position: int, *arguments: Any) -> tuple[Columns, int]:
         calls.append(position)
-        return columns(position, max_records, max_bytes)
+        return columns(position, *arguments)
 
     monkeypatch.setattr(setting.partition, "columns", counted)
     for position in range(READ_AHEAD_RECORDS):
@@ -53,7 +55,7 @@ def test_separate_appends_are_read_together() -> None:
         setting.send([0.0])
         assert ([*range(count)], count) == setting.read(0, 10) or count > 1
     fresh = Fresh(setting.partition, 0)
-    assert [0, 1, 2, 3, 4] == fresh.read(0, 5, 10, 1 << 20)[0].delivery_offset.tolist()
+    assert [0, 1, 2, 3, 4] == fresh.read(0, 5, 10, 1 << 20, setting.partition.reading())[0].delivery_offset.tolist()
 
 
 def test_bytes_are_limited() -> None:
@@ -79,7 +81,8 @@ def test_later_than_others() -> None:
     setting = Setting(delay_ms=500)
     setting.send([0.0, 0.0, 1.0, 1.0])
     setting.store.cancel_many("mail", 0, np.array([2]))
-    assert (0, NOW_MS + 500) == (setting.fresh.high_watermark(setting.partition.reading()), setting.fresh.next_due_ms())
+    reading = setting.partition.reading()
+    assert (0, NOW_MS + 500) == (setting.fresh.high_watermark(reading), setting.fresh.next_due_ms(reading))
     for after, expected in [(499, ([], 0)), (500, ([0, 1], 2)), (1_499, ([0, 1], 2)), (1_500, ([0, 1, 3], 5))]:
         setting.clock.set(NOW_MS + after)
         setting.fresh._end = 0

@@ -116,7 +116,7 @@ class TestReplay:
         journal = begun(disk)
         journal.append(STORY[0], LOG_END)
         rotten, end = journal.size - 1, journal.size
-        journal.sync()
+        journal.commit.sync()
         journal.append(STORY[1], LOG_END)
         data = content(disk, journal.path)
         with pytest.raises(CorruptFile, match="says that it was durable"):
@@ -219,13 +219,13 @@ class TestBeginningAnew:
         """Nobody knows which of the two journals will be found: no promise may rest on either."""
         disk, calls = SimulatedFiles(), Calls()
         journal = written(HeldFiles(disk, calls))
-        journal.sync()
+        journal.commit.sync()
         calls.fail(operation, "" if operation == "sync_folder" else ".tmp", os_error(errno.EIO, PATH))
         with pytest.raises(SubscriptionPoisoned):
             journal.begin_anew(states()[-1], LOG_END)
         with pytest.raises(SubscriptionPoisoned):
             journal.append(Sought(1), LOG_END)
-        journal.sync_if_behind()
+        journal.commit.sync_if_behind()
         journal.close()
         for left in (killed(disk), power_cut(disk)):
             assert states()[-1] == facts(read(left).state)
@@ -248,16 +248,16 @@ class TestFailures:
         calls.failing = lambda made, path: os_error(errno.ENOSPC, path) if made in ("append", "truncate") else None
         with pytest.raises(SubscriptionPoisoned):
             journal.append(STORY[2], LOG_END)
-        assert journal.poisoned
+        assert journal.commit.poisoned
 
     def test_a_failed_sync(self) -> None:
         disk, calls = SimulatedFiles(), Calls()
         journal = written(HeldFiles(disk, calls), STORY[:2])
         calls.fail("sync", "", os_error(errno.EIO, PATH))
         with pytest.raises(SubscriptionPoisoned, match="close and reopen"):
-            journal.committed(journal.end)
+            journal.commit.committed(journal.written)
         with pytest.raises(SubscriptionPoisoned):
-            journal.committed(journal.end)
+            journal.commit.committed(journal.written)
         assert 2 == calls.count("sync"), "that of the beginning, and the one that failed"
 
 
@@ -268,11 +268,11 @@ class TestDurability:
         journal = begun(HeldFiles(SimulatedFiles(), calls), durability)
         before = calls.count("sync")
         journal.append(STORY[0], LOG_END)
-        journal.committed(journal.end)
-        journal.committed(journal.end)
+        journal.commit.committed(journal.written)
+        journal.commit.committed(journal.written)
         assert syncs == calls.count("sync") - before
-        journal.sync_if_behind()
-        journal.sync_if_behind()
+        journal.commit.sync_if_behind()
+        journal.commit.sync_if_behind()
         assert 1 == calls.count("sync") - before
 
     def test_one_sync_for_all_who_wait(self) -> None:
@@ -285,8 +285,8 @@ class TestDurability:
         def acked(event: Event) -> None:
             with lock:
                 journal.append(event, LOG_END)
-                position = journal.end
-            journal.committed(position)
+                position = journal.written
+            journal.commit.committed(position)
 
         first = Background(lambda: acked(STORY[0]))
         gate.came()

@@ -498,11 +498,11 @@ def test_interval_syncs_the_journals() -> None:
     with setting.subscribe() as sub:
         sub.ack_many(sub.receive())
         journal = sub.shared[0].journal
-        assert journal in setting.store._synced()
-        assert journal._durable < journal.end
+        assert journal.commit in setting.store._commits()
+        assert journal.safe < journal.written
         setting.store.sync()
-        assert journal._durable == journal.end
-    assert journal not in setting.store._synced()
+        assert journal.safe == journal.written
+    assert journal.commit not in setting.store._commits()
     setting.store.close()
 
 

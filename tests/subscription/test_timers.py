@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from afterlog.index.tracker import Due
+from afterlog.index.entries import Keys
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.events import Acked, Leased, Reason, Returned
 from afterlog.subscription.state import SubscriptionState
@@ -18,7 +18,7 @@ def leased(*offsets: int) -> SubscriptionState:
     return state
 
 
-def rows(due: Due) -> list[tuple[int, int]]:
+def rows(due: Keys) -> list[tuple[int, int]]:
     return list(zip(due.deliver_after.tolist(), due.offset.tolist(), strict=True))
 
 

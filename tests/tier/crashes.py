@@ -1,11 +1,11 @@
 """Workloads over a store with object storage, and what a crash of the local disk at any point must have left of them.
 
-The bucket is durable: whatever was done to it is marked on the local disk, between the operations of the offload, so
-that a crash point has the bucket as it was just then. After the crash the store holds what `tests.crashes` says, and
+The storage is durable: whatever was done to it is marked on the local disk, between the operations of the offload, so
+that a crash point has the storage as it was just then. After the crash the store holds what `tests.crashes` says, and
 
 - every segment that is not in the folder is listed, whole, and due by the frontier before any clock is read (D13);
 - a scrub finds nothing but what a broken upload or removal left, and that is gone after the next pass;
-- a machine with nothing but the bucket opens, and has of the log what had been uploaded, under the same offsets.
+- a machine with nothing but the storage opens, and has of the log what had been uploaded, under the same offsets.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tests.crash_states import CrashState
 from tests.crashes import PATH, TOPIC, Observed, Scenario, Session, Verifier, contents, small, stop
 from tests.simulated_disk import SimulatedFiles
 from tests.support import drained
-from tests.tier.memory_store import MarkedStore, MemoryStore, bucket_of
+from tests.tier.memory_store import MarkedStore, MemoryStore, storage_of
 from tests.tier.support import faults
 
 FOLDER = f"{TOPIC}-0"
 
 
 class TieredSession(Session):
-    """A workload's hands, with a bucket that outlives the disk."""
+    """A workload's hands, with a storage that outlives the disk."""
 
     sound = True
     """Whether nothing is planted."""
@@ -124,7 +124,7 @@ def bucket_goes(session: TieredSession) -> None:
 
 
 def expires(session: TieredSession) -> None:
-    """Retention takes segments here and in the bucket, one of them still local; one that is pending stays."""
+    """Retention takes segments here and in the storage, one of them still local; one that is pending stays."""
     session.send((b"a", 1), (b"b", 2))
     session.partition.log.roll()
     session.send((b"c", 10**6))
@@ -174,35 +174,35 @@ SCENARIOS = (
 
 
 class TieredVerifier(Verifier):
-    """Recovers on a crashed disk beside the bucket of then, once that holds so many objects: what was before the first
+    """Recovers on a crashed disk beside the storage of then, once that holds so many objects: what was before the first
     upload, tests/test_crashes.py looks at."""
 
     def __init__(self, scenario: Scenario, objects_min: int = 2) -> None:
         super().__init__(scenario, covered=True)
         self._objects_min = objects_min
         self._names = names()
-        self._bucket = MemoryStore()
-        self._of_buckets: dict[int, tuple[dict[tuple[bytes, int], Observed], dict[int, Observed]]] = {}
+        self._storage = MemoryStore()
+        self._of_storages: dict[int, tuple[dict[tuple[bytes, int], Observed], dict[int, Observed]]] = {}
         self._restored: set[int] = set()
 
     def __call__(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
-        self._bucket = bucket_of(marks)
-        if len(self._bucket.objects) >= self._objects_min:
-            self._of_disk, self._of_recovered = self._of_buckets.setdefault(self._bucket.fingerprint(), ({}, {}))
+        self._storage = storage_of(marks)
+        if len(self._storage.objects) >= self._objects_min:
+            self._of_disk, self._of_recovered = self._of_storages.setdefault(self._storage.fingerprint(), ({}, {}))
             with patch.object(offload, "unused_name", lambda: f"f{self._names()[1:]}"):
                 super().__call__(disk, marks, state)
 
     def _open(self, disk: SimulatedFiles, clock: ManualClock) -> Store:
-        config, remote = self._scenario.config, MarkedStore(disk, self._bucket)
+        config, remote = self._scenario.config, MarkedStore(disk, self._storage)
         with patch.object(TieredSegment, "cancel_index", _lost):
             return open_store(PATH, config, clock, disk, remote, background=False)
 
     def _observe(self, store: Store, clock: ManualClock, disk: SimulatedFiles, there: bool) -> Observed:
         check_d13(store)
         found = contents(store.topic(TOPIC).partition(0))
-        restored = hash((self._bucket.fingerprint(), tuple(found)))
+        restored = hash((self._storage.fingerprint(), tuple(found)))
         if restored not in self._restored:
-            check_restored(self._bucket, self._scenario.config, clock, found)
+            check_restored(self._storage, self._scenario.config, clock, found)
             self._restored.add(restored)
         observed = super()._observe(store, clock, disk, there)
         self._check_swept(store)
@@ -243,18 +243,18 @@ def check_d13(store: Store) -> None:
         assert attempt not in {mark.remote.attempt for mark in log.checkpoints.current.sealed if mark.remote}
 
 
-def check_restored(bucket: MemoryStore, config: Config, clock: ManualClock, found: Sequence[object]) -> None:
-    """A machine that has nothing but the bucket has what was uploaded, and nothing else, under the same offsets."""
-    store = open_store(PATH, config, clock, SimulatedFiles(), bucket.copy(), background=False)
+def check_restored(storage: MemoryStore, config: Config, clock: ManualClock, found: Sequence[object]) -> None:
+    """A machine that has nothing but the storage has what was uploaded, and nothing else, under the same offsets."""
+    store = open_store(PATH, config, clock, SimulatedFiles(), storage.copy(), background=False)
     if TOPIC in {topic.name for topic in store.topics()}:
         partition = store.topic(TOPIC).partition(0)
-        listed = Manifest(bucket, FOLDER).listed()
+        listed = Manifest(storage, FOLDER).listed()
         uploaded = {offset for row in listed for offset in range(row.base_offset, row.end_offset)}
         restored = contents(partition)
         for offset, record in enumerate(restored):
             assert record is None or (offset in uploaded and found[offset] in (record, None))
         gone = {offset for offset in uploaded if offset >= len(restored) or restored[offset] is None}
-        assert all(found[offset] is None for offset in gone), f"{gone} are in the bucket, and were not removed"
+        assert all(found[offset] is None for offset in gone), f"{gone} are in the storage, and were not removed"
         store.check()
         drained(partition)
     stop(store)

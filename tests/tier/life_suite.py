@@ -44,7 +44,7 @@ class LifeTests:
             expected = [b"%d" % ms for ms in np.sort(np.delete(due, np.arange(0, 600, 50))).tolist()]
             assert expected == drained(partition)
             store.check()
-        for name in ("store", "fresh"):  # again, and where nothing but the bucket is
+        for name in ("store", "fresh"):  # again, and where nothing but the storage is
             with opened(name) as store:
                 assert expected == drained(store.topic("t").partition(0))
                 store.check()

@@ -1,6 +1,6 @@
 """A `RemoteStore` in memory that outlives every disk; one that marks on a disk what is done to it, one that is down.
 
-Whoever has the marks before a crash has the bucket as it was then: `bucket_of`.
+Whoever has the marks before a crash has the storage as it was then: `storage_of`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class MemoryStore:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object is in the bucket from here on; without data it is not."""
+    """An object is in the storage from here on; without data it is not."""
 
     key: str
     digest: bytes
@@ -117,20 +117,20 @@ class MarkedStore(MemoryStore):
         self._disk.mark(Stored(key, digest_of(data or b""), data))
 
 
-def bucket_of(marks: Iterable[object]) -> MemoryStore:
-    """The bucket behind all these marks."""
-    bucket = MemoryStore()
+def storage_of(marks: Iterable[object]) -> MemoryStore:
+    """The storage behind all these marks."""
+    storage = MemoryStore()
     for mark in marks:
         if isinstance(mark, Stored) and mark.data is None:
-            bucket.objects.pop(mark.key, None)
+            storage.objects.pop(mark.key, None)
         elif isinstance(mark, Stored) and mark.data is not None:
-            bucket.objects[mark.key] = mark.data
-            bucket.versions[mark.key] = bucket.versions.get(mark.key, 0) + 1
-    return bucket
+            storage.objects[mark.key] = mark.data
+            storage.versions[mark.key] = storage.versions.get(mark.key, 0) + 1
+    return storage
 
 
 class Unreachable:
-    """A bucket that is down: every call raises RemoteUnavailable."""
+    """A storage that is down: every call raises RemoteUnavailable."""
 
     def put(self, key: str, data: Data) -> None:
         self._down(key)
@@ -154,4 +154,4 @@ class Unreachable:
         self._down(key)
 
     def _down(self, key: str) -> NoReturn:
-        raise RemoteUnavailable("the bucket is down", path=key)
+        raise RemoteUnavailable("the storage is down", path=key)

@@ -1,10 +1,11 @@
-"""Bugs to plant into what moves between the log and the bucket, one at a time; the explorer must catch each of them."""
+"""Bugs to plant into what moves between log and object storage, one at a time; the explorer must catch each of them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from afterlog.log.segment import SealedSegment
 from afterlog.log.upkeep import Upkeep
 from afterlog.names import LOG, segment_file
 from afterlog.tier.offload import Offloader
-from afterlog.tier.remove import remove
+from afterlog.tier.remove import start_removal
 from tests.tier.crashes import SCENARIOS, TieredScenario
 
 NAMED = {scenario.name: scenario for scenario in SCENARIOS}
@@ -56,37 +57,43 @@ def without_frontier(upkeep: Upkeep, marks: Any, *, used_ms: int = 0) -> None:
     MARK(upkeep, marks)
 
 
-def with_the_cancel_index(files: Any, removed: Any, *, kept: Collection[str] = ()) -> None:
-    REMOVE(files, removed)
+def with_the_cancel_index(segment: SealedSegment, *, kept: Collection[str] = ()) -> list[Path]:
+    return FILES_OF(segment)
 
 
 @contextlib.contextmanager
 def told_last() -> Iterator[None]:
     """The objects of what retention removed go before the manifest says that they were removed."""
 
-    def remove_and_tell(offloader: Offloader) -> int:
-        count = REMOVE_OBJECTS(offloader)
-        TELL(offloader)
+    def remove_and_tell(offloader: Offloader, removals: Set[str]) -> int:
+        start_removal(offloader.manifest, *(row for row in offloader.manifest.listed() if row.attempt in removals))
+        count = REMOVE_OBJECTS(offloader, removals)
+        TELL(offloader, removals)
         return count
 
-    with patch.object(Offloader, "_tell", lambda offloader: None), patch.object(Offloader, "_remove", remove_and_tell):
+    with (
+        patch.object(Offloader, "_tell", lambda offloader, removals: None),
+        patch.object(Offloader, "_remove", remove_and_tell),
+    ):
         yield
 
 
-def forgotten_first(offloader: Offloader) -> int:
-    """What is to be removed from the bucket is forgotten before it is."""
-    rows = {row.attempt: row for row in offloader.manifest.listed()}
-    attempts = offloader.log.checkpoints.current.removals
-    offloader.log.removed(attempts)
-    for attempt in attempts:
-        remove(offloader.manifest, rows[attempt])
-    return len(attempts)
+@contextlib.contextmanager
+def forgotten_first() -> Iterator[None]:
+    """What is to be removed from the storage is forgotten before it is."""
+
+    def forget_and_tell(offloader: Offloader, removals: Set[str]) -> None:
+        offloader.log.removed(removals)
+        TELL(offloader, removals)
+
+    with patch.object(Offloader, "_tell", forget_and_tell):
+        yield
 
 
 MARK = Upkeep._mark
 MOVE_FRONTIER = CheckpointFile.move_frontier
 REMOVABLE = retention.removable
-REMOVE = retention.remove
+FILES_OF = retention.files_of
 REMOVE_OBJECTS = Offloader._remove
 TELL = Offloader._tell
 UPLOADED = Offloader._uploaded
@@ -96,7 +103,7 @@ BUGS = (
     Bug("noted before it is there", NAMED["goes"], patched(Offloader, "_uploaded", noted_first)),
     Bug("pending ones go too", NAMED["goes"], patched(retention, "removable", pending_too)),
     Bug("frontier not written", NAMED["goes"], patched(Upkeep, "_mark", without_frontier)),
-    Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "remove", with_the_cancel_index)),
+    Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "files_of", with_the_cancel_index)),
     Bug("manifest told last", NAMED["expires"], told_last),
-    Bug("removals forgotten first", NAMED["expires"], patched(Offloader, "_remove", forgotten_first)),
+    Bug("removals forgotten first", NAMED["expires"], forgotten_first),
 )

@@ -1,4 +1,4 @@
-"""What the tests of offload and restore share: a small store beside a bucket, either of which may be lost."""
+"""What the tests of offload and restore share: a small store beside a storage, either of which may be lost."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ TOPIC: dict[str, Any] = {"remote_storage_enable": True, "local_retention_ms": 0}
 
 @dataclass
 class SmallStore:
-    """`open` first; the topic "mail" is there then. `remote`: what the store talks to, the bucket by default."""
+    """`open` first; the topic "mail" is there then. `remote`: what the store talks to, the storage by default."""
 
-    bucket: MemoryStore = field(default_factory=MemoryStore)
+    storage: MemoryStore = field(default_factory=MemoryStore)
     disk: SimulatedFiles = field(default_factory=SimulatedFiles)
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
     settings: dict[str, Any] = field(default_factory=dict)
 
     def open(self, remote: RemoteStore | None = None, *, files: Files | None = None, **config: Any) -> Store:
-        remote = self.bucket if remote is None else remote
+        remote = self.storage if remote is None else remote
         self.store = self.opened(files or self.disk, remote, **config)
         self.store.create_topic("mail", **{**TOPIC, **self.settings})
         return self.store
@@ -40,8 +40,8 @@ class SmallStore:
         return open_store(PATH, small(**{**SMALL, **config}), self.clock, files, remote, background=background)
 
     def fresh(self) -> SmallStore:
-        """A machine that has nothing but the bucket."""
-        other = SmallStore(self.bucket, SimulatedFiles(), self.clock, self.settings)
+        """A machine that has nothing but the storage."""
+        other = SmallStore(self.storage, SimulatedFiles(), self.clock, self.settings)
         other.open()
         return other
 
@@ -56,7 +56,7 @@ class SmallStore:
 
     @property
     def manifest(self) -> Manifest:
-        return Manifest(self.bucket, PARTITION)
+        return Manifest(self.storage, PARTITION)
 
     @property
     def local(self) -> list[bool]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from afterlog.files import Files, publish
+from afterlog.files import Files, publish, read_file
+from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentFiles, SegmentState
+from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remove import remove_extra, remove_leftovers
 from afterlog.tier.scrub import FindingKind, scrub
 from tests.simulated_disk import Image, SimulatedFiles
@@ -38,15 +41,23 @@ def segment_files(files: Files, folder: Path = LOCAL, base_offset: int = 0, seed
     for suffix, size in SIZES.items():
         paths[suffix] = folder / segment_file(base_offset, suffix)
         publish(files, paths[suffix], [generator.randbytes(size)])
-    return SegmentFiles(
-        files=files,
+    marks = {suffix: FileMark.of(read_file(files, path)) for suffix, path in paths.items()}
+    facts = SegmentFacts(
         base_offset=base_offset,
         end_offset=base_offset + 100,
+        log_bytes=marks[LOG].size,
         max_deliver_after=NOW_MS + 60_000,
         max_timestamp=NOW_MS,
-        paths=paths,
-        marks={},
+        index=marks[OFFSET_INDEX],
+        time_index=marks[TIME_INDEX],
+        cancel_index=marks[CANCEL_INDEX],
     )
+    return SegmentFiles(files=files, facts=facts, paths=paths)
+
+
+def with_facts(segment: SegmentFiles, **facts: Any) -> SegmentFiles:
+    """The same files, of which something else is known."""
+    return replace(segment, facts=replace(segment.facts, **facts))
 
 
 def row(number: int, base_offset: int = 0, state: str = "COPY_FINISHED") -> RemoteSegment:
@@ -59,7 +70,10 @@ def row(number: int, base_offset: int = 0, state: str = "COPY_FINISHED") -> Remo
         started_ms=NOW_MS,
         max_deliver_after=-1,
         max_timestamp=NOW_MS,
-        files={LOG: FileMark(10, number), OFFSET_INDEX: FileMark(8, 1), TIME_INDEX: FileMark(12, 2)},
+        log_bytes=10,
+        log_crc=number,
+        index=FileMark(8, 1),
+        time_index=FileMark(12, 2),
     )
 
 

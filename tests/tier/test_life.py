@@ -17,8 +17,8 @@ from tests.tier.life_suite import LifeTests
 class TestDirectory(LifeTests):
     @pytest.fixture
     def new_remote(self, tmp_path: Path) -> Callable[[], RemoteStore]:
-        (tmp_path / "bucket").mkdir()
-        return lambda: DirectoryStore(OsFiles(), tmp_path / "bucket")
+        (tmp_path / "storage").mkdir()
+        return lambda: DirectoryStore(OsFiles(), tmp_path / "storage")
 
 
 class TestMemory(LifeTests):

@@ -1,7 +1,7 @@
-"""The state machine of the whole engine (`tests.test_state_machine`) over a store whose segments move to a bucket.
+"""The state machine of the engine (`tests.test_state_machine`) over a store whose segments move to object storage.
 
-What a reader finds must not depend on where a segment lies: every promise is held after every step as it is without a
-bucket. Besides, the bucket fails and is down, and machines are lost: who has the bucket alone has what is listed there.
+What a reader finds must not depend on where a segment lies: every promise is held after every step as it is without
+object storage. Besides, that fails and is down, and machines are lost: who has nothing else has what is listed there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TieredMachine(LogMachine):
         local_retention_bytes: int | None = None,
         **config: Any,
     ) -> None:
-        self.bucket = MemoryStore()
+        self.storage = MemoryStore()
         self.down = False
         self.fails_at: dict[int, Fault] = {}
         self.restored_end = 0
@@ -71,7 +71,7 @@ class TieredMachine(LogMachine):
     def open(self) -> None:
         self.calls = 0
         self.store = open_store(
-            PATH, self.config, self.clock, self.disk, FaultyRemoteStore(self.bucket, self.plan), background=False
+            PATH, self.config, self.clock, self.disk, FaultyRemoteStore(self.storage, self.plan), background=False
         )
         self.store.create_topic("mail", **self.settings, **self.tiered)
         self.partition = self.store.topic("mail").partition(0)
@@ -81,13 +81,13 @@ class TieredMachine(LogMachine):
         self.calls += 1
         return Fault.BEFORE if self.down else self.fails_at.get(self.calls)
 
-    # The bucket.
+    # The storage.
 
     @rule()
     def offload(self) -> None:
         done = self.store.offload()[FOLDER]
         remote = [segment.mark.remote for segment in self.partition.log.sealed]
-        manifest = Manifest(self.bucket, FOLDER)
+        manifest = Manifest(self.storage, FOLDER)
         assert [each and each.attempt for each in remote] == [row.attempt for row in manifest.listed()]
         assert done.expired <= done.removed
         assert not self.partition.log.checkpoints.current.removals
@@ -106,7 +106,7 @@ class TieredMachine(LogMachine):
         with contextlib.suppress(RemoteError):
             self.store.offload()
         self.fails_at = {}
-        kinds = {finding.kind for finding in scrub(Manifest(self.bucket, FOLDER), deep=True)}
+        kinds = {finding.kind for finding in scrub(Manifest(self.storage, FOLDER), deep=True)}
         assert kinds <= {FindingKind.UNFINISHED}
 
     @rule(value=values, reopening=st.booleans())
@@ -130,9 +130,9 @@ class TieredMachine(LogMachine):
 
     @rule()
     def machine_is_lost(self) -> None:
-        """The bucket is not. What had been uploaded is there, and nothing else."""
+        """The storage is not. What had been uploaded is there, and nothing else."""
         self.abandon()
-        before, listed = list(self.model.records), Manifest(self.bucket, FOLDER).listed()
+        before, listed = list(self.model.records), Manifest(self.storage, FOLDER).listed()
         self.disk = SimulatedFiles()
         self.open()
         self.restored_end = end = self.partition.log_end_offset
@@ -152,12 +152,12 @@ class TieredMachine(LogMachine):
             keys = {(before[offset].due, offset) for offset in range(row.base_offset, row.end_offset)}
             gone = row.base_offset not in there
             assert not gone or not self.delayed or max(keys) <= self.partition.log.log_start.key
-        self.sizes = {segment.base_offset: segment.size for segment in self.partition.log.state.visible().segments}
+        self.sizes = {segment.base_offset: segment.size for segment in self.partition.log.version.segments}
 
     @invariant()
     def what_is_far_away_is_due_and_listed(self) -> None:
         log = self.partition.log
-        listed = {row.attempt for row in Manifest(self.bucket, FOLDER).listed()}
+        listed = {row.attempt for row in Manifest(self.storage, FOLDER).listed()}
         for segment in log.sealed:
             mark = segment.mark
             assert mark.remote is None or mark.remote.attempt in listed

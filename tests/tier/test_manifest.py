@@ -101,12 +101,13 @@ class TestManifest:
         assert () == manifest.read()
         manifest.update(adding(2, 100))
         assert (row(1), row(2, 100)) == manifest.update(adding(1)) == manifest.read() == manifest.listed()
-        moved = manifest.move(attempt(1), SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
-        assert row(1, state="DELETE_STARTED") == moved
+        rows = manifest.move({attempt(1)}, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
+        assert (row(1, state="DELETE_STARTED"), row(2, 100)) == rows
         assert (row(2, 100),) == manifest.listed()
-        assert moved == manifest.move(attempt(1), SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
-        assert manifest.move(attempt(1), SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED) is None
-        assert manifest.move(attempt(1), SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED) is None
+        assert rows == manifest.move({attempt(1)}, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
+        left = manifest.move({attempt(1)}, SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED)
+        assert (row(2, 100),) == left
+        assert left == manifest.move({attempt(1)}, SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED)
         assert (row(2, 100),) == manifest.read()
 
     def test_no_change_is_no_write(self) -> None:
@@ -120,7 +121,7 @@ class TestManifest:
         with pytest.raises(ValueError, match="listed twice"):
             manifest.update(adding(2, 50))
         with pytest.raises(ValueError, match="step"):
-            manifest.move(attempt(1), SegmentState.COPY_FINISHED, SegmentState.COPY_STARTED)
+            manifest.move({attempt(1)}, SegmentState.COPY_FINISHED, SegmentState.COPY_STARTED)
         assert (row(1),) == manifest.read()
 
     def test_who_is_second_changes_what_the_first_wrote(self) -> None:
@@ -161,6 +162,45 @@ class TestManifest:
 
         with pytest.raises(RemoteConflict, match="100 times"):
             Manifest(Crowded(manifest.remote, lambda operation, call: None), PARTITION).update(adding(1))
+
+    def test_while_it_remembers_changes_need_no_read(self) -> None:
+        manifest, seen = simulated_manifest(disk()), list[str]()
+        remembering = Manifest(
+            FaultyRemoteStore(manifest.remote, lambda operation, call: seen.append(operation)), PARTITION
+        )
+        with remembering.remembering():
+            assert () == remembering.known.segments
+            remembering.update(adding(1))
+            remembering.update(adding(2, 100))
+            assert (row(1), row(2, 100)) == remembering.known.segments == manifest.read()
+            assert ["get", "put_if", "put_if"] == seen
+            assert (row(1), row(2, 100)) == remembering.read()
+        remembering.update(adding(3, 200))
+        assert ["get", "put_if", "put_if", "get", "get", "put_if"] == seen
+
+    def test_what_it_remembers_decides_nothing(self) -> None:
+        """Neither that there is something to change, nor that there is nothing."""
+        manifest = simulated_manifest(disk())
+        old = Manifest(manifest.remote, PARTITION)
+        with old.remembering():
+            manifest.update(adding(1))
+            assert (row(1), row(2, 100)) == old.update(adding(2, 100)) == manifest.read()
+            manifest.update(lambda rows: ())
+            assert (row(1),) == old.update(adding(1)) == manifest.read()
+
+    @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER, Fault.TWICE])
+    def test_a_fault_while_it_remembers_loses_no_row_and_doubles_none(self, fault: Fault) -> None:
+        for call in range(1, 6):
+            manifest = simulated_manifest(disk())
+            faulty = Manifest(FaultyRemoteStore(manifest.remote, fault_at(call, fault)), PARTITION)
+            with contextlib.suppress(RemoteUnavailable), faulty.remembering():
+                for number in range(3):
+                    with contextlib.suppress(RemoteUnavailable):
+                        faulty.update(adding(number, 100 * number))
+                    assert faulty.known == manifest.content()
+            for number in range(3):
+                manifest.update(adding(number, 100 * number))
+            assert (row(0), row(1, 100), row(2, 200)) == manifest.read()
 
     def test_a_manifest_that_is_too_large_is_neither_read_nor_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         manifest = simulated_manifest(disk())

@@ -16,9 +16,9 @@ from tests.support import NOW_MS, small
 @pytest.fixture
 def store_folder(tmp_path: Path) -> Path:
     """Twenty segments in object storage only, and then a hundred records that are not sealed, of which half are due."""
-    (tmp_path / "bucket").mkdir()
+    (tmp_path / "storage").mkdir()
     clock, folder = ManualClock(NOW_MS), tmp_path / "store"
-    with open_store(folder, small(), clock, None, str(tmp_path / "bucket"), background=False) as store:
+    with open_store(folder, small(), clock, None, str(tmp_path / "storage"), background=False) as store:
         store.create_topic("t", remote_storage_enable=True, local_retention_ms=0)
         log = store.topic("t").partition(0).log
         for _ in range(20):

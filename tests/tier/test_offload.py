@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,17 +18,18 @@ from afterlog.errors import (
     StoreClosed,
 )
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import CANCEL_INDEX, LOG, segment_file
+from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, MANIFEST, segment_file
 from afterlog.tier import segment_files
 from afterlog.tier.offload import LEFTOVER_MS
 from afterlog.tier.remote_segment import SegmentState
+from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import FindingKind, scrub
 from tests.support import PATH, Background, Gate, flipped, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, HeldLogs, fault_at, hold
 from tests.tier.memory_store import Unreachable
 from tests.tier.small_store import SmallStore, opened
-from tests.tier.support import PARTITION, faults
+from tests.tier.support import PARTITION, faults, row
 
 FOLDER = PATH / PARTITION
 
@@ -41,6 +44,45 @@ def at_call(operation: str, number: int, do: Callable[[], object]) -> Callable[[
             do()
 
     return plan
+
+
+Asked = Callable[[Callable[[], object]], dict[str, int]]
+"""The requests that something makes: how many of each kind."""
+
+
+class Counting:
+    """A remote store that counts."""
+
+    def __init__(self, remote: RemoteStore) -> None:
+        self._remote = remote
+        self.seen: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        def request(key: str, *how: Any, **more: Any) -> Any:
+            self.seen[name + " manifest" * key.endswith(MANIFEST)] += 1
+            return getattr(self._remote, name)(key, *how, **more)
+
+        return request
+
+
+def counted(**settings: Any) -> tuple[SmallStore, Asked]:
+    """A store whose requests are counted."""
+    setting = opened(**settings)
+    setting.store.close()
+    return setting, counting(setting, setting.storage)
+
+
+def counting(setting: SmallStore, remote: RemoteStore) -> Asked:
+    """Open it with that, counted."""
+    store = Counting(remote)
+    setting.open(store)  # type: ignore[arg-type]
+
+    def asked(do: Callable[[], object]) -> dict[str, int]:
+        store.seen.clear()
+        do()
+        return dict(store.seen)
+
+    return asked
 
 
 class TestOnePass:
@@ -71,9 +113,9 @@ class TestOnePass:
         setting.clock.advance(5)
         setting.offload()
         setting.offload()
-        before, written = setting.bucket.copy(), len(setting.disk.operations)
+        before, written = setting.storage.copy(), len(setting.disk.operations)
         setting.offload()
-        assert (before.objects, before.versions) == (setting.bucket.objects, setting.bucket.versions)
+        assert (before.objects, before.versions) == (setting.storage.objects, setting.storage.versions)
         assert written == len(setting.disk.operations)
 
     def test_lag(self) -> None:
@@ -114,7 +156,7 @@ class TestOnePass:
         setting.clock.advance(10**6)
         assert (2, 0) == ((done := setting.offload()).uploaded, done.freed)
 
-    def test_what_retention_takes_goes_in_the_bucket(self) -> None:
+    def test_what_retention_takes_goes_in_the_storage(self) -> None:
         setting = opened(retention_ms=100)
         setting.segments(3)
         setting.segment((b"far", 10**6))
@@ -129,6 +171,60 @@ class TestOnePass:
             setting.partition.fetch(0)
         setting.clock.advance(10**6)
         assert [b"far"] == setting.drained()
+
+
+class TestRequests:
+    """How many requests of each kind a pass makes. Each costs money, and is there for a reason."""
+
+    def test_idle(self) -> None:
+        setting, asked = counted()
+        setting.segments(2)
+        setting.clock.advance(5)
+        setting.offload()
+        assert {"get manifest": 1} == asked(setting.offload)
+
+    def test_one_upload(self) -> None:
+        setting, asked = counted()
+        setting.segment((b"a", 1_000))
+        manifest, objects = {"get manifest": 2, "put_if manifest": 2}, {"put": 4, "head": 4, "get_ranges": 3}
+        assert {**manifest, **objects} == asked(setting.offload)
+        assert {"get manifest": 1} == asked(setting.offload)
+
+    def test_each_further_upload(self) -> None:
+        setting, asked = counted()
+        for number in range(3):
+            setting.segment((b"%d" % number, 1_000))
+        manifest, objects = {"get manifest": 1 + 3, "put_if manifest": 6}, {"put": 12, "head": 12, "get_ranges": 9}
+        assert {**manifest, **objects} == asked(setting.offload)
+
+    def test_local_files_that_go(self) -> None:
+        """That it is due is told; that it is listed is asked."""
+        setting, asked = counted()
+        setting.segment((b"a", 1_000))
+        setting.offload()
+        setting.clock.advance(2_000)
+        assert {"get manifest": 2, "put_if manifest": 1} == asked(setting.offload)
+        assert [False] == setting.local
+
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_removals(self, count: int) -> None:
+        setting, asked = counted(retention_ms=100, local_retention_ms=None)
+        setting.segments(count)
+        setting.segment((b"stays", 10**6))
+        setting.offload()
+        setting.clock.advance(1_000)
+        assert {"get manifest": 1, "put_if manifest": 2, "delete": 4 * count} == asked(setting.offload)
+        assert [2 * count] == [row.base_offset for row in setting.manifest.read()]
+        assert {"get manifest": 1} == asked(setting.offload)
+
+    def test_somebody_else_was_first(self) -> None:
+        setting = opened()
+        setting.segment((b"a", 1_000))
+        setting.store.close()
+        others = at_call("put", 1, lambda: setting.manifest.update(lambda rows: (*rows, row(7, 100))))
+        asked = counting(setting, FaultyRemoteStore(setting.storage, others))
+        manifest, objects = {"get manifest": 3, "put_if manifest": 3}, {"put": 4, "head": 4, "get_ranges": 3}
+        assert {**manifest, **objects} == asked(setting.offload)
 
 
 class TestD13:
@@ -173,7 +269,7 @@ class TestD13:
             setting.partition.fetch(0)
 
     def test_the_clock_steps_back_after_a_crash(self) -> None:
-        """What is only in the bucket stays due: it can be counted without the bucket."""
+        """What is only in the storage stays due: it can be counted without the storage."""
         setting = opened()
         setting.segments(2, delay_ms=50)
         setting.clock.advance(60)
@@ -229,7 +325,7 @@ class TestFaults:
             setting.segment((b"far", 10**7))
             setting.clock.advance(10)
             setting.store.close()
-            breaking = FaultyRemoteStore(setting.bucket, fault_at(call, fault))
+            breaking = FaultyRemoteStore(setting.storage, fault_at(call, fault))
             setting.open(breaking)
             with contextlib.suppress(RemoteError, Crashed):
                 setting.offload()
@@ -254,7 +350,7 @@ class TestFaults:
                 assert call > 30
                 return
 
-    def test_the_bucket_is_down(self) -> None:
+    def test_the_storage_is_down(self) -> None:
         setting = opened()
         setting.segments(2)
         setting.store.close()
@@ -291,16 +387,18 @@ def readable(setting: SmallStore) -> bool:
 
 
 class TestRaces:
-    @pytest.mark.parametrize(("operation", "number"), [("put", 1), ("put", 3), ("head", 1), ("put_if", 2), ("get", 5)])
+    @pytest.mark.parametrize(("operation", "number"), [("put", 1), ("put", 3), ("head", 1), ("put_if", 2), ("get", 2)])
     def test_retention_takes_the_segment_while_it_is_uploaded(self, operation: str, number: int) -> None:
         setting = opened(retention_ms=100)
         setting.segments(1)
         setting.segment((b"stays", 10**6))
         setting.clock.advance(1_000)
         setting.store.close()
-        plan = at_call(operation, number, lambda: setting.store.enforce_retention())
-        setting.open(FaultyRemoteStore(setting.bucket, plan))
+        expired: list[int] = []
+        plan = at_call(operation, number, lambda: expired.append(setting.store.enforce_retention()))
+        setting.open(FaultyRemoteStore(setting.storage, plan))
         setting.offload()
+        assert [1] == expired
         assert [2] == [row.base_offset for row in setting.manifest.read()]
         assert [] == scrub(setting.manifest, deep=True)
 
@@ -324,42 +422,48 @@ class TestRaces:
         setting = opened()
         setting.segments(3)
         setting.clock.advance(5)
-        visible = setting.partition.log.state.visible()
+        reading = setting.partition.reading()
+        here = [name for name in setting.disk.names(PATH / PARTITION) if not name.endswith(DELIVER_AFTER_INDEX)]
         setting.offload()
-        with patch.object(type(setting.partition.log.state), "visible", lambda state: visible):
-            assert 6 == len(setting.drained())
+        assert [False] * 3 == setting.local
+        assert set(here) <= set(setting.disk.names(PATH / PARTITION))
+        setting.storage.objects.clear()
+        assert 6 == len(setting.partition.columns(0, 100, 1 << 20, reading)[0])
+        del reading
+        setting.partition.log.enforce_local_retention(list)
+        assert [segment_file(6, LOG)] == [name for name in setting.disk.names(PATH / PARTITION) if name.endswith(LOG)]
 
     @pytest.mark.parametrize("delayed", [True, False])
-    def test_a_reader_that_looked_before_the_bucket_lost_them(self, delayed: bool) -> None:
-        """It is told that its position is gone, and not that an object is missing."""
+    def test_a_reader_that_looked_before_the_storage_lost_them(self, delayed: bool) -> None:
+        """What it has pinned stays until it is done; who comes later is told that the position is gone."""
         setting = opened(retention_ms=100, delayed=delayed)
         setting.segments(3)
         setting.clock.advance(50)
         setting.offload()
         setting.store.close()
 
-        def retained() -> None:
-            setting.clock.advance(1_000)
-            setting.offload()
-            assert () == setting.manifest.listed()
-
         gate = Gate()
-        setting.open(HeldLogs(setting.bucket, gate))
+        setting.open(HeldLogs(setting.storage, gate))
         reading = Background(lambda: setting.partition.fetch(0))
         gate.came()
-        retained()
-        gate.open()
+        setting.clock.advance(1_000)
+        setting.offload()
+        assert 3 == len(setting.manifest.listed())
         with pytest.raises(OffsetOutOfRange):
-            reading.answer()
+            setting.partition.fetch(0)
+        gate.open()
+        assert 2 <= reading.answer().next_position
+        setting.offload()
+        assert () == setting.manifest.listed()
 
-    def test_a_record_that_is_looked_up_while_the_bucket_loses_it(self) -> None:
+    def test_a_record_that_is_looked_up_while_the_storage_loses_it(self) -> None:
         setting = opened(retention_ms=100)
         setting.segments(2)
         setting.clock.advance(50)
         setting.offload()
         setting.store.close()
         gate = Gate()
-        setting.open(FaultyRemoteStore(setting.bucket, hold("get_ranges", gate)))
+        setting.open(FaultyRemoteStore(setting.storage, hold("get_ranges", gate)))
         asking = Background(lambda: setting.partition.is_pending(1))
         gate.came()
         setting.clock.advance(1_000)
@@ -367,8 +471,8 @@ class TestRaces:
         gate.open()
         assert not asking.answer()
 
-    def test_two_stores_in_one_bucket(self) -> None:
-        """An old machine and one that was made of the bucket: one wins each segment, the other keeps its own."""
+    def test_two_stores_in_one_storage(self) -> None:
+        """An old machine and one that was made of the storage: one wins each segment, the other keeps its own."""
         old = opened()
         old.segments(2)
         old.clock.advance(5)
@@ -392,7 +496,7 @@ class TestRaces:
         setting.segments(2)
         setting.store.close()
         gate = Gate()
-        setting.open(FaultyRemoteStore(setting.bucket, hold("put", gate, 3)))
+        setting.open(FaultyRemoteStore(setting.storage, hold("put", gate, 3)))
         uploading = Background(setting.offload)
         gate.came()
         setting.store.close()
@@ -409,8 +513,8 @@ class TestRaces:
 def test_planted_it_does_not_ask_what_is_listed() -> None:
     """`test_nothing_goes_that_is_not_listed_when_it_goes` sees it."""
 
-    def everything(log: PartitionLog, listed: object) -> int:
-        return ENFORCE(log, {segment.mark.remote.attempt for segment in log.sealed if segment.mark.remote})
+    def everything(log: PartitionLog, ask: object) -> int:
+        return ENFORCE(log, lambda: {segment.mark.remote.attempt for segment in log.sealed if segment.mark.remote})
 
     with patch.object(PartitionLog, "enforce_local_retention", everything), pytest.raises(AssertionError):
         TestD13().test_nothing_goes_that_is_not_listed_when_it_goes()

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from afterlog.errors import CorruptRemote, RemoteMissing
+from afterlog.log.facts import FileMark
 from afterlog.tier import read_back as verify_module
 from afterlog.tier.read_back import verify
-from afterlog.tier.remote_segment import FileMark
 from afterlog.tier.remote_url import open_remote
 from tests.support import flipped
 from tests.tier.faulty_remote_store import FaultyRemoteStore

@@ -1,4 +1,4 @@
-"""Indexes of segments in a bucket: built, verified, made good; always what a folder would hold."""
+"""Indexes of segments in a storage: built, verified, made good; always what a folder would hold."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from afterlog.names import (
 )
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_indexing import INDEXES, Workshop, fetch, index_listed, index_plain
+from afterlog.tier.remote_indexing import INDEXES, Workshop, fetch, index_kafka, index_listed
 from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import scrub
-from afterlog.tier.segment_files import plain_segment_files, segment_files
+from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import upload
-from tests.log.kafka_log import PlainSegment, some_segment
+from tests.log.kafka_log import KafkaSegment, some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, flipped, open_small, small
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at
@@ -43,8 +43,8 @@ FOLDER, WORK, REMOTE = PATH / "t-0", Path("/work"), Path("/remote")
 EVERY = (LOG, *INDEXES, CANCEL_INDEX)
 
 
-class Bucket:
-    """A bucket, and an empty folder to work in, on one simulated disk."""
+class Storage:
+    """A storage, and an empty folder to work in, on one simulated disk."""
 
     def __init__(self) -> None:
         self.disk = SimulatedFiles(Image((str(REMOTE), str(WORK))))
@@ -69,33 +69,33 @@ class Bucket:
         publish(self.disk, REMOTE / key, [flipped(self.read(key), position)])
 
 
-class TestPlain:
+class TestKafka:
     """`t-0/<base>.log`, as a broker's copy."""
 
     @pytest.fixture
-    def segment(self) -> PlainSegment:
+    def segment(self) -> KafkaSegment:
         return some_segment(7, 100, batches=12)
 
     @pytest.fixture
-    def bucket(self, segment: PlainSegment) -> Bucket:
-        bucket = Bucket()
-        bucket.remote.put(self.key(LOG), segment.log)
-        return bucket
+    def storage(self, segment: KafkaSegment) -> Storage:
+        storage = Storage()
+        storage.remote.put(self.key(LOG), segment.log)
+        return storage
 
     def key(self, suffix: str) -> str:
         return f"t-0/{segment_file(100, suffix)}"
 
-    def indexed(self, bucket: Bucket, *, verify: bool = False, remote: RemoteStore | None = None) -> IndexedSegment:
-        sizes = {found.key: found.size for found in bucket.remote.list_objects()}
+    def indexed(self, storage: Storage, *, verify: bool = False, remote: RemoteStore | None = None) -> IndexedSegment:
+        sizes = {found.key: found.size for found in storage.remote.list_objects()}
         there = [suffix for suffix in INDEXES if self.key(suffix) in sizes]
         try:
-            return index_plain(
-                remote or bucket.remote, "t-0", 100, sizes[self.key(LOG)], there, bucket.shop(verify=verify)
+            return index_kafka(
+                remote or storage.remote, "t-0", 100, sizes[self.key(LOG)], there, storage.shop(verify=verify)
             )
         finally:
-            assert [] == bucket.disk.names(WORK)
+            assert [] == storage.disk.names(WORK)
 
-    def expected(self, segment: PlainSegment) -> dict[str, bytes]:
+    def expected(self, segment: KafkaSegment) -> dict[str, bytes]:
         """What the same log has beside it in a folder."""
         path = FOLDER / segment_file(100, LOG)
         disk = SimulatedFiles(Image((str(PATH), str(FOLDER)), {str(path): segment.log}))
@@ -103,118 +103,118 @@ class TestPlain:
         index_segment(disk, there, small(), ManualClock(NOW_MS), attempt=attempt(1))
         return {self.key(suffix): disk.image().contents[str(path.with_suffix(suffix))] for suffix in INDEXES}
 
-    def indexes(self, bucket: Bucket) -> dict[str, bytes]:
-        keys = [found.key for found in bucket.remote.list_objects()]
-        return {key: bucket.read(key) for key in keys if not key.endswith(LOG)}
+    def indexes(self, storage: Storage) -> dict[str, bytes]:
+        keys = [found.key for found in storage.remote.list_objects()]
+        return {key: storage.read(key) for key in keys if not key.endswith(LOG)}
 
-    def test_built_then_skipped_then_verified(self, bucket: Bucket, segment: PlainSegment) -> None:
-        built = self.indexed(bucket)
-        assert self.expected(segment) == self.indexes(bucket)
+    def test_built_then_skipped_then_verified(self, storage: Storage, segment: KafkaSegment) -> None:
+        built = self.indexed(storage)
+        assert self.expected(segment) == self.indexes(storage)
         assert ("built", "t", 0, 100, 12, segment.size) == (
             built.action, built.topic, built.partition, built.base_offset, built.entries, built.bytes,
         )  # fmt: skip
         calls: list[tuple[str, int]] = []
-        watched = FaultyRemoteStore(bucket.remote, lambda operation, call: calls.append((operation, call)))
-        again = self.indexed(bucket, remote=watched)
+        watched = FaultyRemoteStore(storage.remote, lambda operation, call: calls.append((operation, call)))
+        again = self.indexed(storage, remote=watched)
         assert [*["head", "get_ranges"] * 3] == [operation for operation, _ in calls]
-        verified = self.indexed(bucket, verify=True)
+        verified = self.indexed(storage, verify=True)
         assert ("skipped", "verified") == (again.action, verified.action)
         assert built.max_due == again.max_due == verified.max_due
 
     @pytest.mark.parametrize("suffix", INDEXES)
-    def test_what_is_missing_or_rotten_is_made_anew(self, bucket: Bucket, segment: PlainSegment, suffix: str) -> None:
+    def test_what_is_missing_or_rotten_is_made_anew(self, storage: Storage, segment: KafkaSegment, suffix: str) -> None:
         expected = self.expected(segment)
-        self.indexed(bucket)
+        self.indexed(storage)
         key = self.key(suffix)
-        bucket.rot(key, 1)
-        told = self.indexed(bucket, verify=True)
+        storage.rot(key, 1)
+        told = self.indexed(storage, verify=True)
         assert ("corrupt", key) == (told.action, told.path)
-        bucket.remote.delete(key)
-        told = self.indexed(bucket, verify=True)
+        storage.remote.delete(key)
+        told = self.indexed(storage, verify=True)
         assert ("corrupt", key) == (told.action, told.path)
-        assert "built" == self.indexed(bucket).action
-        assert expected == self.indexes(bucket)
+        assert "built" == self.indexed(storage).action
+        assert expected == self.indexes(storage)
 
-    def test_a_rotten_log_is_told_with_key_and_place(self, bucket: Bucket, segment: PlainSegment) -> None:
-        bucket.rot(self.key(LOG))
-        told = self.indexed(bucket)
+    def test_a_rotten_log_is_told_with_key_and_place(self, storage: Storage, segment: KafkaSegment) -> None:
+        storage.rot(self.key(LOG))
+        told = self.indexed(storage)
         assert ("corrupt", self.key(LOG), segment.entries[-1][2]) == (told.action, told.path, told.position)
-        assert {} == self.indexes(bucket)
+        assert {} == self.indexes(storage)
 
     @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER, Fault.TRUNCATED])
-    def test_at_every_step(self, segment: PlainSegment, fault: Fault) -> None:
+    def test_at_every_step(self, segment: KafkaSegment, fault: Fault) -> None:
         """Wherever it breaks, the next attempt ends with what a folder would hold."""
         expected, call, broken = self.expected(segment), 0, 0
         while True:
             call += 1
-            bucket = Bucket()
-            bucket.remote.put(self.key(LOG), segment.log)
-            breaking = FaultyRemoteStore(bucket.remote, fault_at(call, fault))
+            storage = Storage()
+            storage.remote.put(self.key(LOG), segment.log)
+            breaking = FaultyRemoteStore(storage.remote, fault_at(call, fault))
             done = None
             with contextlib.suppress(RemoteUnavailable):
-                done = self.indexed(bucket, remote=breaking)
+                done = self.indexed(storage, remote=breaking)
             broken += done is None or done.action == "corrupt"
             if done is not None and done.action == "built":
-                assert expected == self.indexes(bucket)
-            assert self.indexed(bucket).action in ("built", "skipped")
-            assert expected == self.indexes(bucket)
+                assert expected == self.indexes(storage)
+            assert self.indexed(storage).action in ("built", "skipped")
+            assert expected == self.indexes(storage)
             if breaking.calls < call:
                 assert broken > 5
                 return
 
-    def test_a_log_that_is_too_large_is_not_fetched(self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_log_that_is_too_large_is_not_fetched(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("afterlog.tier.remote_indexing._SIZE_MAX", 10)
-        told = self.indexed(bucket)
+        told = self.indexed(storage)
         assert ("corrupt", self.key(LOG)) == (told.action, told.path)
         with pytest.raises(CorruptRemote, match="more than"):
-            fetch(bucket.remote, self.key(LOG), bucket.disk, WORK / "log")
+            fetch(storage.remote, self.key(LOG), storage.disk, WORK / "log")
 
 
 class TestListed:
     """What a manifest lists."""
 
     @pytest.fixture
-    def bucket(self) -> Bucket:
-        return Bucket()
+    def storage(self) -> Storage:
+        return Storage()
 
     @pytest.fixture(params=["delayed", "fifo", "kafka"])
-    def manifest(self, request: pytest.FixtureRequest, bucket: Bucket) -> Manifest:
-        manifest = Manifest(bucket.remote, "t-0")
-        for number, found in enumerate(_plain() if request.param == "kafka" else _sealed(request.param == "delayed")):
+    def manifest(self, request: pytest.FixtureRequest, storage: Storage) -> Manifest:
+        manifest = Manifest(storage.remote, "t-0")
+        for number, found in enumerate(_kafka() if request.param == "kafka" else _sealed(request.param == "delayed")):
             upload(manifest, found, attempt=attempt(number), now_ms=NOW_MS)
         return manifest
 
     def indexed(
-        self, bucket: Bucket, row: RemoteSegment, *, verify: bool = False, remote: RemoteStore | None = None
+        self, storage: Storage, row: RemoteSegment, *, verify: bool = False, remote: RemoteStore | None = None
     ) -> IndexedSegment:
         try:
-            return index_listed(Manifest(remote or bucket.remote, "t-0"), row, bucket.shop(verify=verify))
+            return index_listed(Manifest(remote or storage.remote, "t-0"), row, storage.shop(verify=verify))
         finally:
-            assert [] == bucket.disk.names(WORK)
+            assert [] == storage.disk.names(WORK)
 
-    def test_what_is_whole(self, bucket: Bucket, manifest: Manifest) -> None:
+    def test_what_is_whole(self, storage: Storage, manifest: Manifest) -> None:
         for row in manifest.listed():
-            told = self.indexed(bucket, row), self.indexed(bucket, row, verify=True)
+            told = self.indexed(storage, row), self.indexed(storage, row, verify=True)
             assert ["skipped", "verified"] == [each.action for each in told]
             assert row.end_offset - row.base_offset == told[1].records
         assert [] == scrub(manifest, deep=True)
 
-    def test_an_index_that_is_gone_or_rotten_is_made_good(self, bucket: Bucket, manifest: Manifest) -> None:
+    def test_an_index_that_is_gone_or_rotten_is_made_good(self, storage: Storage, manifest: Manifest) -> None:
         """With the very bytes that it had, under the key that a store's checkpoints know."""
         before = manifest.read()
         for suffix in (OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):
             row = next((row for row in before if suffix in row.files), None)
-            for harm in (bucket.rot, bucket.remote.delete) if row else ():
+            for harm in (storage.rot, storage.remote.delete) if row else ():
                 key = manifest.object_key(row, suffix)
                 harm(key)
-                told = self.indexed(bucket, row, verify=True)
+                told = self.indexed(storage, row, verify=True)
                 assert ("corrupt", key) == (told.action, told.path)
-                assert "built" == self.indexed(bucket, row).action
+                assert "built" == self.indexed(storage, row).action
                 assert ([], before) == (scrub(manifest, deep=True), manifest.read())
 
-    def test_at_every_step(self, bucket: Bucket) -> None:
+    def test_at_every_step(self, storage: Storage) -> None:
         """Whatever breaks, what is listed stays listed, and the next attempt makes it good."""
-        manifest = Manifest(bucket.remote, "t-0")
+        manifest = Manifest(storage.remote, "t-0")
         [row, *_] = [upload(manifest, found, attempt=attempt(number), now_ms=NOW_MS)
                      for number, found in enumerate(_sealed(True))]  # fmt: skip
         before = manifest.read()
@@ -222,41 +222,41 @@ class TestListed:
             call, breaking = 0, None
             while breaking is None or breaking.calls >= call:
                 call += 1
-                bucket.remote.delete(manifest.object_key(row, DELIVER_AFTER_INDEX))
-                breaking = FaultyRemoteStore(bucket.remote, fault_at(call, fault))
+                storage.remote.delete(manifest.object_key(row, DELIVER_AFTER_INDEX))
+                breaking = FaultyRemoteStore(storage.remote, fault_at(call, fault))
                 with contextlib.suppress(RemoteUnavailable):
-                    if self.indexed(bucket, row, remote=breaking).action == "built":
+                    if self.indexed(storage, row, remote=breaking).action == "built":
                         assert [] == scrub(manifest, deep=True)
-                assert "corrupt" != self.indexed(bucket, row).action
+                assert "corrupt" != self.indexed(storage, row).action
                 assert ([], before) == (scrub(manifest, deep=True), manifest.read())
             assert call > 10
 
-    def test_other_settings_do_not_replace_what_is_listed(self, bucket: Bucket, manifest: Manifest) -> None:
+    def test_other_settings_do_not_replace_what_is_listed(self, storage: Storage, manifest: Manifest) -> None:
         row = manifest.listed()[0]
         key = manifest.object_key(row, OFFSET_INDEX)
-        bucket.remote.delete(key)
-        shop = replace(bucket.shop(), config=small(index_interval_bytes=1 << 20))
+        storage.remote.delete(key)
+        shop = replace(storage.shop(), config=small(index_interval_bytes=1 << 20))
         told = index_listed(manifest, row, shop)
         assert ("corrupt", key, True) == (told.action, told.path, "other" in (told.reason or ""))
-        assert "corrupt" == self.indexed(bucket, row, verify=True).action
+        assert "corrupt" == self.indexed(storage, row, verify=True).action
 
-    def test_a_log_that_is_gone_or_rotten_is_told(self, bucket: Bucket, manifest: Manifest) -> None:
+    def test_a_log_that_is_gone_or_rotten_is_told(self, storage: Storage, manifest: Manifest) -> None:
         row = manifest.listed()[0]
         key, before = manifest.object_key(row, LOG), manifest.read()
-        bucket.rot(key)
-        bucket.rot(manifest.object_key(row, OFFSET_INDEX), 0)
+        storage.rot(key)
+        storage.rot(manifest.object_key(row, OFFSET_INDEX), 0)
         for verify in (True, False):
-            told = self.indexed(bucket, row, verify=verify)
+            told = self.indexed(storage, row, verify=verify)
             assert "corrupt" == told.action
         assert (key, "the body's CRC does not match") == (told.path, told.reason)
         assert 0 < (told.position or 0) < row.files[LOG].size
-        bucket.remote.delete(key)
-        assert ("corrupt", key) == (self.indexed(bucket, row).action, self.indexed(bucket, row).path)
+        storage.remote.delete(key)
+        assert ("corrupt", key) == (self.indexed(storage, row).action, self.indexed(storage, row).path)
         assert before == manifest.read()
 
-    def test_one_that_was_removed_meanwhile_stays_away(self, bucket: Bucket, manifest: Manifest) -> None:
+    def test_one_that_was_removed_meanwhile_stays_away(self, storage: Storage, manifest: Manifest) -> None:
         row = manifest.listed()[0]
-        bucket.remote.delete(manifest.object_key(row, OFFSET_INDEX))
+        storage.remote.delete(manifest.object_key(row, OFFSET_INDEX))
 
         class Removing(FaultyRemoteStore):
             """While the segment is put anew, another removes it."""
@@ -266,7 +266,7 @@ class TestListed:
                 super().put(key, data)  # type: ignore[arg-type]
 
         with pytest.raises(RemoteConflict):
-            self.indexed(bucket, row, remote=Removing(bucket.remote, lambda operation, call: None))
+            self.indexed(storage, row, remote=Removing(storage.remote, lambda operation, call: None))
         assert [] == [each for each in manifest.read() if each.base_offset == row.base_offset]
         assert [] == scrub(manifest, deep=True)
 
@@ -280,7 +280,7 @@ def _sealed(delayed: bool) -> Iterator[object]:
         for _ in range(2):
             store.send_many("t", [b"v" * 50] * 100, deliver_after=times if delayed else None)
             if delayed:
-                partition.log.cancel(np.array([partition.log.state.written.offset - 1]))
+                partition.log.cancel(np.array([partition.log.written - 1]))
         partition.log.roll()
         partition.log.merge_buckets()
     for mark in CheckpointFile.open(disk, FOLDER / CHECKPOINTS).current.sealed:
@@ -288,7 +288,7 @@ def _sealed(delayed: bool) -> Iterator[object]:
             yield found
 
 
-def _plain() -> Iterator[object]:
+def _kafka() -> Iterator[object]:
     """Segments of a Kafka log, which were indexed."""
     offset = 0
     for number in range(2):
@@ -297,5 +297,5 @@ def _plain() -> Iterator[object]:
         disk = SimulatedFiles(Image((str(PATH), str(FOLDER)), {str(path): segment.log}))
         there = SegmentToIndex(topic="t", partition=0, base_offset=offset, path=path, log_bytes=segment.size)
         index_segment(disk, there, small(), ManualClock(NOW_MS), attempt=attempt(1))
-        yield plain_segment_files(disk, path, offset, config=small())
+        yield kafka_segment_files(disk, path, offset, config=small())
         offset = segment.end_offset

@@ -8,9 +8,10 @@ import pytest
 
 from afterlog.errors import CorruptFile
 from afterlog.files import publish
-from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX
-from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentState
-from tests.tier.support import disk, row, segment_files
+from afterlog.log.facts import FileMark
+from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
+from afterlog.tier.remote_segment import RemoteSegment, SegmentState
+from tests.tier.support import SIZES, disk, row, segment_files, with_facts
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
 
@@ -62,18 +63,26 @@ def test_overlap(base: int, overlaps: bool) -> None:
 
 def test_a_segment_is_told_by_its_log() -> None:
     one = row(1)
-    assert one.has_the_log_of(replace(row(2), files={**one.files, OFFSET_INDEX: FileMark(0, 0)}))
-    for other in (row(2), replace(one, end_offset=99), replace(one, files={**one.files, LOG: FileMark(11, 1)})):
+    assert one.has_the_log_of(replace(row(2), log_crc=1, index=FileMark(0, 0)))
+    for other in (row(2), replace(one, end_offset=99), replace(one, log_bytes=11), replace(one, log_crc=2)):
         assert not one.has_the_log_of(other)
 
 
 def test_files_are_measured_and_held_against_what_is_known() -> None:
     segment = segment_files(disk())
     marks = segment.measured()
-    assert 3_000 == marks[LOG].size
-    assert marks == replace(segment, marks=marks).measured()
+    assert {**SIZES} == {suffix: mark.size for suffix, mark in marks.items()}
     publish(segment.files, segment.paths[CANCEL_INDEX], [b"rotten"])
-    assert 6 == segment.measured()[CANCEL_INDEX].size
-    with pytest.raises(CorruptFile, match="as it was sealed") as caught:
-        replace(segment, marks=marks).measured()
-    assert segment.paths[CANCEL_INDEX] == caught.value.path
+    assert 6 == with_facts(segment, cancel_index=FileMark.of(b"rotten")).measured()[CANCEL_INDEX].size
+    for suffix, content in ((CANCEL_INDEX, b"rotten"), (LOG, b"shorter"), (OFFSET_INDEX, b"")):
+        broken = segment_files(disk())
+        publish(broken.files, broken.paths[suffix], [content])
+        with pytest.raises(CorruptFile, match="as it was sealed") as caught:
+            broken.measured()
+        assert segment.paths[suffix] == caught.value.path
+
+
+def test_the_order_of_files_is_that_of_the_format() -> None:
+    """A manifest is the same bytes whoever writes it."""
+    files = [*replace(row(1), cancel_index=FileMark(24, 1), run=FileMark(448, 2)).to_json()["files"]]
+    assert [LOG, OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX, DELIVER_AFTER_INDEX] == files

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.names import bucket_key, manifest_key, remote_run_key, remote_run_pointer, remote_segment_key
+from afterlog.names import manifest_key, remote_segment_key
 from afterlog.tier.remote_store import check_key
 from tests.tier.remote_store_suite import BAD_KEYS
 from tests.tier.support import attempt
@@ -15,8 +15,6 @@ from tests.tier.support import attempt
         "A.b_c-1/..x/-",
         manifest_key("mail-0"),
         remote_segment_key("m-0", 1, attempt(1), ".log"),
-        remote_run_pointer("m-0", bucket_key(0, 100)),
-        remote_run_key("m-0", bucket_key(0, 100), attempt(1)),
     ],
 )
 def test_keys_that_we_make(key: str) -> None:

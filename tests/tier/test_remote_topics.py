@@ -28,7 +28,7 @@ def test_topics_are_told_and_read() -> None:
 def test_another_topic_of_that_name() -> None:
     remote = MemoryStore()
     tell_topic(remote, "mail", MAIL)
-    with pytest.raises(RemoteConflict, match="another store's bucket"):
+    with pytest.raises(RemoteConflict, match="another store's"):
         tell_topic(remote, "mail", FIFO)
     assert {"mail": MAIL} == read_remote_topics(remote)
 
@@ -67,6 +67,6 @@ def test_hostile_bytes() -> None:
         assert data == remote.objects[TOPICS]
 
 
-def test_the_bucket_is_down() -> None:
+def test_the_storage_is_down() -> None:
     with pytest.raises(RemoteUnavailable):
         read_remote_topics(Unreachable())

@@ -7,7 +7,7 @@ import pytest
 from afterlog.errors import RemoteError
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
-from afterlog.tier.remove import end_attempt, remove, remove_extra, remove_leftovers, start_removal
+from afterlog.tier.remove import end_attempts, remove, remove_extra, remove_leftovers, start_removal
 from afterlog.tier.scrub import scrub
 from afterlog.tier.upload import upload
 from tests.support import Background, Gate
@@ -36,14 +36,14 @@ def test_in_two_steps_readers_are_left_the_objects() -> None:
     assert () == manifest.listed()
     for suffix, mark in segment.files.items():
         assert mark.size == manifest.remote.head(manifest.object_key(segment, suffix)).size
-    assert end_attempt(manifest, segment)
+    assert end_attempts(manifest, segment)
     assert [] == [key for key, _ in manifest.remote.list_objects() if key != manifest.key]
 
 
 def test_what_is_listed_is_no_leftover() -> None:
     manifest = simulated_manifest(disk())
     segment = uploaded(manifest)
-    assert not end_attempt(manifest, segment)
+    assert not end_attempts(manifest, segment)
     assert [] == remove_leftovers(manifest, started_before_ms=NOW_MS + 1)
     assert ((segment,), []) == (manifest.read(), scrub(manifest, deep=True))
 

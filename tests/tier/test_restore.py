@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 
 from afterlog import CancelResult, RecordId
 from afterlog.errors import (
@@ -20,11 +19,12 @@ from afterlog.errors import (
     RemoteUnavailable,
 )
 from afterlog.log.checkpoints import LogStart
+from afterlog.log.facts import FileMark
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
 from afterlog.store import open_store
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import encode
-from afterlog.tier.remote_segment import FileMark, RemoteSegment
+from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles, fail_at
@@ -159,7 +159,7 @@ class TestFreshMachine:
         setting = offloaded()
         remove(setting.manifest, setting.manifest.listed()[1])
         with open_store(
-            PATH, small(), setting.clock, SimulatedFiles(), setting.bucket, background=False, partial=True
+            PATH, small(), setting.clock, SimulatedFiles(), setting.storage, background=False, partial=True
         ) as store:
             partition = store.topic("mail").partition(0)
             assert (6, 2) == (partition.log_end_offset, partition.log.checkpoints.current.removed_records)
@@ -201,8 +201,8 @@ class TestFolder:
             disk = SimulatedFiles()
             breaking = FailingFiles(disk, fail_at(call, errno.EIO, for_ever=True))
             with contextlib.suppress(OSError):
-                setting.opened(breaking, setting.bucket).close()
-            new = SmallStore(setting.bucket, killed(disk), setting.clock)
+                setting.opened(breaking, setting.storage).close()
+            new = SmallStore(setting.storage, killed(disk), setting.clock)
             new.open()
             assert expected == new.drained()
             if breaking.calls < call:
@@ -219,14 +219,14 @@ class TestFolder:
             setting.open()
         assert before[f"{PATH}/{PARTITION}/{segment_file(6, LOG)}"] in setting.disk.image().contents.values()
 
-    def test_the_bucket_is_down(self) -> None:
+    def test_the_storage_is_down(self) -> None:
         setting = SmallStore()
         with pytest.raises(RemoteUnavailable):
             setting.open(Unreachable())
 
 
 class TestOpenedAgain:
-    def test_without_the_bucket(self) -> None:
+    def test_without_the_storage(self) -> None:
         """What is pending is far away: nothing can be delivered, everything else goes on."""
         setting = offloaded().fresh()
         setting.reopened(Unreachable())
@@ -250,7 +250,7 @@ class TestOpenedAgain:
         setting.clock.advance(1_100)
         setting.offload()
         for row in setting.manifest.listed():
-            setting.bucket.delete(setting.manifest.object_key(row, DELIVER_AFTER_INDEX))
+            setting.storage.delete(setting.manifest.object_key(row, DELIVER_AFTER_INDEX))
         setting.reopened()
         assert 10 == setting.store.send("mail", b"here").offset
         assert (4, 4) == (setting.partition.log_start_offset, setting.partition.log.log_start.delivery_offset - 1)
@@ -260,7 +260,7 @@ class TestOpenedAgain:
 
 def forge(setting: SmallStore, *rows: RemoteSegment, log: LogFacts | None) -> None:
     """A manifest of these rows, whole, and right by its own checks."""
-    setting.bucket.objects[setting.manifest.key] = encode(PARTITION, tuple(rows), log)
+    setting.storage.objects[setting.manifest.key] = encode(PARTITION, tuple(rows), log)
 
 
 def use(setting: SmallStore) -> None:
@@ -279,6 +279,12 @@ def use(setting: SmallStore) -> None:
             new.store.close()
 
 
+def marked(row: RemoteSegment, suffix: str, mark: FileMark) -> RemoteSegment:
+    """The row with another mark of one file."""
+    body = row.to_json()
+    return RemoteSegment.of_json({**body, "files": {**body["files"], suffix: [*mark]}})
+
+
 class TestHostileManifest:
     @pytest.mark.parametrize("value", [-1, 0, 1, 5, 2**31, 2**62, 2**63 - 1])
     @pytest.mark.parametrize("name", ["base_offset", "end_offset", "max_deliver_after", "max_timestamp", LOG, OFFSET_INDEX, DELIVER_AFTER_INDEX])  # fmt: skip  # noqa: E501
@@ -287,8 +293,8 @@ class TestHostileManifest:
         content = setting.manifest.content()
         for number, row in enumerate(content.segments):
             with contextlib.suppress(ValueError):
-                wild = replace(row, **{name: value}) if name[0] != "." else replace(
-                    row, files={**row.files, name: FileMark(value, row.files[name].crc32c)}
+                wild = replace(row, **{name: value}) if name[0] != "." else marked(
+                    row, name, FileMark(value, row.files[name].crc)
                 )  # fmt: skip
                 rows = [*content.segments[:number], wild, *content.segments[number + 1 :]]
                 forge(setting, *rows, log=content.log)
@@ -314,8 +320,8 @@ class TestHostileManifest:
         setting = offloaded()
         content = setting.manifest.content()
         row = content.segments[0]
-        setting.bucket.objects[setting.manifest.object_key(row, CANCEL_INDEX)] = data
-        forged = replace(row, files={**row.files, CANCEL_INDEX: FileMark(len(data), crc32c(data))})
+        setting.storage.objects[setting.manifest.object_key(row, CANCEL_INDEX)] = data
+        forged = marked(row, CANCEL_INDEX, FileMark.of(data))
         forge(setting, forged, *content.segments[1:], log=content.log)
         with pytest.raises(CorruptRemote, match="cancelindex"):
             setting.fresh()
@@ -334,9 +340,9 @@ class TestHostileManifest:
         setting = offloaded()
         first, second = setting.manifest.listed()[:2]
         keys = [setting.manifest.object_key(row, DELIVER_AFTER_INDEX) for row in (first, second)]
-        data = setting.bucket.objects[keys[1]]
-        setting.bucket.objects[keys[0]] = data
-        forged = replace(first, files={**first.files, DELIVER_AFTER_INDEX: second.files[DELIVER_AFTER_INDEX]})
+        data = setting.storage.objects[keys[1]]
+        setting.storage.objects[keys[0]] = data
+        forged = marked(first, DELIVER_AFTER_INDEX, second.files[DELIVER_AFTER_INDEX])
         content = setting.manifest.content()
         forge(setting, forged, *content.segments[1:], log=content.log)
         new = setting.fresh()
@@ -351,17 +357,17 @@ class TestHostileManifest:
         setting.offload()
         expected = [b"%03d" % number * 80 for number in range(8)]
         key = setting.manifest.object_key(setting.manifest.listed()[0], suffix)
-        whole = setting.bucket.objects[key]
-        setting.bucket.objects[key] = flipped(whole, 90 if suffix == LOG else 4)
+        whole = setting.storage.objects[key]
+        setting.storage.objects[key] = flipped(whole, 90 if suffix == LOG else 4)
         setting.reopened()
         with pytest.raises((CorruptFile, CorruptRemote)):
             setting.drained()
-        setting.bucket.objects[key] = whole
+        setting.storage.objects[key] = whole
         assert expected == setting.drained()
 
     def test_an_object_that_is_gone_is_told_of(self) -> None:
         setting = offloaded()
-        setting.bucket.delete(setting.manifest.object_key(setting.manifest.listed()[0], LOG))
+        setting.storage.delete(setting.manifest.object_key(setting.manifest.listed()[0], LOG))
         setting.reopened()
         with pytest.raises(RemoteMissing):
             setting.drained()

@@ -26,8 +26,8 @@ from afterlog.names import (
 )
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_segment import FileMark, SegmentFiles
-from afterlog.tier.segment_files import plain_segment_files, segment_files
+from afterlog.tier.remote_segment import SegmentFiles
+from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import upload
 from tests.log.kafka_log import some_segment
 from tests.simulated_disk import Image, SimulatedFiles
@@ -35,7 +35,7 @@ from tests.support import NOW_MS, PATH, content, flipped, open_small, small, wit
 
 ATTEMPT = "0123456789abcdef" * 2
 FOLDER = PATH / "t-0"
-PLAIN = Path("/kafka/t-0") / segment_file(100, LOG)
+KAFKA = Path("/kafka/t-0") / segment_file(100, LOG)
 LATER_MS = NOW_MS + 1_000
 
 
@@ -48,7 +48,7 @@ def filled(*, delayed: bool = True, max_num_buckets: int = -1) -> SimulatedFiles
         for _ in range(4):
             store.send_many("t", [b"v" * 50] * 100, deliver_after=times if delayed else None)
             if delayed:
-                partition.log.cancel(np.array([partition.log.state.written.offset - 1]))
+                partition.log.cancel(np.array([partition.log.written - 1]))
         partition.log.roll()
         partition.log.merge_buckets()
     return disk
@@ -76,10 +76,8 @@ def test_a_segment_with_a_run_of_its_own() -> None:
             own = {suffix: FOLDER / segment_file(mark.base_offset, suffix) for suffix in found.paths}
             measured = found.measured()
         assert own == found.paths
-        assert (mark.base_offset, mark.end_offset, mark.max_deliver_after, mark.max_timestamp) == (
-            found.base_offset, found.end_offset, found.max_deliver_after, found.max_timestamp,
-        )  # fmt: skip
-        assert (FileMark(*mark.index), FileMark(*mark.time_index)) == (measured[OFFSET_INDEX], measured[TIME_INDEX])
+        assert mark == found.facts
+        assert (mark.index, mark.time_index) == (measured[OFFSET_INDEX], measured[TIME_INDEX])
         suffixes.add(frozenset(own))
     every = {LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX}
     assert {frozenset(every), frozenset(every - {CANCEL_INDEX})} == suffixes
@@ -151,24 +149,24 @@ def test_what_a_crash_leaves_goes_when_the_store_is_opened() -> None:
     assert [] == abandoned(left.names(FOLDER))
 
 
-def test_a_plain_kafka_segment() -> None:
+def test_a_kafka_segment() -> None:
     segment = some_segment(7, 100, batches=12)
-    disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0", "/remote"), {str(PLAIN): segment.log}))
+    disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0", "/remote"), {str(KAFKA): segment.log}))
     with pytest.raises(FileNotFoundError):
-        plain_segment_files(disk, PLAIN, 100, config=small())
-    to_index = SegmentToIndex(topic="t", partition=0, base_offset=100, path=PLAIN, log_bytes=segment.size)
+        kafka_segment_files(disk, KAFKA, 100, config=small())
+    to_index = SegmentToIndex(topic="t", partition=0, base_offset=100, path=KAFKA, log_bytes=segment.size)
     index_segment(disk, to_index, small(), ManualClock(NOW_MS), attempt=ATTEMPT)
-    found = plain_segment_files(disk, PLAIN, 100, config=small())
+    found = kafka_segment_files(disk, KAFKA, 100, config=small())
     last_key = Run.open(disk, found.paths[DELIVER_AFTER_INDEX]).last_key
     assert (segment.end_offset, max(entry[0] for entry in segment.entries)) == (
-        found.end_offset, last_key.deliver_after,
+        found.facts.end_offset, last_key.deliver_after,
     )  # fmt: skip
-    assert NOW_MS < found.max_timestamp < NOW_MS + 500
+    assert NOW_MS < found.facts.max_timestamp < NOW_MS + 500
     listed = upload(Manifest(DirectoryStore(disk, Path("/remote")), "t-0"), found, attempt=ATTEMPT, now_ms=NOW_MS)
     assert found.measured() == listed.files
     for path in found.paths.values():
         data = content(disk, path)
         with pytest.raises(CorruptFile):
-            plain_segment_files(with_file(disk, path, data[:-5]), PLAIN, 100, config=small())
+            kafka_segment_files(with_file(disk, path, data[:-5]), KAFKA, 100, config=small())
     with pytest.raises(CorruptFile, match="another part"):
-        plain_segment_files(disk, PLAIN, 99, config=small())
+        kafka_segment_files(disk, KAFKA, 99, config=small())

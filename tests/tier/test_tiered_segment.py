@@ -10,6 +10,7 @@ from crc32c import crc32c
 from afterlog.errors import AfterlogError, CorruptFile, CorruptRemote, RemoteMissing, RemoteUnavailable
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import RemoteMark
+from afterlog.log.facts import FileMark
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.records import kernels
 from afterlog.tier import tiered_segment
@@ -190,7 +191,7 @@ class TestHostileObjects:
         setting = tiered()
         data = setting.bytes_of(DELIVER_AFTER_INDEX, 1)
         setting.remote.put(setting.key(DELIVER_AFTER_INDEX), data)
-        mark = replace(setting.segments[0].mark, remote=RemoteMark(attempt="0" * 32, run=(len(data), 0)))
+        mark = replace(setting.segments[0].mark, remote=RemoteMark(attempt="0" * 32, run=FileMark(len(data), 0)))
         with pytest.raises(CorruptFile, match="another run"):
             setting.log.copy(mark).run().check()
 
@@ -202,7 +203,7 @@ class TestHostileObjects:
 
     def test_an_index_that_cannot_be_as_large(self) -> None:
         setting = tiered()
-        mark = replace(setting.segments[0].mark, index=(2**31 - 8, 1))
+        mark = replace(setting.segments[0].mark, index=FileMark(2**31 - 8, 1))
         with pytest.raises(CorruptRemote, match="more than the log"):
             setting.log.copy(mark).sparse()
 

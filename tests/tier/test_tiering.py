@@ -18,7 +18,7 @@ from tests.tier.support import PARTITION
 
 
 def tiered() -> SmallStore:
-    """Three segments in the bucket alone, and records behind them."""
+    """Three segments in the storage alone, and records behind them."""
     setting = opened()
     setting.segments(3)
     setting.clock.advance(5)
@@ -30,7 +30,7 @@ def tiered() -> SmallStore:
 class TestThread:
     def test_a_roll_wakes_it(self) -> None:
         setting = SmallStore()
-        setting.store = setting.opened(setting.disk, setting.bucket, background=True)
+        setting.store = setting.opened(setting.disk, setting.storage, background=True)
         setting.store.create_topic("mail", **TOPIC)
         setting.segment((b"a", 0))
         eventually(lambda: len(setting.manifest.listed()) == 1)
@@ -40,7 +40,7 @@ class TestThread:
 
     def test_a_failure_is_logged_and_the_next_time_is_another(self, caplog: pytest.LogCaptureFixture) -> None:
         setting, down = SmallStore(), [True]
-        remote = FaultyRemoteStore(setting.bucket, lambda operation, call: Fault.BEFORE if down[0] else None)
+        remote = FaultyRemoteStore(setting.storage, lambda operation, call: Fault.BEFORE if down[0] else None)
         down[0] = False
         setting.store = setting.opened(setting.disk, remote, background=True)
         setting.store.create_topic("mail", **TOPIC)
@@ -54,7 +54,7 @@ class TestThread:
 
     def test_close_waits_for_one_request_only(self) -> None:
         setting, gate = SmallStore(), Gate()
-        remote = FaultyRemoteStore(setting.bucket, hold("put", gate, 2))
+        remote = FaultyRemoteStore(setting.storage, hold("put", gate, 2))
         setting.store = setting.opened(setting.disk, remote, background=True)
         setting.store.create_topic("mail", **TOPIC)
         setting.segment((b"a", 0))
@@ -64,7 +64,7 @@ class TestThread:
         gate.open()
         closing.answer()
         assert [SegmentState.COPY_STARTED] == [row.state for row in setting.manifest.read()]
-        assert 3 == len([key for key in setting.bucket.objects if key.startswith(PARTITION)])
+        assert 3 == len([key for key in setting.storage.objects if key.startswith(PARTITION)])
 
 
 class TestReadersThatWait:
@@ -72,7 +72,7 @@ class TestReadersThatWait:
         setting = tiered()
         setting.store.close()
         gate = Gate()
-        setting.open(HeldLogs(setting.bucket, gate))
+        setting.open(HeldLogs(setting.storage, gate))
         slow = Background(lambda: drained(setting.partition, 0))
         gate.came()
         setting.store.send("mail", b"new")
@@ -88,7 +88,7 @@ class TestReadersThatWait:
     def test_who_is_far_behind_goes_on_where_it_was(self) -> None:
         setting, down = tiered(), [False]
         setting.store.close()
-        setting.open(FaultyRemoteStore(setting.bucket, lambda operation, call: Fault.BEFORE if down[0] else None))
+        setting.open(FaultyRemoteStore(setting.storage, lambda operation, call: Fault.BEFORE if down[0] else None))
         consumer = setting.store.consumer("mail", group="g", auto_commit=False)
         down[0] = True
         for _ in range(2):
@@ -116,7 +116,7 @@ class TestReadersThatWait:
         assert {b"0'", b"1", b"1'", b"2", b"2'", b"here"} == values
 
 
-class TestWithoutTheBucket:
+class TestWithoutTheStorage:
     def test_opened_without_one(self) -> None:
         setting = tiered()
         setting.store.close()
@@ -137,7 +137,7 @@ class TestWithoutTheBucket:
         assert 10 == len(setting.drained())
 
     def test_looked_at_from_outside(self) -> None:
-        """A snapshot reads through where it is handed the bucket, and says what it lacks where it is not."""
+        """A snapshot reads through where it is handed the storage, and says what it lacks where it is not."""
         setting = tiered()
         setting.partition.log.checkpoint()
         context, now_ms, written = setting.partition.log.context, setting.clock.now_ms(), len(setting.disk.operations)

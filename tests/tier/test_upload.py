@@ -5,17 +5,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError, RemoteMissing, RemoteUnavailable
 from afterlog.files import OsFiles, publish, read_file
+from afterlog.log.facts import FileMark
 from afterlog.names import LOG, OFFSET_INDEX
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_segment import FileMark, RemoteSegment, SegmentFiles, SegmentState
+from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove, remove_leftovers
@@ -23,7 +23,17 @@ from afterlog.tier.scrub import scrub
 from afterlog.tier.upload import upload, upload_instead, upload_together
 from tests.support import Background, Gate, flipped
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, Plan, fault_at, hold
-from tests.tier.support import NOW_MS, PARTITION, attempt, disk, faults, segment_files, simulated_manifest, swept
+from tests.tier.support import (
+    NOW_MS,
+    PARTITION,
+    attempt,
+    disk,
+    faults,
+    segment_files,
+    simulated_manifest,
+    swept,
+    with_facts,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -177,7 +187,7 @@ class TestFaults:
 
     def test_a_local_file_that_rotted_is_not_uploaded(self) -> None:
         manifest, segment = simulated_manifest(disk()), segment_files(disk())
-        segment = replace(segment, marks={LOG: FileMark(3_000, 7)})
+        segment = with_facts(segment, index=FileMark(96, 7))
         with pytest.raises(CorruptFile, match="not uploaded"):
             started(manifest, segment, 1)
         assert [] == [*manifest.remote.list_objects()]
@@ -219,7 +229,7 @@ class TestRaces:
         gate = Gate()
         slow = Background(lambda: started(faulty(manifest, hold("put_if", gate, 2)), segment, 1))
         gate.came()
-        manifest.move(attempt(1), SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
+        manifest.move({attempt(1)}, SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
         gate.open()
         with pytest.raises(RemoteConflict, match="gave this attempt up"):
             slow.answer()
@@ -271,8 +281,8 @@ class TestOtherLogs:
         started(manifest, segment, 1)
         for other in (
             segment_files(disk(), seed=1),
-            replace(segment, end_offset=99),
-            replace(segment, base_offset=99, end_offset=150),
+            with_facts(segment, end_offset=99),
+            with_facts(segment, base_offset=99, end_offset=150),
         ):
             with pytest.raises(RemoteConflict, match="another log"):
                 started(manifest, other, 2)
@@ -285,6 +295,8 @@ class TestOtherLogs:
         for suffix, path in segment.paths.items():
             if suffix != LOG:
                 publish(segment.files, path, [b"made anew"])
+        anew = FileMark.of(b"made anew")
+        segment = with_facts(segment, index=anew, time_index=anew, cancel_index=anew)
         assert attempt(1) == started(manifest, segment, 2).attempt
 
 
@@ -304,7 +316,7 @@ class TestTogether:
         segments = {attempt(number): segment_files(files, base_offset=100 * number) for number in range(5)}
         there = started(manifest, segments[attempt(0)], 7)
         started(manifest, segment_files(disk(), base_offset=100, seed=1), 8)
-        segments[attempt(2)] = replace(segments[attempt(2)], marks={LOG: FileMark(3_000, 7)})
+        segments[attempt(2)] = with_facts(segments[attempt(2)], index=FileMark(96, 7))
         gone = segments[attempt(3)].paths[LOG]
 
         class Retaining(FaultyRemoteStore):
@@ -340,7 +352,7 @@ class TestTogether:
         gate = Gate()
         slow = Background(lambda: upload_together(faulty(manifest, hold("put_if", gate, 2)), segments, now_ms=NOW_MS))
         gate.came()
-        manifest.move(attempt(1), SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
+        manifest.move({attempt(1)}, SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED)
         gate.open()
         first, second = slow.answer().values()
         assert (first,) == manifest.read()

@@ -9,6 +9,7 @@ from pathlib import Path
 from afterlog.clock import ManualClock
 from afterlog.files import map_file
 from afterlog.log.checkpoints import RemoteMark
+from afterlog.log.facts import FileMark
 from afterlog.log.segment import SealedSegment
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, remote_segment_key
 from afterlog.tier.directory_store import DirectoryStore
@@ -57,7 +58,7 @@ def tiered(seed: int = 1, page_bytes: int = 512) -> Tiered:
             sent = store.send("mail", b"%d" % number * generator.randrange(1, 30), delay=generator.randrange(1_000))
             if number % 20 == 5:
                 store.cancel(sent)
-        visible = store.topic("mail").partitions[0].log.state.visible()
+        visible = store.topic("mail").partitions[0].log.version.readable()
     remote = DirectoryStore(disk, Path("/remote"))
     segments = []
     for row, segment in enumerate(visible.segments[:-1]):
@@ -68,7 +69,7 @@ def tiered(seed: int = 1, page_bytes: int = 512) -> Tiered:
                 key = remote_segment_key(PARTITION, segment.base_offset, attempt(row), suffix)
                 remote.put(key, map_file(disk, path))
         run = map_file(disk, segment.path.with_suffix(DELIVER_AFTER_INDEX))
-        mark = replace(segment.mark, remote=RemoteMark(attempt=attempt(row), run=(len(run), 0)))
+        mark = replace(segment.mark, remote=RemoteMark(attempt=attempt(row), run=FileMark(len(run), 0)))
         segments.append(SealedSegment(disk, segment.path.parent, mark, INTERVAL_BYTES))
     cache = PageCache(disk, PATH / "cache", 64 << 10, page_bytes)
     return Tiered(disk, segments, remote, cache, TieredLog(PARTITION, remote, cache, ParsedIndexes(), INTERVAL_BYTES))

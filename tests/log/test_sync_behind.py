@@ -8,7 +8,7 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import PartitionPoisoned
-from afterlog.log.interval_sync import IntervalSync
+from afterlog.log.background import Background
 from afterlog.names import LOG
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Calls, HeldFiles, drained, eventually, open_small, power_cut
@@ -42,19 +42,19 @@ class Turns(ManualClock):
 
 
 class Asked:
-    """The states that a sync goes through: how often it was asked for them."""
+    """How often it was the thread's turn."""
 
     def __init__(self) -> None:
         self.turns = 0
 
-    def __call__(self) -> list[None]:
+    def __call__(self) -> None:
         self.turns += 1
-        return []
 
 
 def test_a_turn_comes_after_the_interval_and_not_before() -> None:
     clock, asked = Turns(), Asked()
-    sync = IntervalSync(clock, 1_000, asked)  # type: ignore[arg-type]
+    sync = Background("x", asked, clock=clock, interval_ms=1_000)
+    sync.begin()
     clock.turn(0.9)
     assert clock.waiting.acquire(timeout=5)
     assert 0 == asked.turns
@@ -67,8 +67,10 @@ def test_a_turn_comes_after_the_interval_and_not_before() -> None:
 
 
 def test_stop_does_not_wait_for_the_interval() -> None:
-    sync = IntervalSync(ManualClock(), 3_600_000, list)
+    sync = Background("x", list, clock=ManualClock(), interval_ms=3_600_000)
+    sync.begin()
     sync.stop()
+    assert sync._thread is not None
     assert not sync._thread.is_alive()
 
 
@@ -89,7 +91,7 @@ def test_a_partition_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture)
     bad, good = store.create_topic("t", partitions=2).partitions
     calls.fail("sync", LOG, OSError(errno.EIO, "bad disk"))
     store.send("t", b"lost", partition=0)
-    eventually(lambda: bad.log.state.poisoned)
+    eventually(lambda: bad.log.commit.poisoned)
     with pytest.raises(PartitionPoisoned):
         store.send("t", b"more", partition=0)
     store.send("t", b"kept", partition=1)

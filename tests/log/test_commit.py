@@ -10,8 +10,9 @@ from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
 from afterlog.errors import PartitionPoisoned, StorageFull, StoreClosed, StoreForked
 from afterlog.fetch.partition import Partition
-from afterlog.log import log_state
-from afterlog.log.log_state import LogState
+from afterlog.files import PROCESS
+from afterlog.log.commit import Commit
+from afterlog.log.partition_log import PartitionLog
 from afterlog.names import LOG
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
@@ -33,8 +34,12 @@ class Setting:
         self.calls.made.clear()
 
     @property
-    def state(self) -> LogState:
-        return self.partition.log.state
+    def log(self) -> PartitionLog:
+        return self.partition.log
+
+    @property
+    def commit(self) -> Commit:
+        return self.log.commit
 
     def send(self, value: bytes, deliver_after: int | None = None) -> int:
         return self.store.send("t", value, deliver_after=deliver_after).offset
@@ -64,9 +69,9 @@ def test_nothing_is_visible_before_its_sync(always: Setting) -> None:
     gate = always.files.hold("sync", LOG)
     sending = Background(lambda: always.send(b"a"))
     gate.came()
-    assert (1, 0) == (always.state.written.offset, always.partition.log_end_offset)
+    assert (1, 0) == (always.log.written, always.partition.log_end_offset)
     assert ([], 0) == (drained(always.partition), always.partition.high_watermark())
-    always.state.check()
+    always.log.check()
     gate.open()
     assert 0 == sending.answer()
     assert [b"a"] == drained(always.partition)
@@ -77,7 +82,7 @@ def test_threads_that_wait_share_a_sync(always: Setting) -> None:
     first = Background(lambda: always.send(b"0"))
     gate.came()
     others = [Background(lambda: always.send(b"more")) for _ in range(5)]
-    eventually(lambda: always.state.written.offset == 6)
+    eventually(lambda: always.log.written == 6)
     gate.open()
     assert list(range(6)) == sorted(sending.answer() for sending in [first, *others])
     assert 2 == always.calls.count("sync", LOG)
@@ -105,12 +110,12 @@ def test_sync_makes_durable_whatever_the_durability(durability: Durability) -> N
 def test_interval_is_visible_when_synced() -> None:
     setting = Setting(RARELY)
     setting.send(b"a")
-    assert (1, 0) == (setting.state.written.offset, setting.partition.log_end_offset)
+    assert (1, 0) == (setting.log.written, setting.partition.log_end_offset)
     assert [] == drained(setting.partition)
-    setting.state.sync_if_behind()
+    setting.commit.sync_if_behind()
     assert [b"a"] == drained(setting.partition)
     assert 1 == setting.calls.count("sync", LOG)
-    setting.state.sync_if_behind()
+    setting.commit.sync_if_behind()
     assert 1 == setting.calls.count("sync", LOG)
     setting.store.close()
 
@@ -143,7 +148,7 @@ def test_a_failed_sync_poisons(always: Setting) -> None:
     ):
         with pytest.raises(PartitionPoisoned):
             call()
-    always.state.sync_if_behind()
+    always.commit.sync_if_behind()
     assert syncs == always.calls.count("sync", LOG)
     assert [b"kept"] == drained(always.partition)
     always.store.close()
@@ -200,34 +205,33 @@ def test_withdrawing_wakes_whoever_it_held_back(always: Setting) -> None:
 
 def test_closed(always: Setting) -> None:
     always.store.close()
-    assert always.state.closed
+    assert always.commit.closed
     for call in (
         lambda: always.send(b"more"),
         lambda: always.partition.append(b""),
         lambda: always.partition.fetch(0),
         always.partition.high_watermark,
-        always.state.usable,
-        always.state.visible_or_closed,
-        always.state.due_reading,
+        always.commit.usable,
+        always.log.pin,
+        always.log.due_reading,
         always.partition.log.roll,
         always.partition.log.enforce_retention,
         always.store.sync,
     ):
         with pytest.raises((StoreClosed, ValueError)):
             call()
-    always.state.sync_if_behind()
+    always.commit.sync_if_behind()
 
 
 def test_forked(always: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    process_id = log_state.process_id()
-    monkeypatch.setattr(log_state, "process_id", lambda: process_id + 1)
-    for call in (always.state.usable, always.state.visible_or_closed, always.state.due_reading, always.state.sync):
+    monkeypatch.setattr(PROCESS, "id", PROCESS.id + 1)
+    for call in (always.commit.usable, always.log.pin, always.log.due_reading, always.commit.sync):
         with pytest.raises(StoreForked):
             call()
 
 
 def test_check_sees_a_visible_end_ahead_of_what_is_written(always: Setting) -> None:
     always.send(b"a")
-    always.state._visible = always.state.written._replace(offset=2)
+    always.log.versions.swap(visible=always.log.version.written._replace(offset=2))
     with pytest.raises(AssertionError):
-        always.state.check()
+        always.log.check()

@@ -1,0 +1,186 @@
+"""Appending to one partition, under its append lock: stamped, written, indexed, and true by one swap of the version.
+
+    batches ──> those that the active segment has room for ──> stamp, in flight ──> file ──> sparse indexes, bucket
+                     └── none: roll                                                                    └──> swap
+
+A record that comes alone may get a shorter way here: what it needs are the same stamp, the same file, the same indexes
+and the same swap.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from afterlog.errors import StorageFull
+from afterlog.files import Bytes
+from afterlog.index.entries import Entries
+from afterlog.log.cancellation import Cancellations
+from afterlog.log.commit import Commit
+from afterlog.log.context import LogContext
+from afterlog.log.mark import Mark
+from afterlog.log.segment import ActiveSegment
+from afterlog.log.upkeep import Upkeep
+from afterlog.log.version import End, VersionSet
+from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
+from afterlog.records.control import Control
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import Batches, stamp_batches
+from afterlog.records.entry import extra_fields
+
+logger = logging.getLogger("afterlog.log")
+
+PREFIX_BYTES_MAX = 64
+"""An entry's prefix is no longer, but for what interceptors add."""
+
+
+class Appender:
+    """What writes to the end of one log. The log calls all but the checks under its append lock."""
+
+    def __init__(self, context: LogContext, versions: VersionSet, commit: Commit, upkeep: Upkeep, mark: Mark) -> None:
+        self.clamped_records = 0
+        """Appended since the log was opened with another time than was asked for."""
+        self._context = context
+        self._config = context.config
+        self._delayed = context.settings.delayed
+        self._versions = versions
+        self._commit = commit
+        self._upkeep = upkeep
+        self._mark = mark
+        interceptors = context.config.broker_entry_metadata_interceptors
+        self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
+
+    def append(self, batches: Batches) -> None:
+        """Append whole batches. Where they span segments, and the disk is full, those before stay."""
+        row = 0
+        while row < len(batches):
+            row = self._append_to_segment(batches, row)
+
+    def _append_to_segment(self, batches: Batches, row: int) -> int:
+        """Append the batches from `row` on that the active segment has room for; the row behind them."""
+        fit = self._fitting(batches, row)
+        if fit == 0 and self._versions.current.written.position:
+            self._upkeep.roll()
+            return row
+        last = row + max(fit, 1)
+        self._mark.there = True
+        stamp_ms = self._versions.begin(self._versions.current.written.offset + int(batches.records[row:last].sum()))
+        self._write(batches, row, last, stamp_ms)
+        self._checkpoint_when_due()
+        return last
+
+    def _fitting(self, batches: Batches, row: int) -> int:
+        """How many batches from `row` on the active segment has room for."""
+        room_bytes, room_records = self._room()
+        count = len(batches) - row
+        size = int(batches.positions[-1] - batches.positions[row]) + count * self._prefix_bytes_max
+        if size <= room_bytes and int(batches.records[row:].sum()) <= room_records:
+            return count
+        sizes = batches.positions[row + 1 :] - batches.positions[row]
+        sizes += np.arange(1, count + 1) * self._prefix_bytes_max
+        records = batches.records[row:].cumsum()
+        return min(
+            int(sizes.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
+        )
+
+    def _room(self) -> tuple[int, int]:
+        """Bytes and records that the active segment has room for."""
+        version = self._versions.current
+        room_records = 2**31 - 1 - (version.written.offset - version.active.base_offset)
+        return self._config.segment_bytes - version.written.position, room_records
+
+    def _write(self, batches: Batches, row: int, last: int, stamp_ms: int, control: Control | None = None) -> None:
+        """Write batches at a stamp that is in flight: all of them, or none. `control`: what the first of them says."""
+        version = self._versions.current
+        active, start = version.active, version.written.position
+        records = batches.records[row:last]
+        end = version.written.offset + records.cumsum()
+        offset = end - records
+        position = np.empty(last - row, np.int64)
+        try:
+            for first, stop in batches.pieces(row, last):
+                data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms)
+                np.add(at[:-1], active.size, out=position[first - row : stop - row])
+                active.append(data)
+        except BaseException:
+            self._withdraw(active, start)
+            raise
+        asked = batches.deliver_after[row:last]
+        active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
+        if self._delayed and last - row == 1:
+            due_ms = max(int(asked[0]), stamp_ms)  # the stamping rule
+            version.delayed_index.bucket.add(due_ms, int(offset[0]), int(position[0]), int(records[0]))
+        elif self._delayed:
+            version.delayed_index.bucket.add_many(Entries(np.maximum(asked, stamp_ms), offset, position, records))
+        cancellations = version.cancellations
+        if control is not None:
+            cancelled = control.rows(int(offset[0]))
+            active.add_cancelled(cancelled)
+            cancellations = cancellations.wrote(cancelled)
+        self._wrote(End(int(end[-1]), active.size), cancellations)
+        self.clamped_records += clamped_records(asked, records, stamp_ms)
+
+    def _wrote(self, written: End, cancellations: Cancellations) -> None:
+        """The swap of an append: it reached the operating system."""
+        self._versions.swap(written=written, cancellations=cancellations)
+        if self._config.durability.kind == "os":
+            self._versions.show(self._versions.current)
+        self._mark.there = False
+
+    def _entries(
+        self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
+    ) -> tuple[Bytes, Int64Array]:
+        """The bytes of the batches from `row` to `last` as the log has them, and where each begins in these."""
+        interceptors = self._config.broker_entry_metadata_interceptors
+        if not self._delayed and not interceptors:
+            data, positions = batches.encoded(row, last)
+            return stamp_batches(data, positions, batches.records[row:last], base_offset), positions
+        extra = extra_fields(interceptors, base_offset, stamp_ms, last - row) if interceptors else b""
+        return batches.entries(row, last, base_offset, stamp_ms, delayed=self._delayed, extra=extra)
+
+    def _withdraw(self, active: ActiveSegment, size: int) -> None:
+        """Nothing was appended: cut what may be there of it."""
+        try:
+            with self._commit.poisoning():
+                active.rollback(size)
+            self._mark.there = False
+        finally:
+            self._versions.withdraw()
+
+    def append_control(self, control: Control) -> int:
+        """Append what is left of a control batch at the stamp that decides what is left: that stamp."""
+        room_bytes, room_records = self._room()
+        if self._versions.current.written.position and (
+            control.size_max + control.records * self._prefix_bytes_max > room_bytes or control.records > room_records
+        ):
+            self._upkeep.roll()
+        self._mark.there = True
+        stamp_ms = self._versions.begin(self._versions.current.written.offset + control.records)
+        control = control.later_than(stamp_ms)
+        if not len(control.target):
+            self._versions.withdraw()
+            self._mark.there = False
+            return stamp_ms
+        batches = control.batches(stamp_ms)
+        self._write(batches, 0, len(batches), stamp_ms, control)
+        self._checkpoint_when_due()
+        return stamp_ms
+
+    def _checkpoint_when_due(self) -> None:
+        """Move the recovery point where the mutable bucket is full, or much was appended."""
+        if self._upkeep.checkpoint_is_due():
+            try:
+                self._upkeep.checkpoint()
+            except StorageFull as error:
+                # The append itself succeeded, and the log holds all that the checkpoint would say.
+                logger.warning(
+                    "%s: no room for a checkpoint, recovery would start further back: %s", self._context.folder, error
+                )
+
+
+def clamped_records(asked: Int64Array, records: Int64Array, stamp_ms: int) -> int:
+    """The records of batches whose time the stamping rule moves. Who asked for "as soon as possible" gets that."""
+    if len(asked) == 1:
+        return int(records[0]) if AS_SOON_AS_POSSIBLE < asked[0] < stamp_ms else 0
+    return int(records[(asked > AS_SOON_AS_POSSIBLE) & (asked < stamp_ms)].sum())

@@ -1,0 +1,138 @@
+"""Commit: what is written becomes safe under the durability, once for all who wait; and what follows when a disk fails.
+
+    written ──fdatasync, shared by all who wait──> safe
+        └──────────── an OSError ──> poisoned: nothing is written or synced again until a reopen has looked
+
+Logs and the journals of subscriptions commit by the same rules; each is a `Written`.
+
+Invariant: after a failed sync, or a write of which nobody knows how far it got, nothing is written or synced again.
+What was safe stays readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from afterlog.config import Durability
+from afterlog.errors import AfterlogError, StorageError, StoreClosed, StoreForked
+from afterlog.files import PROCESS
+
+logger = logging.getLogger("afterlog.log")
+
+
+class Written(Protocol):
+    """What grows at its end. Ends are compared with each other and with nothing else."""
+
+    @property
+    def written(self) -> Any:
+        """The end of what the operating system has."""
+
+    @property
+    def safe(self) -> Any:
+        """The end of what is safe under the durability."""
+
+    def make_safe(self) -> None:
+        """Sync what is written when it is called; then `safe` tells so. OSError."""
+
+
+class Commit:
+    """Group commit of one `Written`, its poison and its end. Thread-safe."""
+
+    def __init__(self, of: Written, path: Path, durability: Durability, poisoned: type[StorageError]) -> None:
+        """path: what errors call it; poisoned: the error that says so."""
+        self.path = path
+        self.sync_lock = threading.Lock()
+        """Covers one fdatasync."""
+        self._of = of
+        self._durability = durability
+        self._error = poisoned
+        self._poison: BaseException | None = None
+        self.closed = False
+        self._owner = PROCESS.id
+
+    @property
+    def poisoned(self) -> bool:
+        return self._poison is not None
+
+    def committed(self, end: Any) -> None:
+        """Return once everything below `end` is safe under the durability. Raises as `usable` does."""
+        if self._durability.kind == "always" and self._of.safe < end:
+            with self.sync_lock:
+                if self._of.safe < end:
+                    self.sync_held()
+
+    def sync(self) -> None:
+        """Make all that is written durable, and so visible, whatever the durability."""
+        with self.sync_lock:
+            self.sync_held()
+
+    def sync_if_behind(self) -> None:
+        """`sync`, where something is written that is not safe yet: for the thread behind `Durability.interval`."""
+        if self._of.safe < self._of.written and self._poison is None and not self.closed:
+            self.sync()
+
+    def sync_held(self) -> None:
+        """`sync` for a caller that holds the sync lock."""
+        self.usable()
+        try:
+            self._of.make_safe()
+        except OSError as error:
+            self.failed(error)
+
+    def make_delivered_durable(self) -> None:
+        """Before a position is: under `os` readers see records that a power cut may take. Raises as `usable` does."""
+        self.usable()
+        if self._durability.kind == "os":
+            self.sync()
+
+    def owned(self) -> None:
+        """Raises StoreClosed, StoreForked where nothing can be read any more."""
+        if self.closed:
+            raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
+        if PROCESS.id != self._owner:
+            raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
+
+    def usable(self) -> None:
+        """Raises the same, or the error of what is poisoned, where nothing can be written any more."""
+        self.owned()
+        if self._poison is not None:
+            raise self._error(f"the disk failed ({self._poison}); close and reopen the store", path=self.path)
+
+    def poison(self, error: BaseException) -> None:
+        """Nobody knows what is on disk: refuse to write until a reopen has looked."""
+        self._poison = self._poison or error
+        logger.error("%s: poisoned until it is reopened: %s", self.path, error)
+
+    @contextlib.contextmanager
+    def poisoning(self) -> Iterator[None]:
+        """What fails inside, but for lack of room, leaves a disk that nobody knows. Raises as `usable` does."""
+        try:
+            yield
+        except OSError as error:
+            self.failed(error)
+
+    def failed(self, error: OSError) -> NoReturn:
+        """A call to the disk did. Raises it where it is one of ours: those say what was left as it was."""
+        if not isinstance(error, AfterlogError):
+            self.poison(error)
+            self.usable()
+        raise error
+
+    def close(self) -> None:
+        """After the sync that is under way. Nothing is written or synced any more."""
+        with self.sync_lock:
+            self.closed = True
+
+
+def sync_behind(commits: Iterable[Commit]) -> None:
+    """What the thread behind `Durability.interval(ms)` does each time. What fails is poisoned; the others go on."""
+    for commit in commits:
+        try:
+            commit.sync_if_behind()
+        except AfterlogError as error:
+            logger.error("%s: not synced: %s", commit.path, error)

@@ -1,0 +1,32 @@
+"""The mark of an operation that changes a partition's files: there while it is under way, and left where it was
+interrupted.
+
+An exception may strike between any two instructions, so no operation can promise to clean up behind itself. It sets the
+mark before it touches anything, and takes it away behind its swap. Whoever comes next and finds the mark mends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from afterlog.errors import StorageFull
+
+
+class Mark:
+    """Of one partition: set and cleared under its append lock."""
+
+    def __init__(self) -> None:
+        self.there = False
+        """Whether what is in memory may not be what is on disk."""
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The block changes files, and ends behind its swap. StorageFull comes before anything is changed."""
+        self.there = True
+        try:
+            yield
+        except StorageFull:
+            self.there = False
+            raise
+        self.there = False

@@ -1,0 +1,183 @@
+"""One version of a partition: all that it consists of at one instant, as one immutable value (LevelDB's word).
+
+    append: entries ──> file, index ──┐                       ┌──> pinned by a fetch, with one reading of the clock
+    edit:   files ──> checkpoints ────┴──> one swap ──> current ──> pinned by a look-up, an upload, …
+                                                              └──> in its place the next one
+
+A version is pinned by being held: Python counts who does. Nothing that a version names changes while it is held. A
+sealed segment and a run are immutable; of the active segment and the mutable bucket, which grow, a version tells how
+far they count. Files go when no version from now on names them, and the last one that did is gone (`obsolete.py`).
+
+What an operation changes becomes true by one swap behind its last write, and by nothing else. An operation that did not
+get there has changed nothing that a version tells (`PartitionLog` heals what it left behind).
+
+Invariants (`check`):
+
+1. visible <= written; both only grow. Bytes below the written end never change, so readers need no lock to read them.
+2. An append is in flight under the clock from its stamp until it is visible: no fetch decides "due" above its stamp.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from afterlog.index.delayed_index import DelayedIndex
+from afterlog.index.hidden_keys import HiddenKeys
+from afterlog.log.cancellation import Cancellations
+from afterlog.log.checkpoints import LogStart
+from afterlog.log.log_clock import LogClock
+from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
+
+
+class End(NamedTuple):
+    """An end of the log: the next offset, and the byte behind the last entry in the active segment."""
+
+    offset: int
+    position: int
+
+
+class Visible(NamedTuple):
+    """Segments in offset order, and how far the last of them may be read."""
+
+    segments: tuple[Segment, ...]
+    end: End
+
+
+class Version(NamedTuple):
+    """A partition at one instant."""
+
+    sealed: tuple[SealedSegment, ...]
+    """In offset order."""
+    active: ActiveSegment
+    delayed_index: DelayedIndex
+    """Of all that is written; of a FIFO topic empty."""
+    log_start: LogStart
+    """Where delivery order begins, as retention left it."""
+    cancellations: Cancellations
+    written: End
+    visible: End
+    """Safe under the durability: what may be delivered."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return (*self.sealed, self.active)
+
+    @property
+    def hidden(self) -> HiddenKeys:
+        """What is cancelled, as of what is visible: it keeps its delivery offsets and is stepped over."""
+        return self.cancellations.hidden
+
+    @property
+    def log_start_offset(self) -> int:
+        """Offset of the first record that is still in the log."""
+        return self.segments[0].base_offset
+
+    def readable(self) -> Visible:
+        """What a reader may touch."""
+        return Visible(self.segments, self.visible)
+
+    def all_written(self) -> Visible:
+        """The same, with what is written and not yet visible: to look up, not to deliver."""
+        return Visible(self.segments, self.written)
+
+
+class VersionSet:
+    """The current version of a partition, and the clock by which it is read. Thread-safe; its lock covers no I/O."""
+
+    def __init__(self, version: Version, clock: LogClock, changed: threading.Condition) -> None:
+        """`changed`: notified when the visible end moves, and when a fetch is held back no longer."""
+        self.withdrawals = 0
+        """Appends that failed: what they held back is held back no longer, though the end has not moved."""
+        self.current = version
+        """Of now. One pointer, put in place of another under the lock."""
+        self._clock = clock
+        self._changed = changed
+        self._lock = threading.Lock()
+
+    # What `Commit` asks.
+
+    @property
+    def written(self) -> int:
+        return self.current.written.offset
+
+    @property
+    def safe(self) -> int:
+        return self.current.visible.offset
+
+    def make_safe(self) -> None:
+        version = self.current
+        version.active.sync()
+        self.show(version)
+
+    # What readers and the log ask.
+
+    @property
+    def frontier_ms(self) -> int:
+        """The largest reading of the log clock that decided "due" so far."""
+        return self._clock.used_ms
+
+    def due_reading(self) -> tuple[int, Version]:
+        """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind."""
+        with self._lock:
+            return self._clock.due(), self.current
+
+    def begin(self, end_offset: int) -> int:
+        """The stamp of an append up to `end_offset`, in flight from now on."""
+        with self._lock:
+            return self._clock.stamp(end_offset)
+
+    def withdraw(self) -> None:
+        """The append begun last failed, and left nothing behind."""
+        with self._lock:
+            self._clock.withdrawn()
+            self.withdrawals += 1
+        self.notify()  # a fetch may have been held back by it
+
+    def swap(self, **parts: object) -> Version:
+        """Another version from now on, with these parts; the version before."""
+        with self._lock:
+            before = self.current
+            self.current = before._replace(**parts)  # type: ignore[arg-type]
+        return before
+
+    def retain(self, sealed: Iterable[SealedSegment], index: DelayedIndex, log_start: LogStart) -> None:
+        """Retention took the other sealed segments, and what lies before the log start in delivery order."""
+        with self._lock:
+            cancellations = self.current.cancellations.behind(log_start.key)
+            self.current = self.current._replace(
+                sealed=tuple(sealed), delayed_index=index, log_start=log_start, cancellations=cancellations
+            )
+
+    def show(self, version: Version) -> None:
+        """What was written in that version may be seen from now on."""
+        with self._lock:
+            current, end = self.current, version.written
+            if end.offset > current.visible.offset and version.active is current.active:
+                cancellations = current.cancellations
+                if cancellations.landing:
+                    cancellations = cancellations.landed(end.offset)
+                self.current = current._replace(visible=end, cancellations=cancellations)
+            self._clock.landed(self.current.visible.offset)
+        self.notify()
+
+    def begin_anew(self, version: Version) -> None:
+        """Nothing is in flight any more, and all that is written is visible."""
+        with self._lock:
+            self.current = version
+            self._clock.cleared()
+            self.withdrawals += 1
+        self.notify()
+
+    def notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Prove the invariants."""
+        with self._lock:
+            version = self.current
+            assert version.visible.offset <= version.written.offset
+            assert version.visible.position <= version.written.position
+            self._clock.check()
