@@ -207,16 +207,16 @@ def stop(store: Store) -> None:
         store._sync.stop()
 
 
-def explored(life: Life, kill: bool = False) -> Explored:
+def explored(life: Life, kill: bool = False, of: int = 1) -> Explored:
     model = CrashModel(every_byte_max=1, sector_cuts_max=1)
-    return explore(life, life.verify, kill=kill, model=model, failures_max=1)
+    return explore(life, life.verify, kill=kill, model=model, of=of, failures_max=1)
 
 
 @pytest.mark.parametrize(
     ("durability", "kill"), [(ALWAYS, False), (OS, False), (OS, True)], ids=["always", "os", "os, killed"]
 )
 def test_once_whatever_crashes(durability: Durability, kill: bool) -> None:
-    result = explored(Life(durability), kill)
+    result = explored(Life(durability), kill, of=1 if kill else 4)
     print(result)
     assert not result.failures, str(result)
     assert result.distinct > 20

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -18,14 +21,21 @@ _BUCKET = "bucket"
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication, ThreadedMotoServer
+
+    one_at_a_time, answer = threading.Lock(), DomainDispatcherApplication.__call__
+
+    def answers(*request: Any) -> Any:
+        """It looks whether a conditional put may, and then puts: two threads of it might both see that they may."""
+        with one_at_a_time:
+            return answer(*request)
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     request = urllib.request.Request(f"http://{host}:{port}/{_BUCKET}", method="PUT")
-    with urllib.request.urlopen(request):
+    with patch.object(DomainDispatcherApplication, "__call__", answers), urllib.request.urlopen(request):
         yield f"http://{host}:{port}"
     server.stop()
 
