@@ -37,7 +37,7 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.facts import FileMark, SegmentFacts
-from afterlog.log.kafka_segment import read_plain
+from afterlog.log.kafka_segment import read_segment
 from afterlog.log.scan import GONE, Intact, read_log
 from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
 
@@ -213,7 +213,7 @@ def _read(files: Files, segment: SegmentToIndex, config: Config) -> Intact:
         if mark is not None:
             found = read_log(files, path, base_offset, end=mark.log_bytes)
         else:
-            found = read_plain(files, path, base_offset, limit_bytes=config.decompressed_bytes_max)
+            found = read_segment(files, path, base_offset, limit_bytes=config.decompressed_bytes_max)
     except FileNotFoundError:
         raise CorruptFile(GONE, path=path) from None
     found.whole()

@@ -36,7 +36,7 @@ _STEP_BYTES = 8 << 20
 """Batches decoded at a time, as stored. Larger: fewer calls, more memory."""
 
 
-def read_plain(files: Files, path: Path, base_offset: int, *, limit_bytes: int, advance: Advance = unheard) -> Intact:
+def read_segment(files: Files, path: Path, base_offset: int, *, limit_bytes: int, advance: Advance = unheard) -> Intact:
     """The entries of the segment up to the first that cannot be taken. `limit_bytes` bounds a decompressed batch.
 
     FileNotFoundError.

@@ -10,7 +10,7 @@ import pytest
 
 from afterlog.files import OsFiles
 from afterlog.log import kafka_segment, scan
-from afterlog.log.kafka_segment import COMPACTED, read_plain
+from afterlog.log.kafka_segment import COMPACTED, read_segment
 from afterlog.log.scan import Intact
 from afterlog.records.columns import BODY_CRC, FAULTS, LENGTH, MAGIC, OFFSET, SHORT
 from afterlog.records.header import BatchHeader, with_crc
@@ -24,7 +24,7 @@ LIMIT = 1 << 20
 def read(tmp_path: Path, log: bytes, base_offset: int = 0, limit_bytes: int = LIMIT) -> Intact:
     path = tmp_path / f"{base_offset:020d}.log"
     path.write_bytes(log)
-    return read_plain(OsFiles(), path, base_offset, limit_bytes=limit_bytes)
+    return read_segment(OsFiles(), path, base_offset, limit_bytes=limit_bytes)
 
 
 @pytest.mark.parametrize("step", [scan.STEP_ENTRIES, 1, 2])
@@ -37,7 +37,7 @@ def test_every_codec_and_every_way_to_say_when(
     segment = some_segment(1, 1_000, batches=12)
     read_bytes: list[int] = []
     (tmp_path / "a.log").write_bytes(segment.log)
-    found = read_plain(OsFiles(), tmp_path / "a.log", 1_000, limit_bytes=LIMIT, advance=read_bytes.append)
+    found = read_segment(OsFiles(), tmp_path / "a.log", 1_000, limit_bytes=LIMIT, advance=read_bytes.append)
     assert segment.entries == [tuple(entry) for entry in found.entries]
     assert ("", segment.size, segment.size, segment.end_offset) == (
         found.fault, found.stop, found.size, found.end_offset,
