@@ -69,8 +69,9 @@ class Buckets:
 
         Who has a run open goes on reading: it is mapped.
         """
+        left = set(now.runs)
         for run in before.runs:
-            if run not in now.runs and not run.remote:
+            if run not in left and not run.remote:
                 self._storage.delete(run.key)
         if now.bucket is not before.bucket:
             for key in before.bucket.stale:
