@@ -113,12 +113,9 @@ class PartitionLog:
     def due_reading(self) -> tuple[int, Version]:
         """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind, and as `pin` does."""
         self.commit.owned()
-        if self._mark.there and self._append_lock.acquire(blocking=False):  # what was interrupted holds readers back
-            try:
-                with self.commit.poisoning():
-                    self._mend()
-            finally:
-                self._append_lock.release()
+        if self._mark.there and not self._append_lock.locked():  # what was interrupted holds readers back
+            with self._append_lock, self.commit.poisoning():
+                self._mend()
         return self.versions.due_reading()
 
     @property

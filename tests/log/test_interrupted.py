@@ -56,8 +56,10 @@ def strike(line: int, error: BaseException) -> Iterator[list[str]]:
 
 
 def _leaves_a_block(frame: FrameType) -> bool:
-    """Whether the line is a `with`, which may be its end: no signal is heeded between a block and its `__exit__`."""
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+    """Whether no signal is heeded here, and no handler is in force: between a block and its `__exit__`, which counts as
+    the line of the `with`; and at the `try` itself.
+    """
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(("with ", "try:"))
 
 
 @dataclass
