@@ -137,7 +137,7 @@ def some(damage: Damage, of: int, part: int = 0, parts: int = 1) -> Damage:
 
 
 KINDS = {"delayed": {"mail": True}, "fifo": {"mail": False}}
-SHARE = {"delayed": 31, "fifo": 5}
+SHARE = {"delayed": 31, "fifo": 11}
 PARTS = 4
 """Of a long test, so that no process is left with it alone at the end."""
 

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel
 from tests.crashes import SCENARIOS, Scenario, Verifier
-from tests.explorer import explore
+from tests.explorer import explore, first_failure
 from tests.planted_bugs import BUGS, Bug
 
 STATES_MIN = {
@@ -36,7 +38,7 @@ STATES_MIN = {
 def test_power_cut(scenario: Scenario) -> None:
     """At every point of the workload, every state that may be left. Writes of up to 4 KiB are torn at every byte."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
-    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=64))
+    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=96))
     print(explored)
     assert not explored.failures, str(explored)
     assert explored.states >= (STATES_MIN[scenario.name] if WHOLE else 400)
@@ -59,10 +61,8 @@ def test_planted_bug_is_caught(bug: Bug) -> None:
     """The harness can see: with the bug it fails, and the bug alone is why."""
     with bug.planted():
         verifier = Verifier(bug.scenario, bug.scenario.survives_power_cut)
-        explored = explore(
-            bug.scenario, verifier, wrap=bug.wrap, kill=bug.kill, again_every=int(bug.kill), model=CrashModel(
-                every_byte_max=4, sector_cuts_max=2
-            ), failures_max=1,
-        )  # fmt: skip
+        model = CrashModel(every_byte_max=4, sector_cuts_max=2)
+        exploring = partial(explore, bug.scenario, verifier, wrap=bug.wrap, kill=bug.kill, model=model)
+        explored = exploring(again_every=1, failures_max=1) if bug.kill else first_failure(exploring)
     print(explored)
     assert explored.failures, f"not seen: {bug.name}"

@@ -34,7 +34,7 @@ from afterlog.store import Store
 from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel, CrashState, crash_states, kill_state
 from tests.crashes import contents
-from tests.explorer import Explored, explore
+from tests.explorer import Explored, explore, first_failure
 from tests.failing_files import FailingFiles
 from tests.produce.prepare import prepare
 from tests.simulated_disk import Rename, SimulatedFiles
@@ -430,10 +430,9 @@ def explored(
     *,
     kill: bool = False,
     again_every: int = 0,
-    of: int = 1,
     model: CrashModel | None = None,
     wrap: Callable[[SimulatedFiles], Files] | None = None,
-    failures_max: int = 3,
+    **share: int,
 ) -> tuple[Explored, Verifier]:
     verifier = Verifier(durability)
     model = model or CrashModel(every_byte_max=0, sector_cuts_max=1)
@@ -442,10 +441,9 @@ def explored(
         verifier,
         kill=kill,
         again_every=again_every,
-        of=of,
         model=model,
         wrap=wrap,
-        failures_max=failures_max,
+        **share,
     )
     print(result)
     return result, verifier
@@ -541,5 +539,5 @@ BUGS = (
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
-        result, _ = explored(bug.durability, wrap=bug.wrap, failures_max=1)
+        result = first_failure(lambda **share: explored(bug.durability, wrap=bug.wrap, **share)[0])
     assert result.failures, f"not seen: {bug.name}"

@@ -25,7 +25,7 @@ from afterlog.subscription.frames import Frame
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from tests.crash_states import CrashModel, CrashState
-from tests.explorer import Explored, explore
+from tests.explorer import Explored, explore, first_failure
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
@@ -170,14 +170,14 @@ SPARSE = CrashModel(every_byte_max=0, sector_cuts_max=1)
 
 
 def explored(
-    durability: Durability, *, kill: bool = False, model: CrashModel = SPARSE, of: int = 1, failures_max: int = 3
+    durability: Durability, *, kill: bool = False, model: CrashModel = SPARSE, **share: int
 ) -> tuple[Explored, Verifier]:
     verifier = Verifier(durability, covered=kill or durability == ALWAYS)
 
     def run(files: Files, disk: SimulatedFiles) -> None:
         work(Worker(files, disk, durability))
 
-    return explore(run, verifier, model=model, kill=kill, of=of, failures_max=failures_max), verifier
+    return explore(run, verifier, model=model, kill=kill, **share), verifier
 
 
 CASES = pytest.mark.parametrize(
@@ -257,5 +257,5 @@ def checksum_not_checked(patch: pytest.MonkeyPatch) -> Iterator[Durability]:
 )
 def test_planted_bug_is_caught(bug: Callable[..., Iterator[Durability]], monkeypatch: pytest.MonkeyPatch) -> None:
     with bug(monkeypatch) as durability:  # type: ignore[attr-defined]
-        found, _ = explored(durability, failures_max=1)
+        found = first_failure(lambda **share: explored(durability, **share)[0])
     assert found.failures

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from afterlog.subscription import dead_letters
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
 from tests.crash_states import CrashModel, CrashState
-from tests.explorer import Explored, explore
+from tests.explorer import Explored, explore, first_failure
 from tests.simulated_disk import SimulatedFiles
 from tests.subscription.support import Setting, values
 from tests.support import NOW_MS, drained, killed, open_small
@@ -207,9 +208,9 @@ def stop(store: Store) -> None:
         store._sync.stop()
 
 
-def explored(life: Life, kill: bool = False, of: int = 1) -> Explored:
+def explored(life: Life, kill: bool = False, **share: int) -> Explored:
     model = CrashModel(every_byte_max=1, sector_cuts_max=1)
-    return explore(life, life.verify, kill=kill, model=model, of=of, failures_max=1)
+    return explore(life, life.verify, kill=kill, model=model, **share)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +250,6 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_seen(bug: str) -> None:
     with BUGS[bug]():
-        result = explored(Life(OS))
+        result = first_failure(partial(explored, Life(OS)))
     print(result)
     assert result.failures, f"not seen: {bug}"

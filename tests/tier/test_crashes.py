@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
 from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel
-from tests.explorer import explore
+from tests.explorer import explore, first_failure
 from tests.tier.crashes import SCENARIOS, TieredScenario, TieredSession, TieredVerifier
 from tests.tier.planted_bugs import BUGS, NAMED, Bug
 
@@ -33,6 +34,6 @@ def test_kill_then_power_cut() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted(), patch.object(TieredSession, "sound", False):
-        explored = explore(bug.scenario, TieredVerifier(bug.scenario, 6), model=COARSE, failures_max=1)
+        explored = first_failure(partial(explore, bug.scenario, TieredVerifier(bug.scenario, 6), model=COARSE))
     print(explored)
     assert explored.failures, f"not seen: {bug.name}"
