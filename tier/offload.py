@@ -117,12 +117,13 @@ class Offloader:
         Such a one holds up no other. A storage that is another log's, or does not answer, ends the pass.
         """
         uploaded, faults = 0, list[CorruptFile | CorruptRemote]()
-        for segment in self.log.sealed:
-            if segment.mark.remote is None:
-                try:
-                    uploaded += self._uploaded(segment)
-                except (CorruptFile, CorruptRemote) as error:
-                    faults.append(error)
+        left = [segment for segment in self.log.sealed if segment.mark.remote is None]
+        for segment in left:
+            try:
+                # A fresh machine counts what it does not find below the end that it is told as gone: told with the last.
+                uploaded += self._uploaded(segment, self._facts() if segment is left[-1] else None)
+            except (CorruptFile, CorruptRemote) as error:
+                faults.append(error)
         return uploaded, faults
 
     def _count(self, **more: int) -> None:
@@ -138,8 +139,8 @@ class Offloader:
                 logger.error("%s: no longer listed in %s; %s", segment.path, self.manifest.key, where)
                 self.log.uploaded({segment.base_offset: None})
 
-    def _uploaded(self, segment: SealedSegment) -> bool:
-        """Upload a segment and note it; False where it is gone meanwhile."""
+    def _uploaded(self, segment: SealedSegment, facts: LogFacts | None) -> bool:
+        """Upload a segment and note it, and tell the facts with it; False where it is gone meanwhile."""
         context, attempts = self.log.context, (unused_name(), unused_name())
         try:
             with segment_files(
@@ -150,7 +151,7 @@ class Offloader:
                 delayed=self.log.delayed,
                 attempt=attempts[0],
             ) as files:
-                row = upload(self.manifest, files, attempt=attempts[0], now_ms=context.now_ms(), log=self._facts())
+                row = upload(self.manifest, files, attempt=attempts[0], now_ms=context.now_ms(), log=facts)
                 if row.indexes != files.facts.indexes:  # ours were made anew
                     row = upload_instead(self.manifest, files, row, attempt=attempts[1], now_ms=context.now_ms())
         except (FileNotFoundError, CorruptFile):

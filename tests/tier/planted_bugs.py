@@ -16,6 +16,7 @@ from afterlog.log.checkpoints import CheckpointFile, RemoteMark
 from afterlog.log.segment import SealedSegment
 from afterlog.log.upkeep import Upkeep
 from afterlog.names import LOG, segment_file
+from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.offload import Offloader
 from afterlog.tier.remove import start_removal
 from tests.tier.crashes import SCENARIOS, TieredScenario
@@ -43,10 +44,10 @@ def unlinks_first(checkpoints: CheckpointFile, *frontier: int, **changes: Any) -
     MOVE_FRONTIER(checkpoints, *frontier, **changes)
 
 
-def noted_first(offloader: Offloader, segment: SealedSegment) -> bool:
+def noted_first(offloader: Offloader, segment: SealedSegment, facts: LogFacts | None) -> bool:
     """It is in the checkpoints that a segment is there before it is."""
     offloader.log.uploaded({segment.base_offset: RemoteMark(attempt=unused_name())})
-    return UPLOADED(offloader, segment)
+    return UPLOADED(offloader, segment, facts)
 
 
 def pending_too(segments: Sequence[SealedSegment], active: Any, rule: Any, frontier_ms: int, **how: Any) -> Any:

@@ -15,6 +15,7 @@ from afterlog.errors import (
     CorruptFile,
     CorruptRemote,
     OffsetOutOfRange,
+    RemoteError,
     RemoteMissing,
     RemoteUnavailable,
 )
@@ -30,6 +31,7 @@ from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles, fail_at
 from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH, drained, flipped, killed, small
+from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at
 from tests.tier.memory_store import Unreachable
 from tests.tier.small_store import SmallStore, opened
 from tests.tier.support import PARTITION
@@ -86,6 +88,21 @@ class TestFreshMachine:
         with pytest.raises(OffsetOutOfRange):
             new.fetch(4)
         assert [5] == old.fetch(5).delivery_offsets.tolist() == new.fetch(5).delivery_offsets.tolist()
+
+    @pytest.mark.parametrize("delayed", [True, False])
+    def test_delivery_offsets_stay_where_the_first_pass_was_cut_short(self, delayed: bool) -> None:
+        """What is lost lies behind what is there: it is not taken for removed before that."""
+        for call in range(1, 60, 2):
+            setting = opened(delayed=delayed)
+            setting.segments(3)
+            setting.clock.advance(10)
+            setting.store.close()
+            setting.open(FaultyRemoteStore(setting.storage, fault_at(call, Fault.AFTER)))
+            with contextlib.suppress(RemoteError):
+                setting.offload()
+            new = setting.fresh()
+            assert 0 == new.partition.log_start
+            assert len(new.drained()) == new.partition.log_end_offset
 
     def test_nothing_was_ever_uploaded(self) -> None:
         setting = opened()
