@@ -120,7 +120,7 @@ class Offloader:
         left = [segment for segment in self.log.sealed if segment.mark.remote is None]
         for segment in left:
             try:
-                # A fresh machine counts what it does not find below the end that it is told as gone: told with the last.
+                # What a fresh machine does not find below the end that it is told is gone to it: told with the last.
                 uploaded += self._uploaded(segment, self._facts() if segment is left[-1] else None)
             except (CorruptFile, CorruptRemote) as error:
                 faults.append(error)
