@@ -77,7 +77,7 @@ class OpenTopics:
         for number in range(settings.partitions):
             create_log(self._context(name, number, settings))
         add_topic(self.files, self.path, name, settings)
-        return self._open(name, settings)
+        return self._open(name, settings, new=True)
 
     def partitions(self) -> Iterator[Partition]:
         """Of all topics that are open by now."""
@@ -88,11 +88,11 @@ class OpenTopics:
         """The same."""
         return (partition.log for partition in self.partitions())
 
-    def _open(self, name: str, settings: TopicSettings) -> Topic:
+    def _open(self, name: str, settings: TopicSettings, *, new: bool = False) -> Topic:
         partitions: list[Partition] = []
         try:
             for number in range(settings.partitions):
-                partitions.append(Partition(name, number, open_log(self._context(name, number, settings))))
+                partitions.append(Partition(name, number, open_log(self._context(name, number, settings), new=new)))
         except BaseException:
             for partition in partitions:
                 partition.log.let_go()

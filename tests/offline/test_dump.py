@@ -83,9 +83,10 @@ def test_runs() -> None:
 
 def test_documents() -> None:
     files = small_store()
-    [topics] = dump(files, STORE / "topics")
-    assert ("afterlog-topics", 1, "ok") == (topics["document"], topics["version"], topics["crc"])
-    assert {"mail", "ticks"} <= topics.keys()
+    [topics], [later] = dump(files, STORE / "topics"), dump(files, STORE / "later-topics" / FIFO.name)
+    for each, topic in ((topics, "mail"), (later, "ticks")):
+        assert ("afterlog-topics", 1, "ok") == (each["document"], each["version"], each["crc"])
+        assert topic in each
     [checkpoints] = dump(files, DELAYED / CHECKPOINTS)
     assert {"recovery", "frontier", "sealed"} <= checkpoints.keys()
     [position] = dump(files, DELAYED / "subscriptions" / "reader" / "position")
