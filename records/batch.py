@@ -39,6 +39,7 @@ from afterlog.clock import check_deliver_after
 from afterlog.config import Codec
 from afterlog.errors import InvalidBatch, InvalidRecord
 from afterlog.files import Bytes, Data
+from afterlog.records import pure
 from afterlog.records.columns import INT64_MAX, Bools, Decoded, Int32Array, Int64Array, Ragged, ragged, view_of
 from afterlog.records.compression import codec_id, compress, decompress
 from afterlog.records.header import (
@@ -128,6 +129,26 @@ def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
             (None if due < 0 else due for due in deliver_after.tolist()),
             strict=True,
         )
+    ]
+
+
+def decode_compacted(data: Data, *, limit_bytes: int) -> list[tuple[int, Record]]:
+    """What compaction left of one batch, as `read_compacted` has found it: (offset delta, record). InvalidBatch."""
+    view = view_of(data)
+    if BatchHeader.read(view, 0).attributes & CODEC_BITS:
+        view = view_of(_image(np.frombuffer(view, np.uint8), limit_bytes))
+    return [
+        (
+            delta,
+            Record(
+                value=value,
+                key=key,
+                headers=decode_own_headers(section),
+                timestamp=timestamp,
+                deliver_after=None if due < 0 else due,
+            ),
+        )
+        for delta, (key, value, section, timestamp, due) in pure.decode_compacted(view)
     ]
 
 
