@@ -28,7 +28,7 @@ Example: the record `hello` without key or headers, due half a second before its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -150,6 +150,30 @@ def decode_compacted(data: Data, *, limit_bytes: int) -> list[tuple[int, Record]
         )
         for delta, (key, value, section, timestamp, due) in pure.decode_compacted(view)
     ]
+
+
+def without_records(data: Data, left_out: Collection[int], *, limit_bytes: int) -> bytes:
+    """An intact batch as compaction would leave it: some records, by their place, are gone; offsets stay. InvalidBatch.
+
+    What is left is byte for byte as it was; the codec is the same. All gone: a batch of none.
+    """
+    header = BatchHeader.read(view_of(data), 0)
+    codec = header.attributes & CODEC_BITS
+    view = view_of(_image(np.frombuffer(data, np.uint8), limit_bytes) if codec else data)
+    kept, position = list[bytes](), HEADER_BYTES
+    for place in range(header.records):
+        size, behind = read_zigzag(view, position, len(view), 32)
+        if place not in left_out:
+            kept.append(view[position : behind + size].tobytes())
+        position = behind + size
+    if position != len(view):
+        raise InvalidBatch("the records do not fill the batch")
+    body = b"".join(kept)
+    if codec and kept:
+        body = compress(codec, memoryview(body))
+    else:
+        header = header._replace(attributes=header.attributes & ~CODEC_BITS)
+    return with_crc(header._replace(records=len(kept), length=HEADER_BYTES - LENGTH_END + len(body)), body)
 
 
 def validate_batch(data: Data, *, limit_bytes: int) -> BatchInfo:
