@@ -168,24 +168,26 @@ class RecordColumns:
         return size
 
 
-def encode(columns: RecordColumns, config: Config) -> tuple[list[Batches], Int64Array | None]:
+def encode(
+    columns: RecordColumns, config: Config, *, any_size: bool = False
+) -> tuple[list[Batches], Int64Array | None]:
     """Cut the records into batches, in parts of PART_RECORDS. Second: the rows as written, or None for the order given.
 
     With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
-    first (stable), so that neighbours are close. Raises RecordTooLarge.
+    first (stable), so that neighbours are close. Raises RecordTooLarge: beyond `batch_bytes_max`, but for `any_size`.
     """
     order: Int64Array | None = None
     if config.deliver_after_spread_ms:
         order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
         columns = columns.take(order)
     starts = range(0, len(columns), PART_RECORDS)
-    return [_encode(columns[start : start + PART_RECORDS], config) for start in starts], order
+    return [_encode(columns[start : start + PART_RECORDS], config, any_size) for start in starts], order
 
 
-def _encode(columns: RecordColumns, config: Config) -> Batches:
+def _encode(columns: RecordColumns, config: Config, any_size: bool) -> Batches:
     """The batches of one part. Compression is done here; others are encoded when written, a piece at a time."""
     size = columns.record_bytes()
-    if int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
+    if int(size.max()) + HEADER_BYTES > config.batch_bytes_max and not any_size:
         raise RecordTooLarge(
             f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
         )
