@@ -39,6 +39,8 @@ from afterlog.index.run_format import (
 
 _WRITE_BYTES = 1 << 20
 """Output is handed to the file in pieces of about this size. Larger: fewer writes, more memory."""
+UNLIMITED_LEAST = 500
+"""Entries of a chunk, at least, where their number has no limit. Larger: smaller directory, more memory."""
 _UINT32_MAX = 2**32 - 1
 _INT64_MAX = 2**63 - 1
 
@@ -158,14 +160,18 @@ class RunWriter:
 
 
 def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:
-    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in."""
+    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in.
+
+    max_entries -1: at the time step alone, once UNLIMITED_LEAST are in.
+    """
+    least = max(max_entries // 10, 1) if max_entries > 0 else UNLIMITED_LEAST
+    most = max_entries if max_entries > 0 else len(deliver_after)
     bounds = [0]
     while bounds[-1] < len(deliver_after):
         start = bounds[-1]
         step = min(int(deliver_after[start]) + max_step_ms, _INT64_MAX)
         within_step = int(deliver_after.searchsorted(step, "right"))
-        smallest = start + max(max_entries // 10, 1)
-        bounds.append(min(max(within_step, smallest), start + max_entries, len(deliver_after)))
+        bounds.append(min(max(within_step, start + least), start + most, len(deliver_after)))
     return bounds
 
 

@@ -83,7 +83,8 @@ class PartitionSubscription:
         self._nothing = Columns.empty(partition.topic)
         self._fresh = Fresh(partition, delay_ms)
         self._ledger = Ledger(partition, name, self._sought(start))
-        self._timers = Timers(self._ledger.state)
+        self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
+        self._timers = Timers(self._ledger.state, self._precision_ms)
 
     @property
     def journal(self) -> Journal:
@@ -181,7 +182,7 @@ class PartitionSubscription:
         with self._lock:
             self._check_open()
             self._ledger.record(Sought(self._sought(position)))
-            self._timers = Timers(self._state)
+            self._timers = Timers(self._state, self._precision_ms)
             self.seeks += 1
             end = self.journal.written
         self.journal.commit.committed(end)
@@ -263,7 +264,8 @@ class PartitionSubscription:
             try:
                 self.partition.log.pin()
                 if not self.journal.commit.poisoned:
-                    self._give_back(Reason.RELEASED, column_of(self._state.leased()), at_once_ms(self._ledger.now_ms()))
+                    now_ms = at_once_ms(self._ledger.now_ms(), self._precision_ms)
+                    self._give_back(Reason.RELEASED, column_of(self._state.leased()), now_ms)
                     self._ledger.seal()
             except (StoreClosed, StoreForked):
                 pass
@@ -364,7 +366,7 @@ class PartitionSubscription:
             self._check_open()
             rows, column = self._good(delivery_offsets, redelivery_count)
             now_ms = self._ledger.now_ms()
-            retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms)
+            retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms, self._precision_ms)
             self._give_back(reason, column, retry_ms, _column(offsets)[rows])
             end = self.journal.written
         self.journal.commit.committed(end)
