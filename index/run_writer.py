@@ -142,7 +142,8 @@ class RunWriter:
         if not 0 <= bits_set <= _UINT32_MAX:
             raise ValueError("an offset, position or count does not fit 32 bits from the start of the run")
         details = np.stack([relative, chunk.position, chunk.records], dtype="<u4", casting="unsafe")
-        codec, part = self._add_columns(chunk.deliver_after.astype("<i8", copy=False), details)
+        codec, stored = _stored(chunk.deliver_after.astype("<i8", copy=False), details)
+        part = self._output.add(stored)
         self._rows.append(
             (*first_key, *last_key, self._entries, self._records, part.position, part.size, codec, part.crc32c)
         )
@@ -151,12 +152,20 @@ class RunWriter:
         self._entries += len(chunk)
         self._records += int(chunk.records.sum())
 
-    def _add_columns(self, deliver_after: Int64Array, details: UInt32Array) -> tuple[int, FilePart]:
-        """Write a chunk with the codec that makes it smaller."""
-        packed = pack(deliver_after, details)
-        if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
-            return CODEC_PACKED, self._output.add([packed.data])
-        return CODEC_RAW, self._output.add([_bytes(deliver_after), _bytes(details)])
+
+def stored_chunk(chunk: Entries, first_offset: int) -> bytes:
+    """The bytes of a chunk of these entries, which a run has held, in a run that begins with `first_offset`."""
+    relative = chunk.offset - first_offset
+    details = np.stack([relative, chunk.position, chunk.records], dtype="<u4", casting="unsafe")
+    return b"".join(bytes(part) for part in _stored(chunk.deliver_after.astype("<i8", copy=False), details)[1])
+
+
+def _stored(deliver_after: Int64Array, details: UInt32Array) -> tuple[int, Sequence[bytes | memoryview]]:
+    """A chunk with the codec that makes it smaller."""
+    packed = pack(deliver_after, details)
+    if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
+        return CODEC_PACKED, [packed.data]
+    return CODEC_RAW, [_bytes(deliver_after), _bytes(details)]
 
 
 def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:

@@ -306,7 +306,7 @@ def _assembled(
     active: ActiveSegment,
     tail: Entries,
 ) -> DelayedIndex:
-    storage, spans = context.bucket_storage(), spans_of(context.files.names(context.folder / BUCKETS))
+    storage, spans = context.bucket_storage(mending=True), spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
     for mark in found.missing:
