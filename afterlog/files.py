@@ -169,6 +169,8 @@ class OsFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    __del__ = close  # of an operation that was interrupted
+
 
 class OsScratchFile:
     """`ScratchFile` over a descriptor."""
@@ -221,6 +223,8 @@ class OsLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    __del__ = release  # of an open that was interrupted
 
 
 class OsFiles:
