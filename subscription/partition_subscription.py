@@ -403,7 +403,7 @@ class PartitionSubscription:
             return self._fresh.high_watermark(self.partition.look())
         if isinstance(position, AtTime):
             position = AtTime(max(instant_ms(position.instant) - self.delay_ms, 0))
-        return self.partition.position(position)
+        return self.partition.beginning(position)
 
     def _wake(self) -> None:
         with self._context.changed:
