@@ -117,10 +117,10 @@ __all__ = [
     "GroupBusy", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
     "InvalidSubscription", "InvalidTopic", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotPending",
     "OffsetOutOfRange", "Partition", "PartitionPoisoned", "PositionPending", "Producer", "Received", "Record",
-    "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy",
-    "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked",
-    "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
-    "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
+    "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
+    "RetryPolicy", "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed",
+    "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists",
+    "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 

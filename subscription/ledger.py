@@ -21,7 +21,7 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.names import subscription_folder
 from afterlog.subscription.ack_set import AckSet
-from afterlog.subscription.events import Event, Reason, Returned
+from afterlog.subscription.events import Event, Reason, Returned, Skipped
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.subscription.replay import Replayed, replay
@@ -66,6 +66,17 @@ class Ledger:
         self.state.apply(event)
         if self.journal.overgrown:
             self._begin_anew(end_offset)
+
+    def skip(self, log_start: int) -> None:
+        """Retention took all below: what of it was not acked is lost to this subscription, and that is said."""
+        before = self.state.counts.removed
+        self.record(Skipped(log_start))
+        removed = self.state.counts.removed - before
+        if removed:
+            logger.warning(
+                "%s: retention took %d records of %s, up to delivery offset %d, that were not acked",
+                self._owner.subscription, removed, self._owner.partition, log_start,
+            )  # fmt: skip
 
     def append_offsets(self, delivery_offset: Int64Array, reading: Reading | None = None) -> Int64Array:
         """Of delivered records, ascending. UNKNOWN where one is not due again yet, after the clock stepped back."""
