@@ -34,6 +34,7 @@ from afterlog.names import (
     parse_partition_folder,
     partition_folder,
     position_file,
+    position_files,
     segment_file,
 )
 from afterlog.offline import journals
@@ -198,9 +199,10 @@ class OfflineStore:
             if made.steps:
                 apply(made)
         for change in store_plan.positions:
-            path = position_file(change.folder, change.group)
             if change.position is None:
-                self._put_aside(path)
+                for path in position_files(change.folder, change.group):
+                    if self._files.exists(path):
+                        self._put_aside(path)
             else:
                 GroupPosition(self._files, change.folder, change.group).commit(change.position)
         for unreadable in store_plan.subscriptions:
@@ -259,6 +261,10 @@ class OfflineStore:
         for change in self._position_changes(context.folder, 0, end):
             message = "an unreadable position" if change.position is None else f"a position beyond the log end, {end}"
             yield Finding(path=position_file(context.folder, change.group), message=message, remedy=REPAIR)
+        for group in self._groups(context.folder):
+            with contextlib.suppress(CorruptFile):  # told above
+                if damage := GroupPosition(self._files, context.folder, group).damage:
+                    yield Finding.of(damage, "the other copy serves; the group's next commit writes both")
         for aside in self._journals_aside(context, end):
             yield Finding.of(aside.fault, REPAIR)
 
