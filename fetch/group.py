@@ -80,6 +80,8 @@ class GroupPosition:
             return copy
         if error := first or copy:
             raise error
+        if self._files.exists(self.path.parent):  # or it was killed in its first commit
+            logger.warning("%s: there is no position in it: the group begins anew", self.path.parent)
         return None
 
     def _read_one(self, path: Path) -> int | CorruptFile | None:

@@ -43,12 +43,15 @@ class Ledger:
         self._partition = partition
         self._owner = Owner(context.folder.name, name)
         folder = subscription_folder(context.folder, name)
+        was_there = context.files.exists(folder)
         for each in (folder.parent, folder):  # a copy of the store may have left out the empty first one
             with contextlib.suppress(FileExistsError):
                 context.files.make_folder(each)
             context.files.sync_folder(each.parent)
         self.replayed = replay(context.files, folder, self._owner, partition.log_end_offset)
         """What was found; None of a new subscription."""
+        if was_there and self.replayed is None:  # or it was killed when it was first made
+            logger.warning("%s: there is no journal in it: the subscription begins anew", folder)
         replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start)))
         self.state = replayed.state
         self._return_crashed()

@@ -284,6 +284,16 @@ class Subscription:
                 self._changed.notify_all()
 
     @property
+    def cut_bytes(self) -> dict[int, int]:
+        """What was lost of its journals when it was opened, bytes by partition: what they told comes again.
+
+        The end of a journal that was torn, or, under the durability `os`, that spoke of records which are gone.
+        """
+        replayed = {part.number: part.subscription.replayed for part in self._parts.values()}
+        lost = {number: each.cut_bytes + each.given_up_bytes for number, each in replayed.items() if each is not None}
+        return {number: cut for number, cut in lost.items() if cut}
+
+    @property
     def shared(self) -> list[PartitionSubscription]:
         """The partitions, as all readers of the subscription share them."""
         return [part.subscription for part in self._parts.values()]

@@ -93,7 +93,7 @@ def test_one_file_that_is_gone_or_rotten_loses_nothing(files: SimulatedFiles, ca
             assert [data, data] == [content(power_cut(disk), each) for each in position_files(FOLDER, "g")]
 
 
-def test_where_neither_file_tells_it_is_said(files: SimulatedFiles) -> None:
+def test_where_neither_file_tells_it_is_said(files: SimulatedFiles, caplog: pytest.LogCaptureFixture) -> None:
     position = GroupPosition(files, FOLDER, "g")
     position.commit(1_024)
     path, copy = position_files(FOLDER, "g")
@@ -101,7 +101,9 @@ def test_where_neither_file_tells_it_is_said(files: SimulatedFiles) -> None:
         with pytest.raises(CorruptFile) as raised:
             GroupPosition(with_file(with_file(files, path, broken), copy, b"x"), FOLDER, "g")
         assert (copy if broken is None else path) == raised.value.path
+    assert [] == caplog.records
     assert GroupPosition(with_file(with_file(files, path, None), copy, None), FOLDER, "g").committed is None
+    assert [True] == ["g: there is no position in it" in each.message for each in caplog.records]
 
 
 def test_killed_between_the_two_files_the_first_counts(files: SimulatedFiles) -> None:

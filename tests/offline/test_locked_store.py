@@ -108,7 +108,10 @@ class TestPositions:
         assert expected is not None
         flip(files, self.PATH, -3)
         assert [f"{self.PATH}: not an intact afterlog-position document of version 1"] == findings(files)
-        assert [] == repaired(files)
+        copy = SimulatedFiles(files.image())
+        [step] = repaired(copy)
+        assert f"written anew, delivery offset {expected}" in step
+        assert [] == findings(copy)
         assert expected == GroupPosition(files, DELAYED, "reader").committed
         assert RECORDS - expected == len(drained(files, "mail", "reader"))
         GroupPosition(files, DELAYED, "reader").commit(RECORDS)
