@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True
-"""A mapping that its disk cannot kill. See `afterlog.files`, which says what it promises, and docs/decisions/0025.
+"""A mapping that its disk cannot kill. See `afterlog.files`, which says what it promises, and docs/decisions/0030.
 
 Who touches a mapped page that cannot be read (a bad sector, a file that was cut) gets SIGBUS, wherever that is: in a
 kernel, in numpy, in zlib. The handler here puts a page of zeros in its place and counts it, and the instruction goes on.

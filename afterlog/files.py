@@ -11,7 +11,7 @@ What callers rely on:
 - `Files.link` is atomic and never replaces: of callers that race for a name, in any process, exactly one gets it.
 - A mapping stays readable after `unlink`. What the disk does not give of it (a bad sector, a file that somebody cut)
   reads as zeros from then on, kills nobody, and is told by `lost`: so bytes that fail a check can say why, and
-  bytes that pass are only good if nothing was lost while they were read (docs/decisions/0025).
+  bytes that pass are only good if nothing was lost while they were read (docs/decisions/0030).
 - `Files.scratch` begins empty and has no name: neither a crash nor a kill leaves anything of it to be found.
 """
 
@@ -179,6 +179,8 @@ class OsFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    __del__ = close  # of an operation that was interrupted
+
 
 class OsScratchFile:
     """`ScratchFile` over a descriptor."""
@@ -231,6 +233,8 @@ class OsLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    __del__ = release  # of an open that was interrupted
 
 
 class OsFiles:

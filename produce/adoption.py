@@ -33,6 +33,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -151,7 +152,11 @@ class Adoptions:
             if prepared is not None:
                 batches = [each for each in batches if each.job == prepared.job and each.batch < prepared.batch]
                 batches.append(prepared)
-            done = [self._adopted(each) for each in sorted(batches, key=_of)]
+            try:
+                done = [self._adopted(each) for each in sorted(batches, key=_of)]
+            except BaseException as error:
+                traceback.clear_frames(error.__traceback__)  # one that struck amid an exit may hold partitions there
+                raise
             self._sweep()
             return done
 
@@ -223,7 +228,7 @@ class Adoptions:
             if self._ledger.pending is None and isinstance(error, StorageFull):
                 raise  # no room for the document: nothing was begun
             for log in logs:
-                log.commit.poison(error)
+                log.halt(error)
             raise
 
     def _logs(self, topic: str, numbers: Collection[int]) -> dict[int, PartitionLog]:

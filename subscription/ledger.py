@@ -4,7 +4,8 @@
     record    event ──> journal ──> state                                      overgrown: the next journal
     close     all synced, and sealed
 
-An event that cannot be written is not applied, so the journal always replays to the state.
+An event that cannot be written is not applied, so the journal always replays to the state. Where an exception struck in
+between, `mend` makes the state anew from the journal.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Ledger:
             with contextlib.suppress(FileExistsError):
                 context.files.make_folder(each)
             context.files.sync_folder(each.parent)
-        self.replayed = replay(context.files, folder, self._owner, partition.log_end_offset)
+        self._folder = folder
+        self.replayed = self._replay()
         """What was found; None of a new subscription."""
         if was_there and self.replayed is None:  # or it was killed when it was first made
             logger.warning("%s: there is no journal in it: the subscription begins anew", folder)
@@ -81,6 +83,13 @@ class Ledger:
                 self._owner.subscription, removed, self._owner.partition, log_start,
             )  # fmt: skip
 
+    def mend(self) -> None:
+        """Make the state anew, after an interruption. Raises CorruptFile, SubscriptionPoisoned."""
+        self.journal.rollback()
+        replayed = self._replay()
+        assert replayed is not None
+        self.state = replayed.state
+
     def append_offsets(self, delivery_offset: Int64Array, reading: Reading | None = None) -> Int64Array:
         """Of delivered records, ascending. UNKNOWN where one is not due again yet, after the clock stepped back."""
         offset = self.state.redeliveries.find(delivery_offset).offset
@@ -101,10 +110,12 @@ class Ledger:
         """AssertionError where an invariant does not hold: of the state, of the journal, or that it replays to it."""
         self.state.check()
         self.journal.check()
-        files, end_offset = self._partition.log.context.files, self._partition.log_end_offset
-        replayed = replay(files, self.journal.path.parent, self._owner, end_offset)
+        replayed = self._replay()
         assert replayed is not None
         assert replayed.state.to_bytes(self._owner) == self.state.to_bytes(self._owner)
+
+    def _replay(self) -> Replayed | None:
+        return replay(self._partition.log.context.files, self._folder, self._owner, self._partition.log_end_offset)
 
     def _return_crashed(self) -> None:
         """What was leased in a life that ended goes out again: at once, or as soon as it is due by the clock as it is.
