@@ -51,6 +51,8 @@ Data = bytes | bytearray | memoryview | Bytes
 
 _IOV_MAX = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)
+"""What a file system says that does not know F_FULLFSYNC: network shares."""
 TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -162,7 +164,10 @@ class OsFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(self._descriptor)
+        else:  # macOS
+            _full_sync(self._descriptor)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
@@ -285,7 +290,7 @@ class OsFiles:
     def sync_folder(self, folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            _full_sync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -417,6 +422,19 @@ PROCESS = Process()
 def unused_name() -> str:
     """32 hex digits that nobody else has: 128 random bits."""
     return os.urandom(16).hex()
+
+
+def _full_sync(descriptor: int) -> None:
+    """fsync; on macOS what goes through the drive's cache too, which its fsync does not."""
+    command: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if command is not None:
+        try:
+            fcntl.fcntl(descriptor, command)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise  # it was tried and failed: a second one that succeeds would tell nothing
+    os.fsync(descriptor)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """The one module that builds and parses file names. Base offsets are padded to 20 digits, so that `ls` sorts.
 
 <data>/lock                                 held for life by the process that has the store open
-<data>/topics                               the topics and their settings
+<data>/topics                               topics and their settings
+<data>/later-topics/mail-0                  the same of a topic that was made later
 <data>/adopted                              what was adopted of that which jobs prepared, and what is about to be
 <data>/adoption/                            what jobs prepared, to be appended: job, batch, when (ms), attempt
     mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.prepared
@@ -40,6 +41,7 @@ from afterlog.errors import InvalidTopic
 
 LOCK = "lock"
 TOPICS = "topics"
+LATER_TOPICS = "later-topics"
 ADOPTED = "adopted"
 ADOPTION = "adoption"
 REMOTE_CACHE = "remote-cache"
@@ -67,9 +69,9 @@ _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)\Z")
 _ATTEMPT = re.compile(r"[0-9a-f]{32}\Z")
 _REMOTE = re.compile(r"(?P<base>[0-9]{20})-(?P<attempt>[0-9a-f]{32})(?P<suffix>\.[a-z]+)\Z")
 _JOURNAL = re.compile(r"journal-(?P<number>[0-9]{20})\Z")
-_JOB = re.compile(r"[a-zA-Z0-9._-]{1,100}\Z")
+_JOB = re.compile(r"[a-zA-Z0-9._-]{1,120}\Z")
 _PREPARED = re.compile(
-    r"(?P<job>[a-zA-Z0-9._-]{1,100})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
+    r"(?P<job>[a-zA-Z0-9._-]{1,120})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
     r"(?P<suffix>\.prepared|\.handover)\Z"
 )
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
@@ -159,7 +161,7 @@ class PreparedName(NamedTuple):
 
 
 def is_job(name: str) -> bool:
-    """Whether it can name a job: 1 to 100 of a-z A-Z 0-9 . _ -"""
+    """Whether it can name a job: 1 to 120 of a-z A-Z 0-9 . _ -"""
     return _JOB.match(name) is not None
 
 

@@ -56,7 +56,9 @@ MAGIC_2: Final = 2
 
 CODEC_BITS: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
 
 class BatchHeader(NamedTuple):

@@ -113,9 +113,9 @@ class Life:
 
     def flush(self) -> None:
         with self.store.producer("t") as producer:
-            futures = {value: producer.send(value) for value in (b"f0", b"f1", b"f2")}
-            self.told.asked["t"].update(futures)
-            self.futures = futures
+            for value in (b"f0", b"f1", b"f2"):
+                self.told.asked["t"].add(value)
+                self.futures[value] = producer.send(value)
             producer.flush()
 
     def flushed(self) -> None:
