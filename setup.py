@@ -1,10 +1,14 @@
-"""The kernels, the one thing that setup.cfg cannot say. Without a C compiler the pure one serves."""
+"""The compiled modules, the one thing that setup.cfg cannot say. Without a C compiler there is another way for each."""
 
 from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension(f"afterlog.{name}", [f"{name.replace('.', '/')}.pyx"], optional=True, extra_compile_args=["-O3"])
-        for name in ("records._kernels", "index._packing")
+        Extension(f"afterlog.{name}", [path], optional=True, extra_compile_args=["-O3"])
+        for name, path in (
+            ("_mapping", "afterlog/_mapping.pyx"),
+            ("records._kernels", "records/_kernels.pyx"),
+            ("index._packing", "index/_packing.pyx"),
+        )
     ]
 )

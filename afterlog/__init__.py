@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         NotPending,
         OffsetOutOfRange,
         PartitionPoisoned,
+        PositionPending,
         RecordTooLarge,
         RemoteConflict,
         RemoteMissing,
@@ -86,9 +87,9 @@ _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
     "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
     "afterlog.errors": (
-        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "GroupBusy", "Interrupted",
-        "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
-        "InvalidSubscription", "InvalidTopic", "NameTaken", "NotPending", "OffsetOutOfRange", "PartitionPoisoned",
+        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "GroupBusy", "Interrupted", "InvalidBatch",
+        "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription",
+        "InvalidTopic", "NameTaken", "NotPending", "OffsetOutOfRange", "PartitionPoisoned", "PositionPending",
         "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "SparkUnavailable",
         "StorageFull", "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists",
         "UnknownPartition", "UnknownTopic", "UnsupportedCodec",
@@ -115,11 +116,11 @@ __all__ = [
     "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "Durability", "FetchResult",
     "GroupBusy", "Interrupted", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt",
     "InvalidRecord", "InvalidSubscription", "InvalidTopic", "LeasedMessage", "ManualClock", "Message", "NameTaken",
-    "NotPending", "OffsetOutOfRange", "Partition", "PartitionPoisoned", "Producer", "Received", "Record", "RecordId",
-    "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy",
-    "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked",
-    "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
-    "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
+    "NotPending", "OffsetOutOfRange", "Partition", "PartitionPoisoned", "PositionPending", "Producer", "Received",
+    "Record", "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
+    "RetryPolicy", "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed",
+    "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists",
+    "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 

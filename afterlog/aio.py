@@ -244,6 +244,10 @@ class AsyncSubscription(Closing):
     def name(self) -> str:
         return self._blocking.name
 
+    @property
+    def cut_bytes(self) -> dict[int, int]:
+        return self._blocking.cut_bytes
+
     def __repr__(self) -> str:
         return repr(self._blocking)
 

@@ -1,11 +1,12 @@
-"""The seam to the process's surroundings: variables, programs on the path, randomness, the package's own place."""
+"""The seam to the process's surroundings: variables, programs, pipes, randomness, the package's own place."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -37,3 +38,42 @@ def program(name: str, folder: Path | None = None) -> Path | None:
 def import_folder() -> Path:
     """The folder from which this package is imported: what another interpreter needs on its path."""
     return Path(__file__).absolute().parent.parent
+
+
+class Pipe:
+    """A pipe that is written to, of which it can be told what its reader has taken.
+
+    It holds one page from now on: so there is room in it again only when it is empty, and that can be waited for.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        import select
+
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._empty = [(descriptor, select.POLLOUT)]
+
+    @staticmethod
+    def of(output: IO[bytes]) -> Pipe | None:
+        """None where `output` is no pipe, or of a system that cannot do that."""
+        import fcntl
+        import mmap
+
+        try:
+            descriptor = output.fileno()
+            if not stat.S_ISFIFO(os.fstat(descriptor).st_mode) or not hasattr(fcntl, "F_SETPIPE_SZ"):
+                return None
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
+        except (OSError, ValueError):  # no descriptor; more is in it than a page holds
+            return None
+        return Pipe(descriptor)
+
+    def is_taken(self) -> bool:
+        """Wait until the reader has taken all that was written; False: it has gone, and left some of it."""
+        if self._poll.poll() == self._empty:
+            return True
+        import fcntl
+        import termios
+
+        return not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4)))

@@ -15,6 +15,7 @@
     ├── UnknownTopic(LookupError)       no such topic
     ├── UnknownPartition(LookupError)   no such partition of the topic
     ├── OffsetOutOfRange(IndexError)    a position below the log start or beyond the log end
+    │   └── PositionPending             a position among what is pending, where no rank is final
     ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
     ├── StorageError(OSError)           what the disk did not do; only its leaves are raised
     │   ├── CorruptFile                 bytes on disk fail their checks: file, position and reason are named
@@ -118,6 +119,10 @@ class OffsetOutOfRange(AfterlogError, IndexError):
     def __reduce__(self) -> tuple[partial[OffsetOutOfRange], tuple[str]]:
         again = partial(type(self), position=self.position, log_start=self.log_start, log_end=self.log_end)
         return again, (str(self),)
+
+
+class PositionPending(OffsetOutOfRange):
+    """What is sent later may be due earlier, and take that rank. Seek to `afterlog.LATEST`, or to `AtTime(instant)`."""
 
 
 class NotPending(AfterlogError, LookupError):

@@ -9,7 +9,9 @@ What callers rely on:
 - `File.sync` makes the bytes durable, not the name; `Files.sync_folder` makes names durable, not bytes.
 - `Files.rename` is atomic: at any crash the name leads to the old file or to the new one.
 - `Files.link` is atomic and never replaces: of callers that race for a name, in any process, exactly one gets it.
-- A mapping stays readable after `unlink`, and as long as the file is not truncated below the mapping's length.
+- A mapping stays readable after `unlink`. What the disk does not give of it (a bad sector, a file that somebody cut)
+  reads as zeros from then on, kills nobody, and is told by `lost`: so bytes that fail a check can say why, and
+  bytes that pass are only good if nothing was lost while they were read (docs/decisions/0030).
 - `Files.scratch` begins empty and has no name: neither a crash nor a kill leaves anything of it to be found.
 """
 
@@ -23,12 +25,26 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.errors import StorageFull, StoreLocked
+from afterlog.errors import CorruptFile, StorageFull, StoreLocked
+
+try:
+    from afterlog._mapping import Mapping
+except ImportError:  # no compiler: what cannot be read kills, as it does anybody who maps files
+
+    class Mapping(mmap.mmap):  # type: ignore[no-redef]
+        """A mapping that loses nothing, and that its disk can kill."""
+
+        lost_pages = 0
+        first_lost = -1
+
+        def __new__(cls, descriptor: int, size: int) -> Self:
+            return super().__new__(cls, descriptor, size, prot=mmap.PROT_READ)
+
 
 Bytes = npt.NDArray[np.uint8]
 Data = bytes | bytearray | memoryview | Bytes
@@ -161,8 +177,7 @@ class OsFile:
             raise ValueError("mmap length is greater than file size")
         if size == 0:
             return np.empty(0, np.uint8)
-        mapping = mmap.mmap(self._descriptor, size, prot=mmap.PROT_READ)
-        return np.frombuffer(mapping, np.uint8)
+        return np.frombuffer(Mapping(self._descriptor, size), np.uint8)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -349,6 +364,27 @@ def map_file(files: Files, path: Path) -> Bytes:
         return file.map(file.size())
 
 
+class Lost(NamedTuple):
+    """What the disk did not give of a mapped file: whole pages, each when it was first touched; they are zeros now."""
+
+    pages: int = 0
+    first: int = -1
+    """The first byte of the first of them; -1: all is there so far."""
+
+
+NOTHING_LOST = Lost()
+
+
+def lost(data: Bytes) -> Lost:
+    """What is lost so far of the mapping that `data` looks at; in bytes of the file."""
+    base: object = data
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, Mapping) and base.lost_pages:
+        return Lost(base.lost_pages, base.first_lost)
+    return NOTHING_LOST
+
+
 @contextlib.contextmanager
 def opened(files: Files, path: Path) -> Iterator[File]:
     """The file, closed at the end of the block."""
@@ -408,4 +444,6 @@ def _full_named(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull("no room left to write", path=path) from error
+        if error.errno == errno.EFAULT:  # a system call gets no signal
+            raise CorruptFile("what is to be written here lies in a file that cannot be read", path=path) from error
         raise

@@ -21,6 +21,7 @@
                                             a bucket: a run of the offsets [first, end), either of a part of the
                                             active segment or of several sealed ones
     subscriptions/<group>/position          the committed position of a group
+    subscriptions/<group>/position.copy     the same once more
     subscriptions/<name>/journal-00000000000000000003
                                             what happened to a subscription, since the snapshot that it begins with
 
@@ -48,6 +49,7 @@ CHECKPOINTS = "checkpoints"
 BUCKETS = "buckets"
 SUBSCRIPTIONS = "subscriptions"
 POSITION = "position"
+POSITION_COPY = "position.copy"
 MANIFEST = "manifest"
 
 LOG = ".log"
@@ -127,6 +129,12 @@ def parse_bucket_file(name: str) -> tuple[int, int] | None:
 
 def position_file(partition_folder: Path, group: str) -> Path:
     return partition_folder / SUBSCRIPTIONS / check_name(group, "group") / POSITION
+
+
+def position_files(partition_folder: Path, group: str) -> tuple[Path, Path]:
+    """The position, and its copy."""
+    path = position_file(partition_folder, group)
+    return path, path.with_name(POSITION_COPY)
 
 
 def subscription_folder(partition_folder: Path, name: str) -> Path:

@@ -7,6 +7,7 @@ Importing it costs click and no more; numpy and the engine come with the command
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -39,12 +40,13 @@ from afterlog.cli.tier_commands import offload, restore, scrub
 from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
+    from afterlog.clock import Clock
     from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
     from afterlog.produce.topic import Topic
     from afterlog.store import Store
+    from afterlog.subscription.received import Received
 
-POLL_RECORDS = 500
 
 Polled = TypeVar("Polled", bound="Sequence[Message]")
 
@@ -210,6 +212,9 @@ def receive(
     Begins where that stands, or with --from (which moves a subscription for all its readers); ends where nothing more
     is due, with --follow never. A subscription's records are acked once they are printed; with --no-ack they go out
     again as if nobody had seen them.
+
+    Into a pipe they go one by one, each when the one before was taken: where its reader ends, as in `| head -2`, what
+    it did not take is neither acked nor committed.
     """
     if (group is None) == (subscription is None):
         raise click.UsageError("give --group or --subscription")
@@ -223,34 +228,49 @@ def receive(
             with store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
                 if start is not None:
                     consumer.seek(_position(start))
-                _print_all(consumer.poll, lambda messages: None, max_records, wait_s, follow, as_json)
+
+                def processed(messages: Sequence[Message], taken: int) -> None:
+                    if taken < len(messages):
+                        left = {each.partition: each.delivery_offset for each in reversed(messages[taken:])}
+                        for partition, position in left.items():
+                            consumer.seek(position, partition)
+                        if not no_commit:
+                            consumer.commit()
+
+                _print_all(consumer.poll, processed, store.clock, max_records, wait_s, follow, as_json)
         elif subscription is not None:
             with store.subscribe(topic, subscription, lease_ms=lease) as reader:
                 if start is not None:
                     reader.seek(_position(start))
-                done = reader.ack_many if ack else lambda messages: None
-                _print_all(reader.receive, done, max_records, wait_s, follow, as_json)
+
+                def acked(messages: Received, taken: int) -> None:
+                    if ack and taken:
+                        reader.ack_many(messages[:taken])
+
+                _print_all(reader.receive, acked, store.clock, max_records, wait_s, follow, as_json)
 
 
 def _print_all(
     take: Callable[[int, float | None], Polled],
-    done: Callable[[Polled], object],
+    done: Callable[[Polled, int], object],
+    clock: Clock,
     left: int | None,
     wait_s: float | None,
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Print what can be taken; each lot is done with once it is printed."""
-    from afterlog.cli.output import json_message, value_line
+    """Print what can be taken; of each lot as many are done with as whoever reads the output has taken."""
+    from afterlog.cli.output import Lines, json_message, value_line
 
-    output = sys.stdout.buffer
+    lines = Lines(clock)
     while left is None or left > 0:
-        messages = take(POLL_RECORDS if left is None else min(left, POLL_RECORDS), wait_s)
+        messages = take(lines.lot if left is None else min(left, lines.lot), wait_s)
         if not messages:
             return
-        output.write(b"".join(map(json_message if as_json else value_line, messages)))
-        output.flush()
-        done(messages)
+        taken = lines.put([*map(json_message if as_json else value_line, messages)])
+        done(messages, taken)
+        if taken < len(messages):
+            raise BrokenPipeError(errno.EPIPE, "the reader of the output has gone")
         left = None if left is None else left - len(messages)
         wait_s = wait_s if follow else 0.0
 

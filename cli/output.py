@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from afterlog.clock import Clock
+from afterlog.environment import Pipe
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from afterlog.fetch.message import Message, ScheduledRecord
 
+LOT_LINES = 500
+"""Messages received at a time."""
+LOT_S = 1.0
+"""A pipe's reader that takes longer for a lot gets half as many the next time: their leases run."""
 BAR_WIDTH = 50
 CELL_WIDTH = 60
 _INSTANTS = ("due", "asked", "deliver_after", "broker_timestamp", "timestamp")
@@ -49,6 +56,36 @@ def json_line(row: Mapping[str, Any]) -> str:
 def text_line(row: Mapping[str, Any]) -> str:
     """The same for people: names and values, instants as such."""
     return "  ".join(f"{name} {_text(name, value)}" for name, value in row.items() if value is not None)
+
+
+class Lines:
+    """Lines to standard output; into a pipe one by one, each when the reader has taken the one before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._output = sys.stdout.buffer
+        self._pipe = Pipe.of(self._output)
+        self.lot = LOT_LINES if self._pipe is None else 1
+        """How many lines to come with: so many as a reader is likely to take at once."""
+
+    def put(self, lines: Sequence[bytes]) -> int:
+        """How many were taken: all, or those before the reader of a pipe had gone."""
+        if self._pipe is None:
+            self._output.write(b"".join(lines))
+            self._output.flush()
+            return len(lines)
+        started_s = self._clock.monotonic_s()
+        for taken, line in enumerate(lines):
+            try:
+                self._output.write(line)
+                self._output.flush()
+            except BrokenPipeError:
+                return taken
+            if not self._pipe.is_taken():
+                return taken
+        quick = self._clock.monotonic_s() - started_s < LOT_S
+        self.lot = min(2 * self.lot, LOT_LINES) if quick else max(self.lot // 2, 1)
+        return len(lines)
 
 
 def value_line(message: Message) -> bytes:

@@ -41,6 +41,10 @@ class AppendOrder:
         """The same: no clock decides anything here."""
         return self.advance()
 
+    def settled(self) -> int:
+        """The end: append order is final."""
+        return self._log.log_end_offset
+
     def next_due(self, reading: Reading) -> int | None:
         """Nothing is pending."""
         return None

@@ -56,7 +56,7 @@ class Consumer:
         self._changed = changed
         self._auto_commit = auto_commit
         self._handed = [
-            partition.position(start) if position.committed is None else position.committed
+            partition.beginning(start) if position.committed is None else position.committed
             for partition, position in zip(partitions, positions, strict=True)
         ]
         self._processed = list(self._handed)
@@ -111,9 +111,13 @@ class Consumer:
         return self._take(max_records, timeout)
 
     def seek(self, position: Position, partition: int | None = None) -> None:
-        """Read on from `position` in one partition, or in all. Raises OffsetOutOfRange, and moves nothing then."""
+        """Read on from `position` in one partition, or in all.
+
+        Raises OffsetOutOfRange, of that PositionPending where a rank among what is pending is asked for; then nothing
+        is moved.
+        """
         rows = range(len(self._partitions)) if partition is None else [self._row(partition)]
-        moved = {row: self._partitions[row].position(position) for row in rows}
+        moved = {row: self._partitions[row].beginning(position) for row in rows}
         self._buffer.clear()
         for row, target in moved.items():
             self._handed[row] = self._processed[row] = target

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange
+from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange, PositionPending
 from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Edge, Position
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
@@ -223,6 +223,24 @@ class Partition:
                 f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
             ) from None
         return self._checked(delivery_offset, log_start, end)
+
+    def beginning(self, position: Position) -> int:
+        """The delivery offset from which a reader goes on that is sent to `position`: it misses nothing sent later.
+
+        So it is no rank among what is pending, nor behind a record that is. (An instant may be: whatever is due from
+        it on lies behind its position, also what is sent later.) Raises PositionPending, and as `position` does.
+        """
+        found = self.position(position)
+        if isinstance(position, AtTime | Edge):
+            return found
+        latest = self.look().high_watermark
+        if found > latest and found > (settled := self._order.settled()):
+            raise PositionPending(
+                f"position {found} of {self.topic}-{self.number} lies among what is pending; what is sent later may "
+                f"come before it: seek to LATEST ({latest} now), behind which all of that lies, or to an instant",
+                position=found, log_start=self.log_start, log_end=settled,
+            )  # fmt: skip
+        return found
 
     # Fetching.
 

@@ -5,6 +5,9 @@ EARLIEST              the log start: the oldest record that retention left
 LATEST                the high watermark: only what becomes due from now on
 AtTime(instant)       the first record due at or after the instant
 AfterOffset(offset)   behind the record of that append offset (KIP-1277: the log looks up that record's key)
+
+A reader that seeks can have no rank among what is pending, nor behind a pending record: what is sent later and due
+earlier would take it, and be skipped. LATEST comes before all that is pending; an instant says what is not wanted.
 """
 
 from __future__ import annotations

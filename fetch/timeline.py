@@ -137,6 +137,15 @@ class Timeline:
             upto = Key(frontier_ms, version.visible.offset - 1)
             return Reading(frontier_ms, version, upto, self._high_watermark, version.log_start.delivery_offset)
 
+    def settled(self) -> int:
+        """The delivery offset below which nothing can change any more: the high watermark, or more.
+
+        Right after a crash it is more, by the durable lease of the frontier.
+        """
+        upto, version = self._log.versions.settled()
+        with self._lock:
+            return max(version.delayed_index.rank(upto), self._high_watermark)
+
     def next_due(self, reading: Reading) -> int | None:
         """When the next pending record is due, ms; None where nothing is pending."""
         with self._lock:

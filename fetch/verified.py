@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.files import Bytes, lost
 from afterlog.index.merge import Block
 from afterlog.log.scan import corrupt
 from afterlog.log.segment import SealedSegment
 from afterlog.log.version import Visible
 from afterlog.records import kernels
 from afterlog.records.batch import decompressed
-from afterlog.records.columns import Decoded, Int32Array, Int64Array
+from afterlog.records.columns import FAULTS, LOST, Decoded, Int32Array, Int64Array
 
 FIRST_ENTRIES = 64
 """Entries verified in the first step of a fetch; each step doubles, so that large batches are not read for nothing."""
@@ -124,6 +124,7 @@ def batches(located: Located, visible: Visible, delayed: bool, max_bytes: int) -
         checked = kernels.check_entries(
             part.buffers, part.which, part.positions, part.block.offset, part.block.records, due
         )
+        _all_there(part, visible)
         if checked.fault:
             raise _corrupt(checked.fault, part.block[checked.row :], visible)
         steps.append(checked)
@@ -156,6 +157,7 @@ def records(
     read = kernels.read_records(
         located.buffers, located.which, located.positions, block.offset, block.records, due, max_bytes
     )
+    _all_there(located, visible)
     if read.fault:
         raise _corrupt(read.fault, block[read.row :], visible)
     if not read.compressed:
@@ -170,9 +172,20 @@ def records(
         limit_bytes,
     )
     decoded = kernels.decode_records(*places, fetched.block.records)
+    _all_there(located, visible)
     asked = np.repeat(fetched.asked, fetched.block.records)
     deliver_after = np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked)
     return fetched.block, decoded._replace(deliver_after=deliver_after)
+
+
+def _all_there(located: Located, visible: Visible) -> None:
+    """CorruptFile where the disk did not give some of what was read: zeros may have come in behind the checks, too.
+
+    A mapping that has lost something is made anew for the next fetch.
+    """
+    for data, segment in zip(located.buffers, visible.segments, strict=False):  # behind them lies a tail, not mapped
+        if data is not _NOTHING and (missing := lost(data)).pages:
+            raise CorruptFile(FAULTS[LOST], path=segment.path, position=missing.first)
 
 
 def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:

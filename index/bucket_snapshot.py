@@ -6,10 +6,14 @@ and what is in it. The bytes never change, so any thread may ask, and what is as
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from afterlog.files import Bytes, Files, map_file
+import numpy as np
+
+from afterlog.files import Bytes, Files, lost, map_file
 from afterlog.index.run_format import Metadata, parse
 
 
@@ -39,20 +43,27 @@ class BucketSnapshot(Protocol):
 
 
 class MappedSnapshot:
-    """A snapshot over the bytes of a run file that is mapped: nothing is copied, nothing needs closing."""
+    """A snapshot over a run file that is mapped: nothing needs closing.
 
-    def __init__(self, path: Path, data: Bytes, key: str | None = None) -> None:
-        """CorruptFile unless what `parse` looks at is as it was written."""
+    What is asked for is copied, so that what passes its checksum stays, whatever the disk does.
+    """
+
+    def __init__(
+        self, path: Path, data: Bytes, key: str | None = None, again: Callable[[], Bytes] | None = None
+    ) -> None:
+        """CorruptFile unless what `parse` looks at is as it was written. `again`: maps the file once more."""
         self.path = path
         self.key = path.name if key is None else key
         self.length = len(data)
         self._data = data
+        self._again = again
         self._metadata = parse(path, data)
 
     @staticmethod
     def open(files: Files, path: Path, key: str | None = None) -> MappedSnapshot:
         """FileNotFoundError, CorruptFile."""
-        return MappedSnapshot(path, map_file(files, path), key)
+        again = partial(map_file, files, path)
+        return MappedSnapshot(path, again(), key, again)
 
     def metadata(self) -> Metadata:
         return self._metadata
@@ -66,4 +77,6 @@ class MappedSnapshot:
         return [self._part(int(directory.position[chunk]), int(directory.size[chunk])) for chunk in chunks]
 
     def _part(self, position: int, size: int) -> Bytes:
-        return self._data[position : position + size]
+        if self._again is not None and lost(self._data).pages:  # perhaps it can be read again
+            self._data = self._again()
+        return np.frombuffer(self._data[position : position + size].tobytes(), np.uint8)

@@ -204,8 +204,11 @@ class _Malformed(Exception):
 
 
 def parse(path: Path, data: Bytes) -> Metadata:
-    """Header, directory and footer of a run file. CorruptFile unless they are as they were written."""
-    return read_metadata(path, len(data), lambda ranges: [data[start:end] for start, end in ranges])
+    """Header, directory and footer of a run file. CorruptFile unless they are as they were written.
+
+    They are copied: what passed its checksum stays, whatever the disk does.
+    """
+    return read_metadata(path, len(data), lambda ranges: [data[start:end].copy() for start, end in ranges])
 
 
 def read_metadata(path: Path, size: int, read: ReadRanges) -> Metadata:

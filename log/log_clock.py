@@ -48,6 +48,11 @@ class LogClock:
         self._in_flight.append((self._stamp_ms, end_offset))
         return self._stamp_ms
 
+    @property
+    def settled_ms(self) -> int:
+        """Whatever becomes visible from now on has its stamp from here on."""
+        return self._in_flight[0][0] if self._in_flight else max(self._stamp_ms, self.used_ms)
+
     def withdrawn(self) -> None:
         """The newest append in flight failed and left nothing behind."""
         self._in_flight.pop()

@@ -25,13 +25,25 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from afterlog.errors import CorruptFile, InvalidBatch
-from afterlog.files import Bytes, Files, map_file
+from afterlog.files import Bytes, Files, lost, map_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.index.sparse import SparseIndexes
 from afterlog.names import LOG, parse_segment_file
 from afterlog.records import kernels
-from afterlog.records.columns import BODY_CRC, FAULTS, INDEX, LENGTH, OFFSET, OK, SHORT, Int64Array, Scan, view_of
+from afterlog.records.columns import (
+    BODY_CRC,
+    FAULTS,
+    INDEX,
+    LENGTH,
+    LOST,
+    OFFSET,
+    OK,
+    SHORT,
+    Int64Array,
+    Scan,
+    view_of,
+)
 from afterlog.records.control import Controls, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
 
@@ -136,11 +148,14 @@ def steps(
         position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
         while position < stop:
             dense = -1 if foreign else offset
+            lost_before = lost(piece).pages
             found = kernels.scan_entries(piece, position, stop, dense, bodies, first or limit or STEP_ENTRIES, foreign)
             if foreign and found.fault == LENGTH:
                 found = _compacted(found, piece, stop, bodies)
             if dense < 0:
                 found = _in_order(found, offset, foreign)
+            if lost(piece).pages != lost_before:
+                found = _before(found, lost(piece).first - piece_start)
             advance(found.stop - position if not found.fault else end - piece_start - position)
             position, first = found.stop, None
             if len(found.offset):
@@ -148,6 +163,12 @@ def steps(
             yield Step(found.moved(piece_start), FAULTS[found.fault] if found.fault else "", piece, piece_start)
             if found.fault:
                 return
+
+
+def _before(found: Scan, position: int) -> Scan:
+    """The entries that end before what the disk does not give: whatever was found there was read from zeros."""
+    rows = int(np.append(found.position[1:], found.stop)[: len(found.position)].searchsorted(position, side="right"))
+    return found.first(rows, LOST) if rows < len(found.position) else found._replace(fault=LOST)
 
 
 def _compacted(found: Scan, piece: Bytes, stop: int, bodies: bool) -> Scan:

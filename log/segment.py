@@ -20,7 +20,7 @@ import crc32c
 import numpy as np
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Files, map_file, opened, publish, read_file
+from afterlog.files import Bytes, Files, lost, map_file, opened, publish, read_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
@@ -72,7 +72,7 @@ class SealedSegment:
     def mapped(self) -> Bytes | None:
         """The whole log, if it is in the folder."""
         data = self.loaded.data
-        if data is None and self.is_local():
+        if (data is None or lost(data).pages) and self.is_local():  # what is lost can perhaps be read again
             try:
                 data = map_file(self._files, self.path)
             except FileNotFoundError:
@@ -199,7 +199,9 @@ class ActiveSegment:
         """Pieces (position of the first byte, bytes) that hold entries between `start` and the visible `end`."""
         with self._map_lock:
             mapped = self._mapped
-            if end - len(mapped) > REMAP_BYTES:
+            if end - len(mapped) > REMAP_BYTES or lost(mapped).pages:
+                if end > self._file.size():
+                    raise CorruptFile(f"{end} bytes were written, fewer are left", path=self.path)
                 mapped = self._mapped = self._file.map(end)
         if end <= len(mapped):
             return [(0, mapped)]

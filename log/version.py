@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from afterlog.index.delayed_index import DelayedIndex
+from afterlog.index.entries import Key
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import LogStart
@@ -122,6 +123,11 @@ class VersionSet:
         """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind."""
         with self._lock:
             return self._clock.due(), self.current
+
+    def settled(self) -> tuple[Key, Version]:
+        """The key up to which delivery order is final, whatever is appended from now on, and the version at it."""
+        with self._lock:
+            return Key(self._clock.settled_ms, self.current.visible.offset - 1), self.current
 
     def begin(self, end_offset: int) -> int:
         """The stamp of an append up to `end_offset`, in flight from now on."""

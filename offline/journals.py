@@ -45,6 +45,14 @@ def fault(context: LogContext, name: str, log_end_offset: int) -> CorruptFile | 
     return None
 
 
+def torn(context: LogContext, name: str, log_end_offset: int) -> int:
+    """Bytes at the end of the journal that the next opening cuts or gives up. Raises CorruptFile."""
+    replayed = replay(
+        context.files, subscription_folder(context.folder, name), Owner(context.folder.name, name), log_end_offset
+    )
+    return 0 if replayed is None else replayed.cut_bytes + replayed.given_up_bytes
+
+
 def dump(files: Files, path: Path) -> Iterator[Row]:
     """A row for each frame of a journal, up to the first that is not whole."""
     number, data, position = parse_journal_file(path.name), read_file(files, path), 0

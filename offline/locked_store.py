@@ -34,6 +34,7 @@ from afterlog.names import (
     parse_partition_folder,
     partition_folder,
     position_file,
+    position_files,
     segment_file,
 )
 from afterlog.offline import journals
@@ -56,8 +57,12 @@ class PositionChange:
     folder: Path
     group: str
     position: int | None
+    damage: CorruptFile | None = None
+    """Of one of its two files, where the position itself may stay."""
 
     def __str__(self) -> str:
+        if self.damage is not None:
+            return f"{self.damage.path}: {self.damage.message}: written anew, delivery offset {self.position}"
         path = position_file(self.folder, self.group)
         if self.position is None:
             return f"{path}: unreadable: put aside as {path.name}{ASIDE}; the group begins anew and sees records again"
@@ -202,9 +207,10 @@ class OfflineStore:
             if made.steps:
                 apply(made)
         for change in store_plan.positions:
-            path = position_file(change.folder, change.group)
             if change.position is None:
-                self._put_aside(path)
+                for path in position_files(change.folder, change.group):
+                    if self._files.exists(path):
+                        self._put_aside(path)
             else:
                 GroupPosition(self._files, change.folder, change.group).commit(change.position)
         for unreadable in store_plan.subscriptions:
@@ -261,10 +267,19 @@ class OfflineStore:
             return  # a finding already
         end = log_end(self._files, context.folder, known)
         for change in self._position_changes(context.folder, 0, end):
+            if change.damage is not None:
+                yield Finding.of(change.damage, "the other copy serves; the group's next commit writes both")
+                continue
             message = "an unreadable position" if change.position is None else f"a position beyond the log end, {end}"
             yield Finding(path=position_file(context.folder, change.group), message=message, remedy=REPAIR)
         for aside in self._journals_aside(context, end):
             yield Finding.of(aside.fault, REPAIR)
+        for name in journals.names(context):
+            with contextlib.suppress(CorruptFile):  # told above
+                if cut := journals.torn(context, name, end):
+                    message = f"its last {cut} bytes are torn, or speak of records that are gone"
+                    path = journals.journals(context, name)[-1]
+                    yield Finding(path=path, message=message, remedy="the subscription's next opening cuts them")
 
     def _journals_aside(self, context: LogContext, end: int) -> Iterator[JournalsAside]:
         """Subscriptions that cannot be opened on a log of this end."""
@@ -278,12 +293,15 @@ class OfflineStore:
         changes = []
         for group in self._groups(folder):
             try:
-                committed = GroupPosition(self._files, folder, group).committed
+                known = GroupPosition(self._files, folder, group)
             except CorruptFile:
                 changes.append(PositionChange(folder=folder, group=group, position=None))
                 continue
+            committed = known.committed
             if committed is not None and not log_start <= committed <= end:
                 changes.append(PositionChange(folder=folder, group=group, position=min(max(committed, log_start), end)))
+            elif known.damage is not None:
+                changes.append(PositionChange(folder=folder, group=group, position=committed, damage=known.damage))
         return changes
 
 

@@ -43,6 +43,7 @@ OFFSET: Final = 6
 EPOCH: Final = 7
 PREFIX: Final = 8
 INDEX: Final = 9
+LOST: Final = 10
 
 FAULTS: Final = (
     "whole",
@@ -55,6 +56,7 @@ FAULTS: Final = (
     "the partition leader epoch is not 0",
     "the broker entry metadata is malformed",
     "the entry is not the one that the index names",
+    "the disk does not give it",
 )
 """What each fault code means, to put into messages: `FAULTS[fault]`."""
 

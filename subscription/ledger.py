@@ -22,7 +22,7 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.names import subscription_folder
 from afterlog.subscription.ack_set import AckSet
-from afterlog.subscription.events import Event, Reason, Returned
+from afterlog.subscription.events import Event, Reason, Returned, Skipped
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.subscription.replay import Replayed, replay
@@ -44,6 +44,7 @@ class Ledger:
         self._partition = partition
         self._owner = Owner(context.folder.name, name)
         folder = subscription_folder(context.folder, name)
+        was_there = context.files.exists(folder)
         for each in (folder.parent, folder):  # a copy of the store may have left out the empty first one
             with contextlib.suppress(FileExistsError):
                 context.files.make_folder(each)
@@ -51,6 +52,8 @@ class Ledger:
         self._folder = folder
         self.replayed = self._replay()
         """What was found; None of a new subscription."""
+        if was_there and self.replayed is None:  # or it was killed when it was first made
+            logger.warning("%s: there is no journal in it: the subscription begins anew", folder)
         replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start)))
         self.state = replayed.state
         self._return_crashed()
@@ -68,6 +71,17 @@ class Ledger:
         self.state.apply(event)
         if self.journal.overgrown:
             self._begin_anew(end_offset)
+
+    def skip(self, log_start: int) -> None:
+        """Retention took all below: what of it was not acked is lost to this subscription, and that is said."""
+        before = self.state.counts.removed
+        self.record(Skipped(log_start))
+        removed = self.state.counts.removed - before
+        if removed:
+            logger.warning(
+                "%s: retention took %d records of %s, up to delivery offset %d, that were not acked",
+                self._owner.subscription, removed, self._owner.partition, log_start,
+            )  # fmt: skip
 
     def mend(self) -> None:
         """Make the state anew, after an interruption. Raises CorruptFile, SubscriptionPoisoned."""

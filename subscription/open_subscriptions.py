@@ -19,7 +19,7 @@ from afterlog.clock import Clock
 from afterlog.errors import InvalidSubscription, NameTaken
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import Position
-from afterlog.names import position_file, subscription_folder
+from afterlog.names import position_files, subscription_folder
 from afterlog.produce.topic import Topic
 from afterlog.subscription.dead_letters import DeadLetters
 from afterlog.subscription.journal import Journal, numbers
@@ -138,7 +138,7 @@ def check_no_group(partitions: Sequence[Partition], name: str) -> None:
     """Raises NameTaken where a consumer group of this name has committed a position."""
     for partition in partitions:
         context = partition.log.context
-        if context.files.exists(position_file(context.folder, name)):
+        if any(map(context.files.exists, position_files(context.folder, name))):
             raise NameTaken(f"{name!r} is a consumer group of {partition.topic}; take another name, or consumer()")
 
 

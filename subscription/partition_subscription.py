@@ -42,7 +42,7 @@ from afterlog.records.columns import Bools
 from afterlog.records.deliver_after import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
-from afterlog.subscription.events import Acked, Dead, DeadLetter, Intended, Leased, Reason, Returned, Skipped, Sought
+from afterlog.subscription.events import Acked, Dead, DeadLetter, Intended, Leased, Reason, Returned, Sought
 from afterlog.subscription.fresh import Fresh
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.ledger import Ledger
@@ -318,7 +318,7 @@ class PartitionSubscription:
         for ended_ms, offsets in self._timers.expired(now_ms):
             self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms, reading=reading)
         if reading.log_start > self._state.acks.mark_delete:
-            self._ledger.record(Skipped(reading.log_start))
+            self._ledger.skip(reading.log_start)
         until_ms = deadline_ms(now_ms, lease_ms)
         fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
         if not self._timers.has_due(now_ms):
@@ -434,7 +434,7 @@ class PartitionSubscription:
             return self._fresh.high_watermark(self.partition.look())
         if isinstance(position, AtTime):
             position = AtTime(max(instant_ms(position.instant) - self.delay_ms, 0))
-        return self.partition.position(position)
+        return self.partition.beginning(position)
 
     def _wake(self) -> None:
         with self._context.changed:

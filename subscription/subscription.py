@@ -241,14 +241,16 @@ class Subscription:
         """Read on from `position` in one partition, or in all: for all readers of the subscription.
 
         All before it counts as acked, all behind it as never delivered. A time (aware datetime, `AtTime`) is the time
-        at which records become due to this subscription. Raises OffsetOutOfRange, and moves nothing then.
+        at which records become due to this subscription. Raises OffsetOutOfRange, of that PositionPending where
+        a rank among what is pending is asked for; then nothing is moved.
         """
         self._check_open()
         wanted = AtTime(position) if isinstance(position, datetime) else position
         parts = list(self._parts.values()) if partition is None else [self._part(partition)]
-        targets = [part.subscription.sought(wanted) for part in parts]
-        for part, target in zip(parts, targets, strict=True):
-            part.subscription.seek(target)
+        for part in parts:
+            part.subscription.sought(wanted)  # whether it can be, everywhere, before anything moves
+        for part in parts:
+            part.subscription.seek(wanted)
 
     def stats(self) -> SubscriptionStats:
         """How things stand, for all readers together."""
@@ -278,6 +280,16 @@ class Subscription:
             self._on_close()
             with self._changed:
                 self._changed.notify_all()
+
+    @property
+    def cut_bytes(self) -> dict[int, int]:
+        """What was lost of its journals when it was opened, bytes by partition: what they told comes again.
+
+        The end of a journal that was torn, or, under the durability `os`, that spoke of records which are gone.
+        """
+        replayed = {part.number: part.subscription.replayed for part in self._parts.values()}
+        lost = {number: each.cut_bytes + each.given_up_bytes for number, each in replayed.items() if each is not None}
+        return {number: cut for number, cut in lost.items() if cut}
 
     @property
     def shared(self) -> list[PartitionSubscription]:

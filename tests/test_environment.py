@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 import afterlog
 from afterlog import environment
+from tests.support import Background
 
 
 def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +34,37 @@ def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_folder_that_others_import_from() -> None:
     assert Path(afterlog.__file__).parent.parent == environment.import_folder()
     assert str(environment.import_folder()) in [str(Path(entry).absolute()) for entry in sys.path]
+
+
+class TestPipe:
+    def test_what_its_reader_has_taken(self) -> None:
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb", 0) as reader, os.fdopen(writing, "wb", 0) as output:
+            pipe = environment.Pipe.of(output)
+            assert pipe is not None
+            output.write(b"1234")
+            taken = Background(pipe.is_taken)
+            assert b"12" == reader.read(2)
+            assert b"34" == reader.read(2)
+            assert taken.answer()
+            output.write(b"5678")
+            reader.read(3)
+            reader.close()
+            assert not pipe.is_taken()
+            with pytest.raises(BrokenPipeError):
+                output.write(b"9")
+
+    def test_a_reader_that_took_all_and_went(self) -> None:
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "wb", 0) as output:
+            pipe = environment.Pipe.of(output)
+            output.write(b"1234")
+            os.read(reading, 9)
+            os.close(reading)
+            assert pipe is not None
+            assert pipe.is_taken()
+
+    def test_what_is_no_pipe(self, tmp_path: Path) -> None:
+        with open(tmp_path / "a", "wb") as file:
+            assert environment.Pipe.of(file) is None
+        assert environment.Pipe.of(io.BytesIO()) is None

@@ -204,6 +204,23 @@ class TestValues:
             subscription.receive(1)
             assert [1, 1, 1, 0, 1] == setting.subscribed()
 
+    def test_what_retention_took_from_a_subscription(self, setting: Setting) -> None:
+        with setting.store.subscribe("mail", "s") as subscription:
+            setting.send(*[None] * 300)
+            setting.clock.advance(10_000)
+            setting.store.create_topic("brief", retention_ms=1_000)
+            brief = setting.store.topic("brief").partition(0)
+            assert 0 == setting.value("afterlog_subscription_removed", subscription="s")
+            with setting.store.subscribe("brief", "s") as losing:
+                setting.store.send_many("brief", [b"v" * 100] * 900)
+                setting.clock.advance(10_000)
+                assert setting.store.enforce_retention() > 0
+                losing.receive(1)
+                removed = setting.value("afterlog_subscription_removed", subscription="s", topic="brief")
+                assert brief.log_start == removed
+            subscription.receive(1)
+            assert 0 == setting.value("afterlog_subscription_removed", subscription="s")
+
 
 class TestObjectStorage:
     FAR: ClassVar = {"topic": "far", "partition": "0"}

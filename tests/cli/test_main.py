@@ -336,6 +336,30 @@ class TestProcesses:
         left = run("receive", data, "mail", "--group", "g").stdout.count("\n")
         assert 50_000 < left < 100_000
 
+    @pytest.mark.parametrize(
+        ("who", "reader"), [("group", "head -n 2"), ("subscription", "(read a; echo $a; read b; echo $b)")]
+    )
+    def test_of_what_a_pipe_holds_nothing_is_done_with(self, data: Path, who: str, reader: str) -> None:
+        """All 500 fit into a pipe of 64 KiB; the first is larger than a page."""
+        lines = ["x" * 70_000, *(f"line {number}" for number in range(499))]
+        run("send", data, "mail", stdin="\n".join(lines) + "\n")
+        command = f"{sys.executable} -c 'from afterlog.cli.main import main; main()' receive {data} mail --{who} w"
+        seen: list[str] = []
+        for _ in range(2):
+            ran = subprocess.run(["bash", "-c", f"{command} | {reader}"], cwd=ROOT, capture_output=True, text=True)
+            assert "" == ran.stderr
+            seen += ran.stdout.splitlines()
+        assert 4 == len(seen)
+        if who == "group":
+            assert lines[:4] == seen
+            ran = subprocess.run(
+                ["bash", "-c", f"{command} --no-commit | {reader}"], cwd=ROOT, capture_output=True, text=True
+            )
+            assert lines[4:6] == ran.stdout.splitlines()
+        ran = subprocess.run(["bash", "-c", f"{command} | cat"], cwd=ROOT, capture_output=True, text=True)
+        seen += ran.stdout.splitlines()
+        assert lines == seen if who == "group" else sorted(lines) == sorted(seen)
+
     def test_interrupt(self, data: Path) -> None:
         run("send", data, "mail", "first")
         # Where the tests run in the background, their shell had SIGINT ignored, and children inherit that.

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, GroupBusy, OffsetOutOfRange, StorageFull, StoreClosed, UnknownPartition
+from afterlog.errors import (
+    CorruptFile,
+    GroupBusy,
+    OffsetOutOfRange,
+    PositionPending,
+    StorageFull,
+    StoreClosed,
+    UnknownPartition,
+)
 from afterlog.fetch import consumer as consumer_module
 from afterlog.fetch.consumer import AUTO_COMMIT_INTERVAL_S, Consumer
 from afterlog.fetch.message import Message
@@ -391,6 +399,22 @@ def test_a_seek_that_fails_moves_nothing() -> None:
         assert {0: 1, 1: 0} == consumer.positions()
         with pytest.raises(UnknownPartition):
             consumer.seek(0, partition=7)
+
+
+def test_a_seek_to_the_end_of_what_is_pending_is_refused_for_what_may_still_come_before_it() -> None:
+    setting = Setting(partitions=2)
+    setting.send(b"later", after_ms=60_000, partition=1)
+    with setting.consumer() as consumer:
+        end = setting.store.topic("t").partition(1).log_end_offset
+        with pytest.raises(PositionPending, match="seek to LATEST"):
+            consumer.seek(end, partition=1)
+        consumer.seek(LATEST)
+        setting.send(b"soon", after_ms=1, partition=1)
+        setting.clock.advance(60_000)
+        assert [b"soon", b"later"] == [message.value for message in consumer.poll()]
+    setting.send(b"again", after_ms=90_000, partition=1)
+    with pytest.raises(PositionPending):
+        setting.store.consumer("t", group="other", start=3, partitions=[1])
 
 
 def test_seeking_back_is_committed(setting: Setting) -> None:

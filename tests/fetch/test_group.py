@@ -8,7 +8,7 @@ import pytest
 from afterlog import document
 from afterlog.errors import CorruptFile, InvalidTopic, StorageFull
 from afterlog.fetch.group import FORMAT, VERSION, GroupPosition
-from afterlog.names import SUBSCRIPTIONS
+from afterlog.names import SUBSCRIPTIONS, position_files
 from tests.crash_states import kill_state
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import Rename, SimulatedFiles
@@ -73,22 +73,70 @@ def test_every_failing_call_leaves_the_old_position_or_the_new_one(files: Simula
     assert 2 == GroupPosition(files, FOLDER, "g").committed
 
 
-def test_every_rotten_byte_is_seen(files: SimulatedFiles) -> None:
+def test_one_file_that_is_gone_or_rotten_loses_nothing(files: SimulatedFiles, caplog: pytest.LogCaptureFixture) -> None:
     position = GroupPosition(files, FOLDER, "g")
     position.commit(1_024)
-    data = content(files, position.path)
-    for at in range(len(data)):
+    for path in position_files(FOLDER, "g"):
+        data = content(files, path)
+        for broken in [None, b"", *(flipped(data, at) for at in range(len(data)))]:
+            caplog.clear()
+            disk = with_file(files, path, broken)
+            again = GroupPosition(disk, FOLDER, "g")
+            assert 1_024 == again.committed
+            if path == position.path:
+                assert [True] == ["its copy says 1024, and is taken" in each.message for each in caplog.records]
+            if path == position.path or broken is not None:
+                assert again.damage is not None
+                assert path == again.damage.path
+            again.commit(1_024)
+            assert again.damage is None
+            assert [data, data] == [content(power_cut(disk), each) for each in position_files(FOLDER, "g")]
+
+
+def test_where_neither_file_tells_it_is_said(files: SimulatedFiles, caplog: pytest.LogCaptureFixture) -> None:
+    position = GroupPosition(files, FOLDER, "g")
+    position.commit(1_024)
+    path, copy = position_files(FOLDER, "g")
+    for broken in (None, b"x"):
         with pytest.raises(CorruptFile) as raised:
-            GroupPosition(with_file(files, position.path, flipped(data, at)), FOLDER, "g")
-        assert position.path == raised.value.path
+            GroupPosition(with_file(with_file(files, path, broken), copy, b"x"), FOLDER, "g")
+        assert (copy if broken is None else path) == raised.value.path
+    assert [] == caplog.records
+    assert GroupPosition(with_file(with_file(files, path, None), copy, None), FOLDER, "g").committed is None
+    assert [True] == ["g: there is no position in it" in each.message for each in caplog.records]
 
 
-@pytest.mark.parametrize("body", [{}, {"position": "7"}, {"position": None}, {"position": 1.5}])
+def test_killed_between_the_two_files_the_first_counts(files: SimulatedFiles) -> None:
+    GroupPosition(files, FOLDER, "g").commit(1)
+    before = len(files.operations)
+    GroupPosition(files, FOLDER, "g").commit(7)
+    seen = []
+    for cut in range(before, len(files.operations) + 1):
+        again = GroupPosition(kill_state(files.operations, cut).files(), FOLDER, "g")
+        seen.append(again.committed)
+        assert again.damage is None
+        again.commit(3)
+        assert 3 == again.committed
+    assert [1, 7] == sorted(set(seen)) == list(dict.fromkeys(seen))
+
+
+def test_a_store_of_before_the_copy(files: SimulatedFiles) -> None:
+    position = GroupPosition(files, FOLDER, "g")
+    position.commit(7)
+    disk = with_file(files, position_files(FOLDER, "g")[1], None)
+    old = GroupPosition(disk, FOLDER, "g")
+    assert (7, None) == (old.committed, old.damage)
+    old.commit(7)
+    assert 7 == GroupPosition(with_file(disk, position.path, None), FOLDER, "g").committed
+
+
+@pytest.mark.parametrize("body", [{}, {"position": "7"}, {"position": None}, {"position": 1.5}, {"position": True}])
 def test_an_intact_document_without_a_position(files: SimulatedFiles, body: dict[str, object]) -> None:
     position = GroupPosition(files, FOLDER, "g")
     position.commit(1)
     owner = {"partition": FOLDER.name, "group": "g"}
-    document.write(files, position.path, FORMAT, VERSION, owner | body)
+    for path in position_files(FOLDER, "g"):
+        document.write(files, path, FORMAT, VERSION, owner | body)
     with pytest.raises(CorruptFile, match="no position"):
         GroupPosition(files, FOLDER, "g")
 
@@ -98,8 +146,11 @@ def test_a_position_in_the_wrong_place_is_seen(files: SimulatedFiles) -> None:
     position.commit(1)
     other = GroupPosition(files, FOLDER, "h")
     other.commit(2)
+    disk = files
+    for path in position_files(FOLDER, "g"):
+        disk = with_file(disk, path, content(files, other.path))
     with pytest.raises(CorruptFile, match="no position"):
-        GroupPosition(with_file(files, position.path, content(files, other.path)), FOLDER, "g")
+        GroupPosition(disk, FOLDER, "g")
 
 
 @pytest.mark.parametrize("group", ["", "..", "a/b", "a" * 250])

@@ -15,6 +15,7 @@ from afterlog.errors import (
     InvalidBatch,
     InvalidDeliverAfter,
     OffsetOutOfRange,
+    PositionPending,
     RecordTooLarge,
     StoreClosed,
 )
@@ -36,6 +37,7 @@ from tests.support import (
     content,
     drained,
     flipped,
+    killed,
     open_small,
     small,
     with_file,
@@ -166,6 +168,60 @@ def test_positions(setting: Setting) -> None:
             partition.position(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidDeliverAfter):
         partition.position(AtTime(-1))
+
+
+class TestBeginning:
+    """Where a reader may be sent: nothing that is sent later, and due earlier, may be skipped."""
+
+    def test_no_rank_among_what_is_pending(self, setting: Setting) -> None:
+        setting.send(b"due")
+        pending = setting.send(b"pending", after_ms=60_000)
+        for position in (2, np.int64(2), AfterOffset(pending)):
+            with pytest.raises(PositionPending, match=r"seek to LATEST \(1 now\)") as caught:
+                setting.partition.beginning(position)  # type: ignore[arg-type]
+            assert (2, 0, 1) == (caught.value.position, caught.value.log_start, caught.value.log_end)
+        assert [0, 1, 1, 1, 0] == [
+            setting.partition.beginning(each) for each in (0, 1, LATEST, AfterOffset(0), EARLIEST)
+        ]
+        with pytest.raises(OffsetOutOfRange, match="beyond the log end"):
+            setting.partition.beginning(3)
+        setting.clock.advance(60_000)
+        assert 2 == setting.partition.beginning(2)
+
+    def test_an_instant_skips_only_what_is_due_before_it(self, setting: Setting) -> None:
+        setting.send(b"pending", after_ms=60_000)
+        position = setting.partition.beginning(AtTime(NOW_MS + 60_001))
+        assert 1 == position
+        setting.send(b"earlier", after_ms=1)
+        setting.send(b"later", after_ms=60_002)
+        setting.clock.advance(60_002)
+        found = setting.partition.fetch(position)
+        assert [[b"pending"], [b"later"]] == values_in(found.batches)
+
+    def test_what_a_life_that_crashed_may_have_delivered_is_final(self, setting: Setting) -> None:
+        setting.send(b"a")
+        setting.send(b"b", after_ms=500)
+        assert 1 == setting.partition.fetch(0).next_position
+        setting.clock.advance(500)
+        assert 2 == setting.partition.fetch(1).next_position
+        clock = SteppedClock(NOW_MS)  # it stepped back by half a second, which the lease of the frontier covers
+        with open_small(killed(setting.disk), clock) as store:
+            partition = store.topic("t").partition(0)
+            assert 1 == partition.high_watermark()
+            assert 2 == partition.beginning(2)
+            store.send("t", b"c")
+            store.send("t", b"d", delay=60)
+            assert 3 == partition.beginning(3)  # stamped above the lease, as all that comes later
+            with pytest.raises(PositionPending):
+                partition.beginning(4)
+            clock.advance(2_000)
+            assert [[b"c"]] == values_in(partition.fetch(2).batches)
+
+    def test_in_a_fifo_topic_every_position_is_final(self) -> None:
+        fifo = Setting(delayed=False)
+        fifo.send(b"a")
+        assert 1 == fifo.partition.beginning(1)
+        fifo.store.close()
 
 
 # --- Fetching

@@ -77,6 +77,22 @@ def test_an_append_in_flight_holds_due_back() -> None:
     assert 200 == clock.due()
 
 
+def test_what_comes_is_stamped_from_settled_on() -> None:
+    wall = Wall(100)
+    clock = log_clock(wall, used_ms=50, lease_ms=120)
+    assert 120 == clock.settled_ms
+    wall.ms = 150
+    assert 150 == clock.due() == clock.settled_ms
+    clock.stamp(1)
+    wall.ms = 200
+    clock.stamp(2)
+    assert 150 == clock.settled_ms  # the first is not visible yet
+    clock.landed(1)
+    assert 200 == clock.settled_ms
+    clock.landed(2)
+    assert 200 == clock.settled_ms == clock.stamp(3)
+
+
 def test_a_withdrawn_append_holds_nothing_back() -> None:
     wall = Wall(100)
     clock = log_clock(wall)

@@ -58,10 +58,33 @@ def test_frames_are_told(setting: Setting) -> None:
     assert "no whole frame" == torn[-1]["crc"]
 
 
-def test_a_torn_end_is_no_fault(setting: Setting) -> None:
+def test_a_torn_end_is_told_and_cut(setting: Setting) -> None:
     assert [] == told(setting.disk)
     path = journal_of(setting.disk)
-    assert [] == told(with_file(setting.disk, path, content(setting.disk, path)[:-1]))
+    torn = with_file(setting.disk, path, content(setting.disk, path)[:-1])
+    left = len(content(setting.disk, path)) - 1 - [*dump(setting.disk, path)][-1]["position"]
+    assert [f"its last {left} bytes are torn, or speak of records that are gone"] == told(torn)
+    with OfflineStore(PATH, torn, ManualClock(NOW_MS + 1_000)) as store:
+        assert [] == store.plan().steps
+    setting.open(torn)
+    with setting.subscribe() as sub:
+        assert {0: left} == sub.cut_bytes
+    with setting.subscribe() as sub:
+        assert {} == sub.cut_bytes
+    with setting.subscribe("other") as other:
+        assert {} == other.cut_bytes
+    setting.store.close()
+    assert [] == told(setting.disk)
+
+
+def test_a_journal_that_is_gone_is_said(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    setting.open(with_file(setting.disk, journal_of(setting.disk), None))
+    with setting.subscribe("other"):
+        assert [] == caplog.records
+    with setting.subscribe() as sub:
+        assert 3 == len(sub.receive())
+    assert [True] == ["sender: there is no journal in it" in each.message for each in caplog.records]
+    setting.store.close()
 
 
 @pytest.mark.parametrize("position", [0, 50, 200])

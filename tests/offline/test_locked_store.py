@@ -10,7 +10,7 @@ from afterlog.clock import ManualClock
 from afterlog.errors import StoreLocked, UnknownTopic
 from afterlog.fetch.group import GroupPosition
 from afterlog.log.topics_document import read_topics
-from afterlog.names import position_file
+from afterlog.names import position_file, position_files
 from afterlog.offline.locked_store import OfflineStore
 from tests.offline.broken import (
     DELAYED,
@@ -116,9 +116,29 @@ class TestTopics:
 class TestPositions:
     PATH = position_file(DELAYED, "reader")
 
-    def test_rot(self) -> None:
+    COPY = position_files(DELAYED, "reader")[1]
+
+    def test_rot_of_one_file(self) -> None:
         files = small_store()
+        expected = GroupPosition(files, DELAYED, "reader").committed
+        assert expected is not None
         flip(files, self.PATH, -3)
+        assert [f"{self.PATH}: not an intact afterlog-position document of version 1"] == findings(files)
+        copy = SimulatedFiles(files.image())
+        [step] = repaired(copy)
+        assert f"written anew, delivery offset {expected}" in step
+        assert [] == findings(copy)
+        assert expected == GroupPosition(files, DELAYED, "reader").committed
+        assert RECORDS - expected == len(drained(files, "mail", "reader"))
+        GroupPosition(files, DELAYED, "reader").commit(RECORDS)
+        assert [] == findings(files)
+        flip(files, self.COPY, -3)
+        assert [f"{self.COPY}: not an intact afterlog-position document of version 1"] == findings(files)
+
+    def test_rot_of_both(self) -> None:
+        files = small_store()
+        for path in (self.PATH, self.COPY):
+            flip(files, path, -3)
         assert [f"{self.PATH}: an unreadable position"] == findings(files)
         [step] = repaired(files)
         assert "put aside as position.corrupt" in step

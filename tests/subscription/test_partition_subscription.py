@@ -441,7 +441,7 @@ class TestRestart:
         again = Given(killed(given.disk), given.clock.now_ms()).subscribe()
         assert [200] * 3 == again.receive(3, LEASE_MS).redelivery_count.tolist()
 
-    def test_retention_takes_what_was_not_acked(self) -> None:
+    def test_retention_takes_what_was_not_acked(self, caplog: pytest.LogCaptureFixture) -> None:
         given = Given()
         given.store.create_topic("mail", retention_ms=1_000)
         sub = PartitionSubscription(given.store.topic("mail").partition(0), "sender")
@@ -455,6 +455,10 @@ class TestRestart:
         received = sub.receive(2_000, LEASE_MS)
         assert [*range(log_start, 900)] == sorted(offsets(received))
         assert log_start == sub.stats().removed
+        told = f"sender: retention took {log_start} records of mail-0, up to delivery offset {log_start}"
+        assert [True] == [told in record.message for record in caplog.records]
+        sub.receive(1, LEASE_MS)
+        assert 1 == len(caplog.records)
         sub.check()
 
 

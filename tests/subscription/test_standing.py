@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from afterlog.offline.journals import names
+from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.policy import RetryPolicy
-from afterlog.subscription.standing import at_rest
+from afterlog.subscription.standing import at_rest, standing
+from afterlog.subscription.state import SubscriptionState
 from tests.subscription.support import Setting
 from tests.support import killed
 
@@ -67,10 +69,10 @@ def test_what_is_pending_behind_any_position_is_counted_without_what_is_cancelle
     records = [setting.store.send("mail", b"x", delay=delay) for delay in (10, 20, 30, 40, 50)]
     setting.store.cancel(records[1])  # delivery order: 10, 20, its control record, 30, 40, 50, its control record
     setting.store.cancel(records[4])
-    with setting.subscribe() as sub:
-        pending = []
-        for position in range(8):
-            sub.seek(position)
-            pending.append(sub.stats().pending)
+    partition = setting.store.topic("mail").partition(0)
+    reading, pending = partition.look(), []
+    for position in range(8):
+        state = SubscriptionState(AckSet(position))
+        pending.append(standing(state, partition, reading, reading.high_watermark, reading.upto).pending)
     assert [3, 2, 2, 2, 1, 0, 0, 0] == pending
     setting.store.close()

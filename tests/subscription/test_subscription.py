@@ -14,10 +14,11 @@ from afterlog.errors import (
     InvalidReceipt,
     InvalidSubscription,
     OffsetOutOfRange,
+    PositionPending,
     StoreClosed,
     UnknownPartition,
 )
-from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.log.cancellation import CancelResult
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
@@ -200,6 +201,22 @@ def test_seek_back_and_forth(setting: Setting) -> None:
         with pytest.raises(InvalidDeliverAfter):
             sub.seek(datetime(2026, 1, 1))
         assert 5 == sub.stats().leased
+
+
+def test_a_seek_to_the_end_of_what_is_pending_is_refused_for_what_may_still_come_before_it(setting: Setting) -> None:
+    setting.send(b"later", after_ms=60_000)
+    with setting.subscribe() as sub:
+        for position in (1, AfterOffset(0)):
+            with pytest.raises(PositionPending, match="seek to LATEST"):
+                sub.seek(position)
+        sub.seek(AtTime(NOW_MS + 30_000))
+        setting.send(b"soon", after_ms=1)
+        setting.send(b"between", after_ms=40_000)
+        setting.clock.advance(60_000)
+        assert [b"soon", b"between", b"later"] == values(sub.receive())
+    setting.send(b"again", after_ms=90_000)
+    with pytest.raises(PositionPending):
+        setting.subscribe("other", start=AfterOffset(3))
 
 
 def test_what_is_cancelled_is_never_received(setting: Setting) -> None:
