@@ -48,8 +48,9 @@ from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
+from afterlog.records.deliver_after import Delay, DelayColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
+from afterlog.records.instants import Instant, InstantColumn
 from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -157,6 +158,7 @@ class Store:
         remote_storage_enable: bool = False,
         local_retention_ms: int | None = None,
         local_retention_bytes: int | None = None,
+        check_instants: bool = True,
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
@@ -166,6 +168,9 @@ class Store:
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
         local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
+
+        check_instants=False takes any deliver_after. Else, one before 2001-09-09 or over a century ahead is refused,
+        since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
@@ -178,6 +183,7 @@ class Store:
             remote_storage_enable=bool(remote_storage_enable),
             local_retention_ms=local_retention_ms,
             local_retention_bytes=local_retention_bytes,
+            check_instants=bool(check_instants),
         )
         checked(settings)
         with self._lock:
@@ -209,14 +215,17 @@ class Store:
         delay: Delay | None = None,
         deliver_after: Instant | None = None,
         partition: int | None = None,
+        check_instants: bool | None = None,
     ) -> RecordId:
         """Append one record; its id. Returns when it is safe under the store's durability.
 
-        delay: seconds or timedelta from now; deliver_after: aware datetime or epoch ms; neither: as soon as possible.
+        delay: seconds or timedelta from now; deliver_after: epoch ms, aware datetime or ISO 8601; neither: as soon as
+        possible. check_instants: whether a deliver_after that is surely wrong is refused; None: as the topic says.
         Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull.
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
+        check = target.check_instants if check_instants is None else check_instants
         number = target.partition_of(_key(key)) if partition is None else partition
         values, value_valid = ragged([value])
         keys, key_valid = (None, None) if key is None else ragged([key], "keys")
@@ -227,7 +236,7 @@ class Store:
             key_valid=key_valid,
             headers=same_headers(headers, 1),
             timestamps=np.array([now_ms], np.int64),
-            deliver_after=np.array([asked_ms(now_ms, delay, deliver_after)], np.int64),
+            deliver_after=np.array([asked_ms(now_ms, delay, deliver_after, check_instants=check)], np.int64),
         )
         return target.record_id(number, int(target.append(number, columns)[0]))
 
@@ -242,11 +251,13 @@ class Store:
         deliver_after: InstantColumn | None = None,
         timestamps: Int64Array | None = None,
         partition: int | None = None,
+        check_instants: bool | None = None,
     ) -> Int64Array:
         """Append many records as columns; their offsets, int64[n], in the order given.
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
-        deliver_after: one for all or a column (`afterlog.records.deliver_after`). headers: the same for every record.
+        deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
+        `afterlog.records.instants`). check_instants: as in `send`. headers: the same for every record.
         timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
         without keys, to one partition, another with each call.
 
@@ -255,6 +266,7 @@ class Store:
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
+        check = target.check_instants if check_instants is None else check_instants
         value_column, value_valid = ragged(values)
         count = len(value_column[0]) - 1
         key_column, key_valid = (None, None) if keys is None else ragged(keys, "keys")
@@ -267,7 +279,7 @@ class Store:
             key_valid=key_valid,
             headers=same_headers(headers, count),
             timestamps=np.full(count, now_ms) if timestamps is None else timestamp_column(timestamps, count),
-            deliver_after=asked_column(count, now_ms, delay, deliver_after),
+            deliver_after=asked_column(count, now_ms, delay, deliver_after, check_instants=check),
         )
         if count == 0:
             return np.empty(0, np.int64)
@@ -311,7 +323,7 @@ class Store:
         Raises NotPending, whose `answer` is the `CancelResult` that says why, and as `send` does.
         """
         target = self.topic(record.topic)
-        asked = asked_ms(self._guard.now_ms(), delay, deliver_after)
+        asked = asked_ms(self._guard.now_ms(), delay, deliver_after, check_instants=target.check_instants)
         return target.record_id(record.partition, target.partition(record.partition).reschedule(record.offset, asked))
 
     def pending(

@@ -30,8 +30,9 @@ from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Instant, instant_ms
 from afterlog.records.encode import encode, parse
+from afterlog.records.instants import Instant, instant_ms
+from afterlog.records.window import check_instants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,8 @@ class Partition:
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
         batches = parse(batch, asked_ms, self.log.context.config)
         self.log.check_batches(batches)
+        if self.log.context.settings.check_instants:
+            check_instants(batches.deliver_after, self.log.context.now_ms())
         return self.log.append(batches)
 
     def cancel(self, offsets: Int64Array) -> Int8Array:

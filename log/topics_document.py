@@ -3,7 +3,8 @@
     afterlog-topics 1 8f3ab01c\\n
     {"mail":{"partitions":1,"delayed":true,"max_delay_ms":null,"retention_ms":null,"retention_bytes":null}}\\n
 
-The settings of tiered storage (`remote_storage_enable` and those of local retention) are there where one is set.
+The settings of tiered storage (`remote_storage_enable` and those of local retention) are there where one is set, and
+`check_instants` where it is false.
 
 A topic is there when the document names it: its partitions are made first, and what an unfinished creation left behind
 holds no records. So a folder with records that no topic owns means that the document is lost, or an older copy.

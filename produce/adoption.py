@@ -45,6 +45,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file, prepared_file
 from afterlog.produce.prepared import Prepared, adoption_folder, read_sections
 from afterlog.records.encode import EncodedBatches
+from afterlog.records.window import check_instants
 
 logger = logging.getLogger("afterlog.log")
 
@@ -173,6 +174,8 @@ class Adoptions:
         for number, log in logs.items():
             for batches in parts[number]:
                 log.check_batches(batches)
+                if log.context.settings.check_instants:
+                    check_instants(batches.deliver_after, log.context.now_ms())
         with contextlib.ExitStack() as held:
             append = {number: held.enter_context(log.appending()) for number, log in logs.items()}
             for log in logs.values():

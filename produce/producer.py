@@ -22,9 +22,10 @@ from afterlog.errors import InvalidRecord, RecordTooLarge, StoreClosed
 from afterlog.files import PROCESS
 from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Delay, Instant, asked_ms
+from afterlog.records.deliver_after import Delay, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
+from afterlog.records.instants import Instant
 
 BUFFERED_BYTES_MAX = 32 << 20
 """A send waits while more than this is buffered."""
@@ -38,6 +39,9 @@ class Target(Protocol[IdOf]):
 
     @property
     def partition_count(self) -> int: ...
+
+    @property
+    def check_instants(self) -> bool: ...
 
     def partition_of(self, key: bytes | None) -> int: ...
 
@@ -108,10 +112,12 @@ class Producer(Generic[Id]):
         delay: Delay | None = None,
         deliver_after: Instant | None = None,
         partition: int | None = None,
+        check_instants: bool | None = None,
     ) -> Future[Id]:
-        """Buffer a record; a future of its RecordId. Raises InvalidRecord or a leaf of it, StoreClosed."""
+        """Buffer a record, given as to `Store.send`; a future of its id. Raises InvalidRecord (a leaf), StoreClosed."""
         now_ms = self._now_ms()
-        asked = asked_ms(now_ms, delay, deliver_after)
+        check = self._target.check_instants if check_instants is None else check_instants
+        asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
         section = encode_headers(own_headers(headers))
         for part in (value, key):

@@ -38,6 +38,11 @@ class Topic:
         self.partition(number)
         return number
 
+    @property
+    def check_instants(self) -> bool:
+        """Whether an instant that is surely wrong is refused, unless a call says otherwise."""
+        return self.settings.check_instants
+
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
         self.partitions[0].log.check_asked(deliver_after)
