@@ -49,6 +49,7 @@ from afterlog.records.header import (
     LENGTH_END,
     LOG_APPEND_TIME,
     MAGIC_2,
+    TRANSACTIONAL,
     BatchHeader,
     with_crc,
 )
@@ -292,6 +293,8 @@ def _check_from_client(header: BatchHeader, batch: int) -> None:
     """What a producer may not send, although it is well-formed."""
     if header.attributes & CONTROL:
         raise InvalidBatch(f"batch {batch}: control batches are for the log to write")
+    if header.attributes & TRANSACTIONAL:  # KIP-1277 excludes them, and here no marker would ever end one
+        raise InvalidBatch(f"batch {batch}: transactional; there are no transactions here, send it without one")
     if header.attributes & LOG_APPEND_TIME:
         raise InvalidBatch(f"batch {batch}: only the log may claim log append time")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):

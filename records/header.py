@@ -56,6 +56,7 @@ MAGIC_2: Final = 2
 
 CODEC_BITS: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 
 
