@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         CorruptFile,
         CorruptRemote,
         GroupBusy,
+        InvalidArgument,
         InvalidBatch,
         InvalidDeliverAfter,
         InvalidOption,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         UnknownPartition,
         UnknownTopic,
         UnsupportedCodec,
+        WrongType,
     )
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import Message, RecordId, ScheduledRecord
@@ -85,12 +87,12 @@ _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
     "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
     "afterlog.errors": (
-        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "GroupBusy", "InvalidBatch",
+        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "GroupBusy", "InvalidArgument", "InvalidBatch",
         "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription",
         "InvalidTopic", "NameTaken", "NotPending", "OffsetOutOfRange", "PartitionPoisoned", "RecordTooLarge",
         "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "SparkUnavailable", "StorageFull",
         "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition",
-        "UnknownTopic", "UnsupportedCodec",
+        "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -112,13 +114,13 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtTime", "CancelResult", "Clock",
     "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "Durability", "FetchResult",
-    "GroupBusy", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
-    "InvalidSubscription", "InvalidTopic", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotPending",
-    "OffsetOutOfRange", "Partition", "PartitionPoisoned", "Producer", "Received", "Record", "RecordId",
+    "GroupBusy", "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt",
+    "InvalidRecord", "InvalidSubscription", "InvalidTopic", "LeasedMessage", "ManualClock", "Message", "NameTaken",
+    "NotPending", "OffsetOutOfRange", "Partition", "PartitionPoisoned", "Producer", "Received", "Record", "RecordId",
     "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy",
     "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked",
     "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
-    "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
+    "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 
@@ -139,9 +141,14 @@ def open(
     """
     from pathlib import Path
 
+    from afterlog.errors import WrongType
     from afterlog.store import open_store
 
-    return open_store(Path(path).absolute(), config, clock, None, remote)
+    try:
+        folder = Path(path).absolute()
+    except TypeError as error:
+        raise WrongType(f"path must name a folder, as text or pathlib.Path: {error}") from None
+    return open_store(folder, config, clock, None, remote)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,8 @@
     │   ├── RecordTooLarge              larger than a batch or a segment may be
     │   └── InvalidBatch                not a well-formed RecordBatch v2: length, CRC, counts, codec
     │       └── UnsupportedCodec        a compression codec that is not one of Kafka's five
+    ├── InvalidArgument(ValueError)     an argument that the call cannot work with; nothing was done
+    │   └── WrongType(TypeError)        not even of a type that it could
     ├── InvalidTopic(ValueError)        a name that cannot be a topic's, or settings that contradict each other
     ├── InvalidSubscription(ValueError)  a retry policy, lease or delay that a subscription cannot have
     ├── InvalidReceipt(ValueError)      to ack or nack: no message that was received, or another subscription's
@@ -71,6 +73,14 @@ class InvalidBatch(InvalidRecord):
 
 class UnsupportedCodec(InvalidBatch):
     """The compression codec is not none, gzip, snappy, lz4 or zstd. Choose one of these."""
+
+
+class InvalidArgument(AfterlogError, ValueError):
+    """The call cannot work with this argument, and did nothing. The message says what it takes."""
+
+
+class WrongType(InvalidArgument, TypeError):
+    """The argument is of a type that the call cannot work with. The message says what it takes."""
 
 
 class InvalidTopic(AfterlogError, ValueError):

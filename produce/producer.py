@@ -40,8 +40,7 @@ class Target(Protocol[IdOf]):
     @property
     def partition_count(self) -> int: ...
 
-    @property
-    def check_instants(self) -> bool: ...
+    def checks_instants(self, asked: bool | None) -> bool: ...
 
     def partition_of(self, key: bytes | None) -> int: ...
 
@@ -116,13 +115,11 @@ class Producer(Generic[Id]):
     ) -> Future[Id]:
         """Buffer a record, given as to `Store.send`; a future of its id. Raises InvalidRecord (a leaf), StoreClosed."""
         now_ms = self._now_ms()
-        check = self._target.check_instants if check_instants is None else check_instants
+        check = self._target.checks_instants(check_instants)
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
         section = encode_headers(own_headers(headers))
-        for part in (value, key):
-            if part is not None and not isinstance(part, bytes | bytearray | memoryview):
-                raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
+        value, key = _own(value), _own(key)
         size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
         if size + HEADER_BYTES > self._batch_bytes_max:
             raise RecordTooLarge(
@@ -201,6 +198,15 @@ class Producer(Generic[Id]):
             else:
                 for future, offset in zip(buffer.futures, offsets.tolist(), strict=True):
                     future.set_result(self._target.record_id(number, offset))
+
+
+def _own(part: bytes | bytearray | memoryview | None) -> bytes | None:
+    """As it is now, and as bytes: what cannot be appended must not fail those beside it."""
+    if part is None or isinstance(part, bytes):
+        return part
+    if not isinstance(part, bytearray | memoryview):
+        raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
+    return bytes(part)
 
 
 def _columns(buffer: _Buffer[Id]) -> RecordColumns:
