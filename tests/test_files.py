@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import StorageFull, StoreLocked
+from afterlog.errors import DiskFailed, StorageFull, StoreLocked
 from afterlog.files import (
     PROCESS,
     Data,
@@ -476,7 +476,9 @@ class TestOnlyReal:
             with pytest.raises(StorageFull, match="no room"):
                 call()
 
-    def test_another_error_passes_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_error_has_a_type_and_keeps_what_the_system_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def broken(*arguments: object) -> int:
             raise OSError(errno.EIO, "Input/output error")
 
@@ -484,7 +486,9 @@ class TestOnlyReal:
         monkeypatch.setattr("os.writev", broken)
         with pytest.raises(OSError, match="Input/output") as caught:
             file.append([b"1"])
-        assert (OSError, None) == (type(caught.value), caught.value.__cause__)
+        cause = caught.value.__cause__
+        assert (DiskFailed, OSError) == (type(caught.value), type(cause))
+        assert (errno.EIO, str(file.path)) == (caught.value.errno, caught.value.filename)
 
     def test_a_full_disk_does_not_keep_the_store_shut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*arguments: object) -> int:
