@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from afterlog import document
-from afterlog.errors import CorruptFile, PartitionPoisoned, StorageFull
+from afterlog.errors import CorruptFile, OutOfResources, PartitionPoisoned, StorageFull
 from afterlog.files import TEMPORARY_SUFFIX, Files
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file, prepared_file
@@ -223,11 +223,22 @@ class Adoptions:
         try:
             yield
         except BaseException as error:
-            if self._ledger.pending is None and isinstance(error, StorageFull):
-                raise  # no room for the document: nothing was begun
+            if (
+                self._ledger.pending is None
+                and isinstance(error, StorageFull | OutOfResources)
+                and not self._is_begun()
+            ):
+                raise  # no room for the document, or no descriptor
             for log in logs:
                 log.commit.poison(error)
             raise
+
+    def _is_begun(self) -> bool:
+        """Whether the document may say that something is pending."""
+        try:
+            return AdoptionLedger.read(self._files, self._store).pending is not None
+        except OSError:
+            return True
 
     def _logs(self, topic: str, numbers: Collection[int]) -> dict[int, PartitionLog]:
         return {number: self._log_of(topic, number) for number in sorted(numbers)}
