@@ -26,7 +26,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -229,10 +229,17 @@ class OsScratchFile:
 
 
 class OsLock:
-    """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too."""
+    """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too.
+
+    A lock lasts until the last descriptor of it is closed, and a forked child has one: it closes that at once, or the
+    store would stay locked when the process that opened it is killed (docs/decisions/0027).
+    """
+
+    _held: ClassVar[dict[int, OsLock]] = {}
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._held[id(self)] = self
 
     def take(self) -> None:
         """Lock without waiting, or raise BlockingIOError."""
@@ -245,9 +252,19 @@ class OsLock:
         return os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
 
     def release(self) -> None:
+        self._held.pop(id(self), None)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    @classmethod
+    def let_go_in_child(cls) -> None:
+        """Close what was inherited: what the parent holds stays locked."""
+        for lock in list(cls._held.values()):
+            lock.release()
+
+
+os.register_at_fork(after_in_child=OsLock.let_go_in_child)
 
 
 class OsFiles:
