@@ -232,7 +232,7 @@ class OsLock:
     """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too.
 
     A lock lasts until the last descriptor of it is closed, and a forked child has one: it closes that at once, or the
-    store would stay locked when the process that opened it is killed (docs/decisions/0027).
+    store would stay locked when the process that opened it is killed (docs/decisions/0025).
     """
 
     _held: ClassVar[dict[int, OsLock]] = {}
