@@ -6,13 +6,17 @@ until it is reopened, and goes on giving out what was visible.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import resource
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+import afterlog
 from afterlog import AfterlogError, ManualClock, OutOfResources, PartitionPoisoned, StorageFull, Store, StoreLocked
 from afterlog.store import open_store
 from tests import campaigns
@@ -188,3 +192,32 @@ def test_failed_sync_poisons_until_reopened() -> None:
         assert 2 == store.send(TOPIC, b"again").offset
         with pytest.raises(StoreLocked):
             open_store(PATH, CONFIG, clock, store._files)
+
+
+def test_descriptors_run_out_for_real(tmp_path: Path) -> None:
+    """A limit that nothing more fits under, and then the one from before."""
+    with afterlog.open(tmp_path, config=CONFIG) as store:
+        log = store.create_topic(TOPIC).partition(0).log
+        store.send_many(TOPIC, [b"%d" % number for number in range(5)])
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
+        spare: list[int] = []
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    spare.append(os.open("/dev/null", os.O_RDONLY))
+            for call in (log.roll, log.checkpoint, lambda: store.create_topic("new")):
+                with pytest.raises(OutOfResources) as caught:
+                    call()
+                assert errno.EMFILE == caught.value.errno
+                assert isinstance(caught.value, OSError)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for descriptor in spare:
+                os.close(descriptor)
+        log.roll()
+        store.create_topic("new")
+        assert 5 == store.send(TOPIC, b"5").offset
+        store.check()
+        with store.consumer(TOPIC, group="g") as consumer:
+            assert [b"%d" % number for number in range(6)] == [message.value for message in consumer.poll()]
