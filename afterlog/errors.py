@@ -39,6 +39,7 @@
     ├── StoreClosed(ValueError)         used after close
     ├── StoreForked(RuntimeError)       used in a forked child
     ├── ClockBehind(RuntimeError)       the wall clock is far behind the log's frontier; no deliveries until it is not
+    ├── Interrupted(RuntimeError)       a send under way when Ctrl-C or the like struck; it may have happened or not
     ├── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
     └── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
 
@@ -277,6 +278,10 @@ class ClockBehind(AfterlogError, RuntimeError):
     """The wall clock is over an hour behind the log's frontier. Set it right, or see `afterlog repair --clock`."""
 
     retriable = True
+
+
+class Interrupted(AfterlogError, RuntimeError):
+    """An exception struck while it was under way, Ctrl-C for one: nobody knows whether it happened."""
 
 
 class GroupBusy(AfterlogError, RuntimeError):

@@ -27,6 +27,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -193,6 +194,8 @@ class OsFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    __del__ = close  # of an operation that was interrupted
+
 
 class OsScratchFile:
     """`ScratchFile` over a descriptor."""
@@ -232,10 +235,10 @@ class OsLock:
     """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too.
 
     A lock lasts until the last descriptor of it is closed, and a forked child has one: it closes that at once, or the
-    store would stay locked when the process that opened it is killed (docs/decisions/0025).
+    store would stay locked when the process that opened it is killed (docs/decisions/0026).
     """
 
-    _held: ClassVar[dict[int, OsLock]] = {}
+    _held: ClassVar[WeakValueDictionary[int, OsLock]] = WeakValueDictionary()
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -256,6 +259,8 @@ class OsLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    __del__ = release  # of an open that was interrupted
 
     @classmethod
     def let_go_in_child(cls) -> None:
@@ -441,8 +446,8 @@ def unused_name() -> str:
 def failed_call(call: str, error: OSError, path: Path) -> StorageError:
     """What a call to the disk raises in place of what the system said.
 
-    A sync that failed is a DiskFailed whatever the reason: nobody knows what it made durable. Where the folder could
-    not even be opened everybody does.
+    A sync that failed is a DiskFailed whatever the reason, since nobody knows what it made durable; so is a truncate,
+    which is what takes a failed append back. A folder that could not even be opened was not synced.
     """
     if isinstance(error, StorageError):
         return error
@@ -450,8 +455,8 @@ def failed_call(call: str, error: OSError, path: Path) -> StorageError:
     why = f"{call}: {error.strerror or error}"
     if number in _FULL and call in _WRITING:
         return StorageFull("no room left to write", path=path)
-    of_the_sync = call == "sync" or (call == "sync_folder" and number == errno.ENOMEM)
-    if number in _NO_RESOURCES and not of_the_sync:
+    is_unknown = call in ("sync", "truncate") or (call == "sync_folder" and number == errno.ENOMEM)
+    if number in _NO_RESOURCES and not is_unknown:
         return OutOfResources(
             f"{why}; try again when there are fewer files open, or more memory", path=path, number=number
         )

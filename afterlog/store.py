@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -92,13 +93,16 @@ class Store:
         self._guard = JumpGuard(clock, config.clock_jump_limit_ms)
         self._changed = threading.Condition()
         self._lock = threading.RLock()
-        self._readers: set[tuple[str, int, str]] = set()
+        self._consumers: WeakValueDictionary[tuple[str, int, str], Consumer] = WeakValueDictionary()
         self._subscriptions = OpenSubscriptions(
             self._made_topic, clock=clock, changed=self._changed, usable=self._usable
         )
         self._random: Random | None = None
         self._owner = PROCESS.id
         self._closed = False
+        self._closing = threading.RLock()
+        self._is_held = True
+        """Whether the folder is, and all that is open in it."""
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
         self._sync: Background | None = None
@@ -374,15 +378,12 @@ class Store:
         target = self.topic(topic)
         check_name(group, "group")
         chosen = _chosen(target, partitions)
-        claims = {(topic, partition.number, group) for partition in chosen}
         with self._lock:
             check_no_subscription(target.partitions, group)
-            taken = claims & self._readers
+            taken = [partition.number for partition in chosen if self._reads(topic, partition.number, group)]
             if taken:
-                raise GroupBusy(f"group {group!r} reads partition {min(taken)[1]} of {topic} in another open consumer")
-            self._readers |= claims
-        try:
-            return Consumer(
+                raise GroupBusy(f"group {group!r} reads partition {taken[0]} of {topic} in another open consumer")
+            consumer = Consumer(
                 topic,
                 chosen,
                 [GroupPosition(self._files, partition.log.context.folder, group) for partition in chosen],
@@ -390,11 +391,9 @@ class Store:
                 changed=self._changed,
                 start=start,
                 auto_commit=flag("auto_commit", auto_commit),
-                on_close=lambda: self._release(claims),
             )
-        except BaseException:
-            self._release(claims)
-            raise
+            self._consumers.update({(topic, partition.number, group): consumer for partition in chosen})
+            return consumer
 
     def subscribe(
         self,
@@ -435,7 +434,7 @@ class Store:
         chosen = _chosen(target, partitions)
         with self._lock:
             self._usable()
-            if any((each, group) == (topic, name) for each, _, group in self._readers):
+            if any(self._reads(topic, partition.number, name) for partition in target.partitions):
                 raise NameTaken(f"{name!r} is a consumer group that reads {topic}; take another name")
             check_no_group(target.partitions, name)
             return self._subscriptions.subscribe(topic, name, chosen, settings, start=start, delay_ms=delay_ms)
@@ -517,14 +516,18 @@ class Store:
         self._subscriptions.check()
 
     def close(self) -> None:
-        """Make everything durable and let the folder go. In a forked child it only forgets."""
+        """Make everything durable and let the folder go. In a forked child it only forgets.
+
+        Where it was interrupted, another call ends it.
+        """
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             if PROCESS.id != self._owner:
                 return
-        self._let_go()
+        with self._closing:
+            if self._is_held:
+                self._let_go()
+                self._is_held = False
 
     # Inside.
 
@@ -543,9 +546,10 @@ class Store:
                 self.tiering.close()
             self._folder_lock.release()
 
-    def _release(self, claims: set[tuple[str, int, str]]) -> None:
-        with self._lock:
-            self._readers -= claims
+    def _reads(self, topic: str, partition: int, group: str) -> bool:
+        """Whether an open consumer of the group reads the partition. One that nobody holds any more does not."""
+        consumer = self._consumers.get((topic, partition, group))
+        return consumer is not None and consumer.is_reading
 
     def _log_of(self, topic: str, partition: int) -> PartitionLog:
         return self.topic(topic).partition(partition).log

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from types import TracebackType
 
 from afterlog.arguments import seconds, whole
@@ -49,7 +49,6 @@ class Consumer:
         changed: threading.Condition,
         start: Position = EARLIEST,
         auto_commit: bool = True,
-        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.topic = topic
         self._partitions = tuple(partitions)
@@ -57,16 +56,19 @@ class Consumer:
         self._clock = clock
         self._changed = changed
         self._auto_commit = auto_commit
-        self._on_close = on_close
         self._handed = [
             partition.position(start) if position.committed is None else position.committed
             for partition, position in zip(partitions, positions, strict=True)
         ]
         self._processed = list(self._handed)
         self._buffer: list[Message] = []
+        self._handing = False
+        """Whether a call is about to hand something out, or was when an exception struck: nobody got that."""
         self._turn = 0
         self._committed_s = clock.monotonic_s()
         self._closed = False
+        self.is_reading = True
+        """Whether its partitions are its own: until its last commit is done."""
         self._lock = threading.Lock()
         """Held over every commit, and over the closing."""
         self._reader = threading.get_ident()
@@ -90,14 +92,22 @@ class Consumer:
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
         """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
-        return self.poll_columns(max_records, timeout).to_messages()
+        messages = self._poll(max_records, timeout).to_messages()
+        self._handing = False
+        return messages
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
         """`poll` as columns, with no Python object per record."""
+        columns = self._poll(max_records, timeout)
+        self._handing = False
+        return columns
+
+    def _poll(self, max_records: int, timeout: float | None) -> Columns:
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
-        self._buffer.clear()
         self._came_back()
+        self._buffer.clear()
+        self._handing = True
         return self._take(max_records, timeout)
 
     def seek(self, position: Position, partition: int | None = None) -> None:
@@ -112,7 +122,7 @@ class Consumer:
         """Make durable that everything handed out so far is processed. Raises StoreClosed, StorageFull."""
         with self._lock:
             self._check_open()
-            self._processed = list(self._handed)
+            self._settle()
             self._write()
 
     def positions(self) -> dict[int, int]:
@@ -146,8 +156,10 @@ class Consumer:
         self._came_back()
         if not self._buffer or self._commit_is_due():
             return None
+        self._handing = True
         message = self._buffer.pop()
         self._handed[self._row(message.partition)] = message.delivery_offset + 1
+        self._handing = False
         return message
 
     def fill(self) -> Pause | None:
@@ -155,15 +167,22 @@ class Consumer:
         if self._buffer:
             self._commit_when_due()
             return None
-        found = self.look(READ_AHEAD_RECORDS)
-        if isinstance(found, Pause):
-            return found
-        self.take_back(found)
-        self._buffer = found.to_messages()[::-1]
-        return None
+        self._handing = True
+        found = self._look(READ_AHEAD_RECORDS)
+        if isinstance(found, Columns):
+            self.take_back(found)
+            self._buffer = found.to_messages()[::-1]
+        self._handing = False
+        return found if isinstance(found, Pause) else None
 
     def look(self, max_records: int) -> Columns | Pause:
         """Hand out what is due now, or say how long nothing is; commit, when that is due. Nothing once it is closed."""
+        self._handing = True
+        found = self._look(max_records)
+        self._handing = False
+        return found
+
+    def _look(self, max_records: int) -> Columns | Pause:
         if self._closed:
             return Columns.empty(self.topic)
         self._commit_when_due()
@@ -181,16 +200,16 @@ class Consumer:
     def end(self, processed: bool) -> None:
         """`close`, by who knows whether all that was handed out is processed."""
         with self._lock:
-            if self._closed:
+            if not self.is_reading:
                 return
             self._closed = True
             try:
                 if self._auto_commit:
                     if processed:
-                        self._processed = list(self._handed)
+                        self._settle()
                     self._write()
             finally:
-                self._on_close()
+                self.is_reading = False
                 with self._changed:
                     self._changed.notify_all()
 
@@ -198,7 +217,7 @@ class Consumer:
         """Due records of the partitions in turn, so that a busy one starves nobody."""
         deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
         while not self._closed:
-            found = self.look(max_records)
+            found = self._look(max_records)
             if isinstance(found, Columns):
                 return found
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
@@ -242,6 +261,14 @@ class Consumer:
     def _came_back(self) -> None:
         """The caller came back for more: what it has is processed."""
         self._reader = threading.get_ident()
+        self._settle()
+
+    def _settle(self) -> None:
+        """What was handed out is processed. What an interrupted call would have handed out, comes again."""
+        if self._handing:
+            self._handed = list(self._processed)
+            self._buffer.clear()
+            self._handing = False
         self._processed = list(self._handed)
 
     def _commit_is_due(self) -> bool:

@@ -16,13 +16,13 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from sortedcontainers import SortedDict
@@ -96,7 +96,9 @@ class Timeline:
         self._block_starts: deque[int] = deque()
         self._cached_entries = 0
         self._iterators: OrderedDict[int, MergeIterator] = OrderedDict()
-        self._turns: dict[int, Turn] = {}
+        self._turns: WeakValueDictionary[int, Turn] = WeakValueDictionary()
+        self._torn = False
+        """Whether the caches are being changed, or were when an exception struck: then they are given up."""
         version = log.version
         try:
             upto = Key(log.frontier_ms, version.visible.offset - 1)
@@ -215,7 +217,7 @@ class Timeline:
             return sum(map(len, self._blocks.values())) + merging + self._counter.loaded_entries()
 
     def _cached(self, position: int) -> Block | None:
-        row = self._blocks.bisect_right(position) - 1
+        row = -1 if self._torn else self._blocks.bisect_right(position) - 1
         if row < 0:
             return None
         block: Block = self._blocks.peekitem(row)[1]
@@ -253,7 +255,8 @@ class Timeline:
         Of those who want the same block one merges and the others wait. Nobody else does: it may have to be fetched
         from far away.
         """
-        with self._turn(position):
+        turn = self._turn(position)
+        with turn.lock:
             with self._lock:
                 block = self._cached(position)
                 iterator = None if block is not None else self._iterators.pop(position, None)
@@ -270,27 +273,27 @@ class Timeline:
         """What is to be shown of a block that begins at `first`, cached, with the iterator that goes on behind it."""
         shown = reading.hidden.shown(block) if len(block) else block
         with self._lock:
+            if self._torn:
+                self._forget()
+            self._torn = True
             self._iterators[block.end_delivery_offset] = iterator
             while len(self._iterators) > ITERATORS_MAX:
                 self._iterators.popitem(last=False)
             if len(block):
                 self._cache(first, shown)
+            self._torn = False
         return shown
 
-    @contextlib.contextmanager
-    def _turn(self, position: int) -> Iterator[None]:
-        """One thread at a time for each position."""
+    def _forget(self) -> None:
+        """Begin with empty caches."""
+        self._blocks, self._block_starts, self._cached_entries = SortedDict(), deque(), 0
+        self._iterators = OrderedDict()
+        self._torn = False
+
+    def _turn(self, position: int) -> Turn:
+        """For one thread at a time for each position. It goes with the last that holds it."""
         with self._lock:
-            turn = self._turns.setdefault(position, Turn())
-            turn.waiting += 1
-        try:
-            with turn.lock:
-                yield
-        finally:
-            with self._lock:
-                turn.waiting -= 1
-                if not turn.waiting:
-                    del self._turns[position]
+            return self._turns.setdefault(position, Turn())
 
     def _cache(self, start: int, block: Block) -> None:
         if start in self._blocks:
@@ -334,11 +337,10 @@ class Timeline:
 
 
 class Turn:
-    """Whose turn it is to merge from a position, and how many want to."""
+    """Whose turn it is to merge from a position."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.waiting = 0
 
 
 def _stretch(block: Block, position: int, end: int) -> Block:

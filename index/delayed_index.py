@@ -169,13 +169,11 @@ class DueCounter:
         """`index.rank(key)`. A smaller key than before counts as the one before."""
         self._key = max(self._key, key)
         self._turn_to(index)
-        try:
-            for cursor in self._cursors.due(self._key.deliver_after):
-                self._run_records += cursor.skip(self._key)
-        except BaseException:
-            self._index = None
-            raise
+        self._index = None  # where an exception strikes, it finds its place again
+        for cursor in self._cursors.due(self._key.deliver_after):
+            self._run_records += cursor.skip(self._key)
         self._cursors.moved(self._key.deliver_after)
+        self._index = index
         return index.removed_records + self._run_records + index.bucket.records_up_to(self._key)
 
     def next_due(self, index: DelayedIndex) -> int | None:

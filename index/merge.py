@@ -134,11 +134,9 @@ class MergeIterator:
         if want_entries < 1:
             raise ValueError(f"want_entries must be at least 1, not {want_entries}")
         self._turn_to(index)
-        try:
-            entries = self._take(index.bucket, upto, want_entries)
-        except BaseException:
-            self._index = None
-            raise
+        self._index = None  # where an exception strikes, it finds its place again
+        entries = self._take(index.bucket, upto, want_entries)
+        self._index = index
         ends = self.delivery_offset + np.cumsum(entries.records)
         if len(entries):
             self.after, self.delivery_offset = entries.key(-1), int(ends[-1])

@@ -51,7 +51,8 @@ class Commit:
         self._of = of
         self._durability = durability
         self._error = poisoned
-        self._poison: BaseException | None = None
+        self._poison: str | None = None
+        """What failed, in words: the error itself would hold its frames, and with them their locks."""
         self.closed = False
         self._owner = PROCESS.id
 
@@ -75,6 +76,19 @@ class Commit:
         """`sync`, where something is written that is not safe yet: for the thread behind `Durability.interval`."""
         if self._of.safe < self._of.written and self._poison is None and not self.closed:
             self.sync()
+
+    def sync_if_forsaken(self) -> None:
+        """`sync` under `always`, where something is written and nobody syncs it: who waited for it was interrupted, or
+        has not come to it yet, and finds it done. For readers: what fails is told to who writes.
+        """
+        if (
+            self._durability.kind == "always"
+            and self._of.safe < self._of.written
+            and self._poison is None
+            and not self.sync_lock.locked()
+        ):
+            with contextlib.suppress(OSError):
+                self.sync()
 
     def sync_held(self) -> None:
         """`sync` for a caller that holds the sync lock."""
@@ -105,7 +119,7 @@ class Commit:
 
     def poison(self, error: BaseException) -> None:
         """Nobody knows what is on disk: refuse to write until a reopen has looked."""
-        self._poison = self._poison or error
+        self._poison = self._poison or str(error) or repr(error)
         logger.error("%s: poisoned until it is reopened: %s", self.path, error)
 
     @contextlib.contextmanager

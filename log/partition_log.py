@@ -113,9 +113,11 @@ class PartitionLog:
     def due_reading(self) -> tuple[int, Version]:
         """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind, and as `pin` does."""
         self.commit.owned()
-        if self._mark.there and not self._append_lock.locked():  # what was interrupted holds readers back
-            with self._append_lock, self.commit.poisoning():
-                self._mend()
+        if not self._append_lock.locked():  # what was interrupted holds readers back, until somebody looks after it
+            if self._mark.there:
+                with self._append_lock, self.commit.poisoning():
+                    self._mend()
+            self.commit.sync_if_forsaken()
         return self.versions.due_reading()
 
     @property
@@ -178,7 +180,7 @@ class PartitionLog:
         Returns when they are safe under the durability. Raises StorageFull with nothing written of the segment that ran
         out of room; PartitionPoisoned when only a reopen can tell what is on disk.
         """
-        with self._writing():
+        with self._append_lock, self._writing():
             first_offset = self.versions.current.written.offset
             self._appender.append(batches)
             end_offset = self.versions.current.written.offset
@@ -192,7 +194,7 @@ class PartitionLog:
         The call that it gives appends batches that `check_batches` has passed, and raises as `append` does. They are
         safe after `commit.sync`.
         """
-        with self._writing():
+        with self._append_lock, self._writing():
             yield self._appender.append
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
@@ -241,19 +243,19 @@ class PartitionLog:
 
     def roll(self) -> None:
         """Seal the active segment and begin another. An empty one stays."""
-        with self._writing():
+        with self._append_lock, self._writing():
             if self.version.written.position:
                 self._upkeep.roll()
 
     def checkpoint(self) -> None:
         """Move the recovery point to the end of the log."""
-        with self._writing():
+        with self._append_lock, self._writing():
             self._upkeep.checkpoint()
 
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
         self._read_far_ranks()
-        with self._writing():
+        with self._append_lock, self._writing():
             return self._upkeep.enforce_retention()
 
     def _read_far_ranks(self) -> None:
@@ -273,7 +275,7 @@ class PartitionLog:
 
         Their copies there were verified. What is in the folder stays there. A segment that is not is left as it is.
         """
-        with self._writing():
+        with self._append_lock, self._writing():
             self._upkeep.uploaded(remote)
 
     @property
@@ -284,7 +286,7 @@ class PartitionLog:
 
     def removed(self, attempts: Collection[str]) -> None:
         """Note that segments which retention removed are not in object storage any more, under these attempts."""
-        with self._writing():
+        with self._append_lock, self._writing():
             self._upkeep.removed(attempts)
 
     def enforce_local_retention(self, ask: Callable[[], Collection[str]]) -> int:
@@ -294,7 +296,7 @@ class PartitionLog:
         go, just before it does. The number of segments that were removed: from now on they are read from there.
         """
         listed = ask() if self._upkeep.expired_here() else ()
-        with self._writing():
+        with self._append_lock, self._writing():
             return self._upkeep.enforce_local_retention(listed)
 
     @property
@@ -309,7 +311,7 @@ class PartitionLog:
         or StoreClosed because of a `close` meanwhile, the log is as good as before: nothing is gone that has no copy.
         """
         with self._merge_lock:
-            return self._upkeep.merge_buckets(self._writing, self._going_on)
+            return self._upkeep.merge_buckets(self._append_lock, self._writing, self._going_on)
 
     def close(self) -> None:
         """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go."""
@@ -340,17 +342,26 @@ class PartitionLog:
 
     # Interruptions.
 
+    def halt(self, error: BaseException) -> None:
+        """Within `appending`: nothing may come behind what was appended so far, until a reopen has looked."""
+        try:
+            self._mend()
+        finally:
+            self.commit.poison(error)
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """The block is the one writer. What was interrupted before is mended first. Raises as `commit.usable` does."""
-        with self._append_lock:
-            self.commit.usable()
-            try:
-                if self._mark.there:
-                    self._mend()
-                yield
-            except OSError as error:
-                self.commit.failed(error)
+        """For the one writer. What was interrupted before is mended first. Raises as `commit.usable` does.
+
+        Within the append lock, and not around it: Python sees to it that a lock's own block ends, whatever strikes.
+        """
+        self.commit.usable()
+        try:
+            if self._mark.there:
+                self._mend()
+            yield
+        except OSError as error:
+            self.commit.failed(error)
 
     def _mend(self) -> None:
         """Where an operation was interrupted: cut what it wrote, and begin anew from what is on disk."""
@@ -380,7 +391,7 @@ class PartitionLog:
         """What came of each, and the end of the log behind it."""
         found = find_entries(self.pin().all_written(), offsets)
         targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
-        with self._writing():
+        with self._append_lock, self._writing():
             cancellations, log_start = self.version.cancellations, self.log_start.key
             answers = cancellations.answers(found, offsets, log_start, self.context.now_ms())
             pending = np.flatnonzero(answers == CancelResult.CANCELLED)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -147,15 +148,17 @@ class Upkeep:
         """Whether there may be something for `merge_buckets` to do."""
         return self._buckets.crowded(self._versions.current.delayed_index)
 
-    def merge_buckets(self, writing: Guard, proceed: Callable[[], object]) -> int:
-        """Merge runs until no group has more than it should; the number of merges. `writing`: a block of the writer.
+    def merge_buckets(self, lock: threading.Lock, writing: Guard, proceed: Callable[[], object]) -> int:
+        """Merge runs until no group has more than it should; the number of merges.
+
+        `lock`, `writing`: of the writer.
 
         `proceed` is called again and again, and raises where the merge should end.
         """
         count = 0
         while True:
             proceed()
-            with writing():
+            with lock, writing():
                 version = self._versions.current
                 log_start = version.log_start.key
                 index = buckets.without(version.delayed_index, log_start)
@@ -172,7 +175,7 @@ class Upkeep:
                 return count
             with self._context.operations.merge.measured(self._context.clock):
                 run = self._buckets.merge(sources, after=after, proceed=proceed)
-                with writing():
+                with lock, writing():
                     index = self._versions.current.delayed_index
                     there = set(sources) <= set(index.runs)  # else a roll or retention took some meanwhile
                     if there:

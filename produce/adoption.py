@@ -33,6 +33,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -152,7 +153,11 @@ class Adoptions:
             if prepared is not None:
                 batches = [each for each in batches if each.job == prepared.job and each.batch < prepared.batch]
                 batches.append(prepared)
-            done = [self._adopted(each) for each in sorted(batches, key=_of)]
+            try:
+                done = [self._adopted(each) for each in sorted(batches, key=_of)]
+            except BaseException as error:
+                traceback.clear_frames(error.__traceback__)  # one that struck amid an exit may hold partitions there
+                raise
             self._sweep()
             return done
 
@@ -230,7 +235,7 @@ class Adoptions:
             ):
                 raise  # no room for the document, or no descriptor
             for log in logs:
-                log.commit.poison(error)
+                log.halt(error)
             raise
 
     def _is_begun(self) -> bool:

@@ -9,16 +9,16 @@ append that fails fails the futures of that append and of no other, and the prod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from afterlog.clock import Clock
-from afterlog.errors import InvalidRecord, RecordTooLarge, StoreClosed
+from afterlog.errors import Interrupted, InvalidRecord, RecordTooLarge, StoreClosed
 from afterlog.files import PROCESS
 from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Int64Array
@@ -53,16 +53,22 @@ class Target(Protocol[IdOf]):
     def check_asked(self, deliver_after: int) -> None: ...
 
 
+class _Buffered(NamedTuple, Generic[Id]):
+    """A record that waits for company."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: bytes
+    timestamp: int
+    deliver_after: int
+    future: Future[Id]
+
+
 @dataclass(slots=True)
 class _Buffer(Generic[Id]):
-    """Records of one partition that wait for company."""
+    """Those of one partition."""
 
-    values: list[bytes | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    headers: list[bytes] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
-    deliver_after: list[int] = field(default_factory=list)
-    futures: list[Future[Id]] = field(default_factory=list)
+    records: list[_Buffered[Id]] = field(default_factory=list)
     size: int = 0
     first_s: float = 0.0
 
@@ -139,12 +145,7 @@ class Producer(Generic[Id]):
             if buffer is None:
                 buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
                 self._changed.notify_all()
-            buffer.values.append(value)
-            buffer.keys.append(key)
-            buffer.headers.append(section)
-            buffer.timestamps.append(now_ms)
-            buffer.deliver_after.append(asked)
-            buffer.futures.append(future)
+            buffer.records.append(_Buffered(value, key, section, now_ms, asked, future))
             buffer.size += size
             if buffer.size >= self._batch_bytes:
                 self._changed.notify_all()
@@ -185,19 +186,23 @@ class Producer(Generic[Id]):
 
     def _append(self, number: int) -> None:
         with self._append_lock:  # Held over both: buffers of one partition are appended in the order they were filled.
-            with self._changed:
-                buffer = self._buffers.pop(number, None)
-                self._changed.notify_all()
+            buffer = self._buffers.get(number)
             if buffer is None:
                 return
             try:
-                offsets = self._target.append(number, _columns(buffer))
-            except Exception as error:  # a user's interceptor may raise anything, and the thread must go on
-                for future in buffer.futures:
-                    future.set_exception(error)
-            else:
-                for future, offset in zip(buffer.futures, offsets.tolist(), strict=True):
-                    future.set_result(self._target.record_id(number, offset))
+                with self._changed:
+                    del self._buffers[number]
+                    self._changed.notify_all()
+                records = buffer.records
+                for record, offset in zip(
+                    records, self._target.append(number, _columns(records)).tolist(), strict=True
+                ):
+                    record.future.set_result(self._target.record_id(number, offset))
+            except BaseException as error:
+                if self._buffers.get(number) is not buffer:
+                    _fail(buffer.records, error)
+                if not isinstance(error, Exception):
+                    raise  # a user's interceptor may raise anything else, and the thread must go on
 
 
 def _own(part: bytes | bytearray | memoryview | None) -> bytes | None:
@@ -209,16 +214,26 @@ def _own(part: bytes | bytearray | memoryview | None) -> bytes | None:
     return bytes(part)
 
 
-def _columns(buffer: _Buffer[Id]) -> RecordColumns:
-    values, value_valid = ragged(buffer.values)
-    keys, key_valid = ragged(buffer.keys, "keys")
-    headers, _ = ragged(buffer.headers, "headers")
+def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:
+    values, keys, headers, timestamps, deliver_after, _ = zip(*records, strict=True)
+    value_column, value_valid = ragged(values)
+    key_column, key_valid = ragged(keys, "keys")
+    header_column, _ = ragged(headers, "headers")
     return RecordColumns(
-        values=values,
+        values=value_column,
         value_valid=value_valid,
-        keys=keys,
+        keys=key_column,
         key_valid=key_valid,
-        headers=headers,
-        timestamps=np.array(buffer.timestamps, np.int64),
-        deliver_after=np.array(buffer.deliver_after, np.int64),
+        headers=header_column,
+        timestamps=np.array(timestamps, np.int64),
+        deliver_after=np.array(deliver_after, np.int64),
     )
+
+
+def _fail(records: Sequence[_Buffered[Id]], error: BaseException) -> None:
+    """Fail the futures that are not resolved. Of one that struck from outside, nobody knows what became of them."""
+    if not isinstance(error, Exception):
+        error = Interrupted(f"{error!r} struck while records were appended: they may be there or not")
+    for record in records:
+        if not record.future.done():
+            record.future.set_exception(error)

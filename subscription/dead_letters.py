@@ -89,6 +89,7 @@ class DeadLetters:
                 by_partition.setdefault((letter.topic, letter.partition), []).append(letter)
             for (name, number), letters in by_partition.items():
                 topic = self._topic_of(name)
+                topic.partition(number).log.commit.sync()  # what nobody waits for any more is looked through, too
                 appended = set(_origins(topic, number, min(letter.log_end_offset for letter in letters)))
                 found = [letter for letter in letters if self._origin(letter).identity in appended]
                 self._subscription.finish_dead_letters([letter.delivery_offset for letter in found])

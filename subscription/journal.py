@@ -15,6 +15,9 @@ ever given up.
 
 Every opening begins a journal: what was cut, or given up, is gone for good before anything new is promised.
 
+*Interruptions.* `written` is one pointer, swapped behind the write that it tells of, or behind the new journal. What
+lies behind it was never told to anybody: `rollback` cuts it, and a journal that was begun and not swapped to goes.
+
 Invariants (`check`): all below `safe` is synced; `safe <= written`. How it is synced, and poisoned, is told by
 `afterlog.log.commit`.
 """
@@ -64,7 +67,16 @@ class Journal:
     @property
     def written(self) -> JournalPosition:
         """Behind the last event."""
-        return JournalPosition(self.number, self.size)
+        return self._written
+
+    @property
+    def number(self) -> int:
+        return self._written.number
+
+    @property
+    def size(self) -> int:
+        """In bytes, as far as it is believed."""
+        return self._written.position
 
     @property
     def safe(self) -> JournalPosition:
@@ -84,16 +96,15 @@ class Journal:
         """Write an event. Raises StorageFull, with nothing written, or SubscriptionPoisoned."""
         self.commit.usable()
         kind, body = encode(event)
-        frame = encode_frame(
-            self.number, self.size, kind, body, log_end_offset=log_end_offset, durable=self._safe.position
-        )
+        durable = self._safe.position if self._safe.number == self.number else 0
+        frame = encode_frame(self.number, self.size, kind, body, log_end_offset=log_end_offset, durable=durable)
         with self.commit.poisoning():
             try:
                 self._file.append(frame)
             except BaseException:
                 self._file.truncate(self.size)
                 raise
-        self.size += len(frame[0]) + len(body)
+        self._written = JournalPosition(self.number, self.size + len(frame[0]) + len(body))
 
     def postpone(self) -> None:
         """Where it cannot begin anew now, it is overgrown again only after as much again."""
@@ -107,6 +118,18 @@ class Journal:
             self._begin(number + 1, snapshot, log_end_offset)
             old.close()
             self._unlink(number)
+
+    def rollback(self) -> None:
+        """Cut what an interrupted call left behind `written`. Raises SubscriptionPoisoned."""
+        self.commit.usable()
+        with self.commit.sync_lock, self.commit.poisoning():
+            for other in numbers(self._files, self._folder):
+                if other > self.number:
+                    self._files.unlink(self._folder / journal_file(other))
+                    self._files.sync_folder(self._folder)
+            self.path = self._folder / journal_file(self.number)
+            self._file = self._files.open(self.path)
+            self._file.truncate(self.size)
 
     def seal(self, log_end_offset: int) -> None:
         """Make everything durable, and prove that to who reads it next."""
@@ -135,10 +158,9 @@ class Journal:
                 if self._files.exists(path):
                     self.commit.poison(error)
                 raise
-        self.path, self.number = path, number
-        self.size = len(frame[0]) + len(snapshot)
-        self._limit_bytes = self.size + max(LIMIT_BYTES, self.size)
-        self._safe = self.written
+        size = len(frame[0]) + len(snapshot)
+        self.path, self._limit_bytes = path, size + max(LIMIT_BYTES, size)
+        self._written = self._safe = JournalPosition(number, size)
 
     def _unlink(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the next opening does it; until then the newest counts

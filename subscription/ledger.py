@@ -4,7 +4,8 @@
     record    event ──> journal ──> state                                      overgrown: the next journal
     close     all synced, and sealed
 
-An event that cannot be written is not applied, so the journal always replays to the state.
+An event that cannot be written is not applied, so the journal always replays to the state. Where an exception struck in
+between, `mend` makes the state anew from the journal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Ledger:
             with contextlib.suppress(FileExistsError):
                 context.files.make_folder(each)
             context.files.sync_folder(each.parent)
-        self.replayed = replay(context.files, folder, self._owner, partition.log_end_offset)
+        self._folder = folder
+        self.replayed = self._replay()
         """What was found; None of a new subscription."""
         replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start)))
         self.state = replayed.state
@@ -66,6 +68,13 @@ class Ledger:
         self.state.apply(event)
         if self.journal.overgrown:
             self._begin_anew(end_offset)
+
+    def mend(self) -> None:
+        """Make the state anew, after an interruption. Raises CorruptFile, SubscriptionPoisoned."""
+        self.journal.rollback()
+        replayed = self._replay()
+        assert replayed is not None
+        self.state = replayed.state
 
     def append_offsets(self, delivery_offset: Int64Array, reading: Reading | None = None) -> Int64Array:
         """Of delivered records, ascending. UNKNOWN where one is not due again yet, after the clock stepped back."""
@@ -87,10 +96,12 @@ class Ledger:
         """AssertionError where an invariant does not hold: of the state, of the journal, or that it replays to it."""
         self.state.check()
         self.journal.check()
-        files, end_offset = self._partition.log.context.files, self._partition.log_end_offset
-        replayed = replay(files, self.journal.path.parent, self._owner, end_offset)
+        replayed = self._replay()
         assert replayed is not None
         assert replayed.state.to_bytes(self._owner) == self.state.to_bytes(self._owner)
+
+    def _replay(self) -> Replayed | None:
+        return replay(self._partition.log.context.files, self._folder, self._owner, self._partition.log_end_offset)
 
     def _return_crashed(self) -> None:
         """What was leased in a life that ended goes out again: at once, or as soon as it is due by the clock as it is.

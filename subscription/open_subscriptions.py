@@ -3,7 +3,8 @@
     store.subscribe("mail", "sender") ──> Subscription ──┐
     store.subscribe("mail", "sender") ──> Subscription ──┴──> PartitionSubscription of mail-0, of mail-1, …
 
-The last reader that closes closes it, and the store at the latest.
+The last reader that closes closes it, and the store at the latest. Nothing is counted: what no reader names is closed
+by whoever comes next, so that an exception in the middle leaves nothing open for good.
 
 Invariant, proved by `check`: what is shared is read by at least one open reader.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from afterlog.clock import Clock
 from afterlog.errors import InvalidSubscription, NameTaken
@@ -28,12 +28,6 @@ from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subsc
 
 PartName = tuple[str, int, str]
 """(topic, partition, subscription)"""
-
-
-@dataclass(slots=True)
-class _Shared:
-    part: ReaderPart
-    readers: int = 0
 
 
 class OpenSubscriptions:
@@ -52,8 +46,8 @@ class OpenSubscriptions:
         self._clock = clock
         self._changed = changed
         self._usable = usable
-        self._shared: dict[PartName, _Shared] = {}
-        self._readers: set[Subscription] = set()
+        self._shared: dict[PartName, ReaderPart] = {}
+        self._readers: dict[Subscription, list[PartName]] = {}
         self._lock = threading.RLock()
 
     def subscribe(
@@ -67,28 +61,30 @@ class OpenSubscriptions:
         delay_ms: int,
     ) -> Subscription:
         """Another reader. Raises InvalidSubscription where others see the topic with another delay."""
-        held: list[PartName] = []
-        with self._lock, contextlib.ExitStack() as undo:
-            undo.callback(self._release, held)
-            parts = [self._acquired(partition, name, start, delay_ms, held) for partition in partitions]
-            reader = Subscription(
-                topic,
-                name,
-                parts,
-                settings,
-                clock=self._clock,
-                changed=self._changed,
-                usable=self._usable,
-                on_close=lambda: self._closed(reader, held),
-            )
-            self._readers.add(reader)
-            undo.pop_all()
+        names = [(topic, partition.number, name) for partition in partitions]
+        with self._lock:
+            self._close_unread()
+            try:
+                reader = Subscription(
+                    topic,
+                    name,
+                    [self._acquired(partition, name, start, delay_ms) for partition in partitions],
+                    settings,
+                    clock=self._clock,
+                    changed=self._changed,
+                    usable=self._usable,
+                    on_close=lambda: self._closed(reader),
+                )
+                self._readers[reader] = names
+            except BaseException:
+                self._close_unread()
+                raise
         return reader
 
     def __iter__(self) -> Iterator[PartitionSubscription]:
         """All that is open, a partition each."""
         with self._lock:
-            return iter([shared.part.subscription for shared in self._shared.values()])
+            return iter([part.subscription for part in self._shared.values()])
 
     def journals(self) -> list[Journal]:
         """For the thread that syncs under `interval`."""
@@ -99,45 +95,43 @@ class OpenSubscriptions:
         with self._lock:
             readers = list(self._readers)
         with contextlib.ExitStack() as stack:
+            stack.callback(self._close_unread)
             for reader in readers:
                 stack.callback(reader.close)
 
     def check(self) -> None:
         """Prove the invariants. AssertionError where one does not hold."""
         with self._lock:
-            assert all(shared.readers > 0 for shared in self._shared.values())
-            assert bool(self._readers) == bool(self._shared)
+            self._close_unread()
+            assert self._shared.keys() == self._read()
         for subscription in self:
             subscription.check()
 
-    def _acquired(
-        self, partition: Partition, name: str, start: Position, delay_ms: int, held: list[PartName]
-    ) -> ReaderPart:
+    def _acquired(self, partition: Partition, name: str, start: Position, delay_ms: int) -> ReaderPart:
         key = (partition.topic, partition.number, name)
-        shared = self._shared.get(key)
-        if shared is None:
+        part = self._shared.get(key)
+        if part is None:
             subscription = PartitionSubscription(partition, name, start=start, delay_ms=delay_ms)
-            shared = self._shared[key] = _Shared(ReaderPart(subscription, DeadLetters(subscription, self._topic_of)))
-        elif shared.part.subscription.delay_ms != delay_ms:
-            open_with = f"{name!r} of {partition.topic} is open with delay_ms={shared.part.subscription.delay_ms}"
+            part = self._shared[key] = ReaderPart(subscription, DeadLetters(subscription, self._topic_of))
+        elif part.subscription.delay_ms != delay_ms:
+            open_with = f"{name!r} of {partition.topic} is open with delay_ms={part.subscription.delay_ms}"
             raise InvalidSubscription(f"{open_with}, not {delay_ms}")
-        shared.readers += 1
-        held.append(key)
-        return shared.part
+        return part
 
-    def _closed(self, reader: Subscription, held: list[PartName]) -> None:
+    def _closed(self, reader: Subscription) -> None:
         with self._lock:
-            self._readers.discard(reader)
-            self._release(held)
+            self._readers.pop(reader, None)
+            self._close_unread()
 
-    def _release(self, held: list[PartName]) -> None:
+    def _read(self) -> set[PartName]:
+        """What open readers name."""
+        return {name for names in self._readers.values() for name in names}
+
+    def _close_unread(self) -> None:
         with contextlib.ExitStack() as stack:
-            for key in held:
-                shared = self._shared[key]
-                shared.readers -= 1
-                if not shared.readers:
-                    del self._shared[key]
-                    stack.callback(shared.part.subscription.close)
+            for name in self._shared.keys() - self._read():
+                stack.callback(self._shared.pop, name)
+                stack.callback(self._shared[name].subscription.close)
 
 
 def check_no_group(partitions: Sequence[Partition], name: str) -> None:

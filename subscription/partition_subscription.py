@@ -8,6 +8,10 @@
 Every change is an event: written to the journal, then applied to the state, then its timers are set. One lock covers
 that; the sync that makes it durable is waited for outside, and shared.
 
+*Interruptions.* An exception may strike between any two of these: an operation leaves a mark, as on a log
+(`afterlog.log.mark`), and whoever comes next and finds it makes state and timers anew from the journal. Leases keep
+their deadlines; what was leased by a call that did not return goes out again, uncounted.
+
 D4: what is leased or retrying has a timer, and what is not read is read next. D5: a record goes out again only by a
 `Returned`, whose reasons are counted. D9: an ack returns when its frame is safe under the durability. D10: a nacked
 record waits in the timers, and its attempts are in the journal.
@@ -17,13 +21,15 @@ Invariants, proved by `check`: those of the state, the timers and the journal; t
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.errors import InvalidSubscription, InvalidTopic, StoreClosed, StoreForked
+from afterlog.errors import AfterlogError, InvalidSubscription, InvalidTopic, StoreClosed, StoreForked
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
@@ -31,6 +37,7 @@ from afterlog.fetch.timeline import Reading
 from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
+from afterlog.log.mark import Mark
 from afterlog.records.columns import Bools
 from afterlog.records.instants import instant_ms
 from afterlog.subscription import bits
@@ -44,6 +51,8 @@ from afterlog.subscription.replay import Replayed
 from afterlog.subscription.standing import standing
 from afterlog.subscription.state import SubscriptionState
 from afterlog.subscription.timers import Timers, at_once_ms, deadline_ms
+
+logger = logging.getLogger("afterlog.subscription")
 
 RECEIVE_BYTES = 16 << 20
 """Fresh records of one `receive`, but for the first."""
@@ -79,6 +88,7 @@ class PartitionSubscription:
         """Grows with every seek: what was leased before is leased no more."""
         self._context = partition.log.context
         self._lock = threading.Lock()
+        self._mark = Mark()
         self._closed = False
         self._nothing = Columns.empty(partition.topic)
         self._fresh = Fresh(partition, delay_ms)
@@ -112,8 +122,7 @@ class PartitionSubscription:
         if max_records < 1:
             raise InvalidSubscription(f"max_records must be at least 1, not {max_records}")
         check_span("lease_ms", lease_ms, 1)
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             position = self._state.position
             lease = self._receive(max_records, lease_ms, policy, max_bytes, self.partition.reading())
             self._handed_out(lease.columns, position)
@@ -125,8 +134,7 @@ class PartitionSubscription:
         Raises StoreClosed, StorageFull, SubscriptionPoisoned.
         """
         column = _ascending(_column(delivery_offsets))
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             known = column[column.searchsorted(0) : column.searchsorted(self._state.position)]
             offsets = bits.of_column(known)
             ackable = self._state.ackable(offsets)
@@ -158,8 +166,7 @@ class PartitionSubscription:
     def extend(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> ReceiptResult:
         """Lease these for `lease_ms` from now. No journal: a lease ends with the process anyway."""
         check_span("lease_ms", lease_ms, 1)
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             rows, column = self._good(delivery_offsets, redelivery_count)
             offsets, until_ms = bits.of_column(column), deadline_ms(self._ledger.now_ms(), lease_ms)
             self._timers.unlease(offsets)
@@ -172,14 +179,12 @@ class PartitionSubscription:
 
         Raises OffsetOutOfRange.
         """
-        with self._lock:
-            self._check_open()
+        with self._lock, self._looking():
             return self._sought(position)
 
     def seek(self, position: Position) -> None:
         """Read on from there: all before counts as acked, all behind as never delivered. Raises as `sought` does."""
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             self._ledger.record(Sought(self._sought(position)))
             self._timers = Timers(self._state)
             self.seeks += 1
@@ -195,8 +200,7 @@ class PartitionSubscription:
         They are durable when it returns, and the log as far as they speak of it, whatever the durability: else a power
         cut could take the intent and leave the append.
         """
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             rows, _ = self._good([letter.delivery_offset for letter in letters], redelivery_count)
             mine = tuple(letters[row] for row in rows.tolist())
             if mine:
@@ -208,8 +212,7 @@ class PartitionSubscription:
 
     def finish_dead_letters(self, delivery_offsets: Offsets) -> int:
         """After the append is as durable as this is to be: they are acked, and counted as dead. How many were dying."""
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             dying = [offset for offset in set(_column(delivery_offsets).tolist()) if offset in self._state.dying]
             if dying:
                 self._ledger.record(Dead(BitMap64(dying)))
@@ -219,21 +222,20 @@ class PartitionSubscription:
 
     def unfinished_dead_letters(self) -> tuple[DeadLetter, ...]:
         """Intended and not finished, in this life or one before: look for them behind their `log_end_offset` first."""
-        with self._lock:
+        with self._lock, self._looking():
             return tuple(self._state.dying.values())
 
     # Looking.
 
     def acked(self, delivery_offsets: Int64Array) -> Bools:
         """Which of these are acked: bool[n]. Dead letters count, and what was skipped by a seek."""
-        with self._lock:
+        with self._lock, self._looking():
             acks = self._state.acks
             return np.fromiter(map(acks.__contains__, delivery_offsets.tolist()), np.bool_, len(delivery_offsets))
 
     def stats(self) -> PartitionStats:
         """Exact counts, of one instant."""
-        with self._lock:
-            self._check_open()
+        with self._lock, self._looking():
             reading = self.partition.look()
             high_watermark = self._fresh.high_watermark(reading)
             return standing(self._state, self.partition, reading, high_watermark, self._fresh.upto(reading))
@@ -243,8 +245,7 @@ class PartitionSubscription:
 
         Not later than now where there is something already.
         """
-        with self._lock:
-            self._check_open()
+        with self._lock, self._looking():
             reading = self.partition.look()
             times = [self._timers.next_ms(), self._fresh.next_due_ms(reading)]
             if self._fresh.high_watermark(reading) > self._state.position:
@@ -257,13 +258,16 @@ class PartitionSubscription:
     def close(self) -> None:
         """Release what is leased, and make all durable. Poisoned, or of a store that is closed, it is only let go."""
         with self._lock:
-            if self._closed:
+            if self.journal.commit.closed:
                 return
             self._closed = True
             try:
                 self.partition.log.pin()
                 if not self.journal.commit.poisoned:
-                    self._give_back(Reason.RELEASED, column_of(self._state.leased()), at_once_ms(self._ledger.now_ms()))
+                    self._mend()
+                    with self._mark.held(AfterlogError):
+                        held = column_of(self._state.leased())
+                        self._give_back(Reason.RELEASED, held, at_once_ms(self._ledger.now_ms()))
                     self._ledger.seal()
             except (StoreClosed, StoreForked):
                 pass
@@ -273,9 +277,36 @@ class PartitionSubscription:
 
     def check(self) -> None:
         """Prove the invariants. AssertionError where one does not hold."""
-        with self._lock:
+        with self._lock, self._looking():
             self._ledger.check()
             self._timers.check()
+
+    # Interruptions.
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Within the lock: what was interrupted before is mended first. Raises StoreClosed."""
+        self._check_open()
+        self._mend()
+        yield
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The same, for a block that changes something: where it raises one of our own errors, nothing is half done."""
+        with self._looking(), self._mark.held(AfterlogError):
+            yield
+
+    def _mend(self) -> None:
+        """Where a call was interrupted: begin anew from the journal, as far as it was believed."""
+        if not self._mark.there or self.journal.commit.poisoned:
+            return
+        logger.warning("%s: a call was interrupted; beginning anew from the journal", self.journal.path)
+        self._ledger.mend()
+        self._fresh = Fresh(self.partition, self.delay_ms)
+        self._timers, nobodys = self._timers.anew(self._state)
+        self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._ledger.now_ms()))
+        self._wake()
+        self._mark.there = False
 
     # Receiving, under the lock.
 
@@ -360,8 +391,7 @@ class PartitionSubscription:
         redelivery_count: Offsets,
         delays_ms: Int64Array,
     ) -> ReceiptResult:
-        with self._lock:
-            self._check_open()
+        with self._lock, self._changing():
             rows, column = self._good(delivery_offsets, redelivery_count)
             now_ms = self._ledger.now_ms()
             retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms)

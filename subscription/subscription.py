@@ -262,7 +262,7 @@ class Subscription:
     def close(self) -> None:
         """End the iterations and give back what they have leased ahead; the last reader gives back all that is leased.
 
-        From any thread. Messages cannot be acked any more.
+        From any thread. Messages cannot be acked any more. Where it was interrupted, another call ends it.
         """
         with contextlib.suppress(StoreClosed):
             try:
@@ -271,8 +271,6 @@ class Subscription:
                 self._closed = True
                 return
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             left = [message for ahead in self._aheads for message in ahead.drain()]
         try:

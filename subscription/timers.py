@@ -78,6 +78,18 @@ class Timers:
                 yield deadline_ms, live
             del self._leases[deadline_ms]
 
+    def anew(self, state: SubscriptionState) -> tuple[Timers, BitMap64]:
+        """After an interruption: timers for the state as it is, with the deadlines that are known; and what is leased
+        and has none.
+        """
+        timers, left = Timers(state), state.leased()
+        for deadline_ms, offsets in dict.items(self._leases):  # its order may be broken, what it holds is not
+            found = left & offsets
+            if found:
+                timers.lease(deadline_ms, found)
+                left -= found
+        return timers, left
+
     def retry(self, retry_ms: Int64Array, offsets: Int64Array) -> None:
         if len(offsets) == 1:
             self._retries.add(int(retry_ms[0]), int(offsets[0]))

@@ -394,6 +394,9 @@ class SimulatedLock:
 
     def release(self) -> None:
         self._held.discard(self._file)
+        self._file = -1
+
+    __del__ = release
 
 
 def walk_names(names: Mapping[int, Mapping[str, int]]) -> tuple[list[str], dict[str, int]]:

@@ -205,7 +205,7 @@ def is_poison(scene: Scene, error: AfterlogError | None) -> bool:
     """Whether a sync failed, after which nobody knows, or what needs no room had none; or an adoption that is begun is
     for the next open to finish. Else nothing may be poisoned."""
     call = (scene.hit or "").partition(" ")[0]
-    if call in ("sync", "sync_folder") or (scene.number == errno.ENOSPC and call not in WRITING):
+    if call in ("sync", "sync_folder", "truncate") or (scene.number == errno.ENOSPC and call not in WRITING):
         return True
     if scene.begun():
         return True

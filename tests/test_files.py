@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import DiskFailed, StorageFull, StoreLocked
+from afterlog.errors import DiskFailed, FileMissing, OutOfResources, StorageFull, StoreLocked
 from afterlog.files import (
     PROCESS,
     Data,
     File,
     Files,
     OsFiles,
+    failed_call,
     map_file,
     opened,
     publish,
@@ -489,6 +490,22 @@ class TestOnlyReal:
         cause = caught.value.__cause__
         assert (DiskFailed, OSError) == (type(caught.value), type(cause))
         assert (errno.EIO, str(file.path)) == (caught.value.errno, caught.value.filename)
+
+    def test_whatever_a_sync_or_a_truncate_lacks_nobody_knows_what_it_did(self, tmp_path: Path) -> None:
+        for call in ("sync", "truncate"):
+            for number in (errno.EMFILE, errno.ENOMEM):
+                assert DiskFailed is type(failed_call(call, OSError(number, "no"), tmp_path))
+        for call, number, kind in (
+            ("sync_folder", errno.EMFILE, OutOfResources),
+            ("sync_folder", errno.ENOMEM, DiskFailed),
+            ("open", errno.EMFILE, OutOfResources),
+            ("map", errno.ENOMEM, OutOfResources),
+            ("append", errno.ENOMEM, OutOfResources),
+            ("append", errno.EIO, DiskFailed),
+            ("open", errno.ENOENT, FileMissing),
+        ):
+            error = failed_call(call, OSError(number, "no"), tmp_path)
+            assert (kind, number, str(tmp_path)) == (type(error), error.errno, error.filename)
 
     def test_a_full_disk_does_not_keep_the_store_shut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*arguments: object) -> int:
