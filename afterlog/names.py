@@ -65,9 +65,9 @@ _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)\Z")
 _ATTEMPT = re.compile(r"[0-9a-f]{32}\Z")
 _REMOTE = re.compile(r"(?P<base>[0-9]{20})-(?P<attempt>[0-9a-f]{32})(?P<suffix>\.[a-z]+)\Z")
 _JOURNAL = re.compile(r"journal-(?P<number>[0-9]{20})\Z")
-_JOB = re.compile(r"[a-zA-Z0-9._-]{1,100}\Z")
+_JOB = re.compile(r"[a-zA-Z0-9._-]{1,120}\Z")
 _PREPARED = re.compile(
-    r"(?P<job>[a-zA-Z0-9._-]{1,100})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
+    r"(?P<job>[a-zA-Z0-9._-]{1,120})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
     r"(?P<suffix>\.prepared|\.handover)\Z"
 )
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
@@ -151,7 +151,7 @@ class PreparedName(NamedTuple):
 
 
 def is_job(name: str) -> bool:
-    """Whether it can name a job: 1 to 100 of a-z A-Z 0-9 . _ -"""
+    """Whether it can name a job: 1 to 120 of a-z A-Z 0-9 . _ -"""
     return _JOB.match(name) is not None
 
 

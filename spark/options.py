@@ -23,7 +23,7 @@ Of a write, batch or stream:
 
     location, topic       as of a read, but no URL; also as .save(location). The topic is there already
     remote, remoteOptions as of a read: what the store is opened with, where it has object storage
-    writeId               what the store remembers a write by, so that it can be run again and is there once: 1 to 100
+    writeId               what a topic remembers a write by, so that it can be run again and is there once: 1 to 100
                           of a-z A-Z 0-9 . _ - (batch only; a stream has its query's id)
     adopt                 true (default): the commit appends to the store, which nobody else may have open. false: it
                           hands over to the process that has it open, which calls store.adopt()
@@ -168,7 +168,7 @@ class WriteOptions:
     @staticmethod
     def _of(given: Mapping[str, str]) -> WriteOptions:
         write_id = given.get("writeId")
-        if write_id is not None and not is_job(write_id):
+        if write_id is not None and not (is_job(write_id) and len(write_id) <= 100):
             raise InvalidOption(f"writeId is 1 to 100 of a-z A-Z 0-9 . _ -, not {write_id!r}")
         return WriteOptions(
             location=_location(given),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
 
 import pyarrow as pa
@@ -67,7 +68,7 @@ class AfterlogWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, settings: TopicSettings) -> None:
         self._options = options
         self._settings = settings
-        self._job = options.write_id or unused_name()
+        self._job = unused_name() if options.write_id is None else job_of(options.write_id, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _prepare(self._options, self._settings, self._job, 0, iterator)
@@ -98,6 +99,11 @@ class AfterlogStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         _abort(self._options, messages)
+
+
+def job_of(write_id: str, topic: str) -> str:
+    """The job of a write: of another topic it is another one, though its user calls it the same."""
+    return f"{write_id}-{blake2b(topic.encode(), digest_size=8).hexdigest()}"
 
 
 def _task() -> TaskContext:

@@ -38,7 +38,7 @@ STATES_MIN = {
 def test_power_cut(scenario: Scenario) -> None:
     """At every point of the workload, every state that may be left. Writes of up to 4 KiB are torn at every byte."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
-    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=160))
+    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=160), of=2)
     print(explored)
     assert not explored.failures, str(explored)
     assert explored.states >= (STATES_MIN[scenario.name] if WHOLE else 400)

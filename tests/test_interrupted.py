@@ -5,7 +5,9 @@ nothing is made up or comes twice, and the store goes on. What a user's program 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+import random
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -111,9 +113,9 @@ class Life:
 
     def flush(self) -> None:
         with self.store.producer("t") as producer:
-            futures = {value: producer.send(value) for value in (b"f0", b"f1", b"f2")}
-            self.told.asked["t"].update(futures)
-            self.futures = futures
+            for value in (b"f0", b"f1", b"f2"):
+                self.told.asked["t"].add(value)
+                self.futures[value] = producer.send(value)
             producer.flush()
 
     def flushed(self) -> None:
@@ -305,32 +307,37 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
 
 
 def struck(name: str, place: int, durability: Durability, error: type[BaseException], way: int) -> None:
-    """One life in which it strikes there; then a reader or none, more work or none, and a kill or a clean close."""
+    """One life in which it strikes there."""
     life, where = life_of(durability).ready(), list[str]()
     try:
         with suppress(error), strikes.strike(place, error) as where:
             OPERATIONS[name](life)
-        if name in ("close", "open") or (name == "adopt" and life.partition.log.commit.poisoned):
-            life.reopen()
-        life.flushed()
-        if name == "poll" and hasattr(life, "consumer") and not life.consumer.closed:
-            life.polled()
-            life.consumer.commit()
-            life.consumer.close()
-        if way & 1:
-            drained(life.partition, life.partition.log_start)
-            life.store.check()
-        if way & 2:
-            life.goes_on()
-        if way & 4:
-            life.store.close()
-        life.disk = killed(life.disk)
-        life.open()
-        life.verify()
-        life.store.close()
+        lives_on(life, name, way)
     except BaseException as failure:
         failure.add_note(f"{error.__name__} at place {place}, {where}; way {way}")
         raise
+
+
+def lives_on(life: Life, name: str, way: int) -> None:
+    """A reader or none, more work or none, and a kill or a clean close; then all is there."""
+    if name in ("close", "open") or (name == "adopt" and life.partition.log.commit.poisoned):
+        life.reopen()
+    life.flushed()
+    if name == "poll" and hasattr(life, "consumer") and not life.consumer.closed:
+        life.polled()
+        life.consumer.commit()
+        life.consumer.close()
+    if way & 1:
+        drained(life.partition, life.partition.log_start)
+        life.store.check()
+    if way & 2:
+        life.goes_on()
+    if way & 4:
+        life.store.close()
+    life.disk = killed(life.disk)
+    life.open()
+    life.verify()
+    life.store.close()
 
 
 @functools.cache
@@ -379,10 +386,37 @@ def interrupted(*_: Any) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_struck_at_every_place(name: str, error: type[BaseException]) -> None:
-    durability = ALWAYS if error is KeyboardInterrupt else OS
-    for number, place in campaigns.share(enumerate(places(name, durability)), 200):
-        struck(name, place, durability, error, number % 8)
-        campaigns.count("interrupts")
+def test_struck_at_every_place(name: str) -> None:
+    for turn, (error, durability) in enumerate([(KeyboardInterrupt, ALWAYS), (MemoryError, OS)]):
+        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 400):
+            struck(name, place, durability, error, number // 2 % 8)
+            campaigns.count("interrupts")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_failed_allocation(name: str) -> None:
+    """Of Python, numpy, the kernels, Roaring bitmaps: one in four of them at least, one by one."""
+    fail = pytest.importorskip("_testcapi", reason="a Python without its test modules cannot fail allocations")
+    for number in itertools.count(campaigns.SEED % 4, 4) if campaigns.WHOLE else itertools.islice(spread(), 4):
+        life = life_of(OS).ready()
+        failed = True
+        try:
+            fail.set_nomemory(number, number + 1)
+            try:
+                OPERATIONS[name](life)
+                failed = False
+            finally:
+                fail.remove_mem_hooks()
+        except (MemoryError, SystemError, AfterlogError):
+            pass
+        lives_on(life, name, number // 4 % 8)
+        campaigns.count("failed allocations", failed)
+        if not failed:
+            return
+
+
+def spread() -> Iterator[int]:
+    """Numbers of allocations, from among all that an operation may make."""
+    return (random.Random(f"{campaigns.SEED} {turn}").randrange(1_000) for turn in itertools.count())

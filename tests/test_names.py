@@ -182,7 +182,7 @@ class TestPrepared:
     ATTEMPT = "0123456789abcdef" * 2
 
     @given(
-        st.text(st.sampled_from("aZ0._-"), min_size=1, max_size=100),
+        st.text(st.sampled_from("aZ0._-"), min_size=1, max_size=120),
         OFFSETS,
         OFFSETS,
         st.sampled_from([names.PREPARED, names.HANDOVER]),
@@ -205,6 +205,6 @@ class TestPrepared:
     def test_what_is_not_ours(self, name: str) -> None:
         assert names.parse_prepared_file(name) is None
 
-    @pytest.mark.parametrize("name", ["", "a" * 101, "a/b", "a b", "\u0663", "a\n"], ids=ascii)
+    @pytest.mark.parametrize("name", ["", "a" * 121, "a/b", "a b", "\u0663", "a\n"], ids=ascii)
     def test_what_is_no_job(self, name: str) -> None:
         assert not names.is_job(name)

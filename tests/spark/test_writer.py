@@ -20,7 +20,7 @@ from afterlog.names import ADOPTION
 from afterlog.produce.adoption import AdoptionLedger
 from afterlog.spark import writer as writer_module
 from afterlog.spark.options import WriteOptions
-from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked
+from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked, job_of
 
 DUE_MS = 4_000_000_000_000
 RECORDS = 5_000
@@ -118,9 +118,16 @@ def test_a_write_that_is_run_again(frame: DataFrame, location: Path) -> None:
     for _ in range(2):
         write(frame, location, writeId="mail-2096")
     assert ALL == values(location)
-    assert {"mail-2096": 0} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
+    assert {job_of("mail-2096", "mail"): 0} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
     write(frame, location)
     assert ALL + ALL == values(location)
+
+
+def test_a_write_to_another_topic_is_another_write(frame: DataFrame, location: Path) -> None:
+    for topic in ("mail", "fifo"):
+        write(frame.select("value"), location, topic=topic, writeId="2096")
+    assert ALL == values(location)
+    assert ALL == Counter(row[2] for row in stored(location, "fifo"))
 
 
 def test_a_task_that_fails(spark: SparkSession, frame: DataFrame, location: Path) -> None:
