@@ -57,7 +57,8 @@ class SystemClock:
         return time.monotonic()
 
     def boot_ms(self) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has only the latter, and counts sleep
+        return time.clock_gettime_ns(clock) // 1_000_000
 
     def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
         wait_s = _WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX)

@@ -79,9 +79,11 @@ class Config:
     min_index_count_per_bucket: int = 50_000
     """Entries at which the mutable bucket is sealed into a run. Larger: fewer runs, more memory, longer recovery."""
     max_indexes_per_bucket_snapshot_segment: int = 5_000
-    """Entries in a chunk of a run. Larger: smaller directory, more memory per run that is read."""
+    """Entries in a chunk of a run, -1: no limit but the time step. Larger: smaller directory, more memory a run."""
     max_time_step_per_bucket_snapshot_segment_s: int = 300
     """Span of deliver_after in a chunk that is at least a tenth full. Larger: fewer chunks."""
+    delayed_delivery_tick_time_ms: int = 10
+    """Precision of the time buckets in which retries wait. Larger: fewer buckets, less memory, later retries."""
     max_num_buckets: int = 16
     """Runs above which adjacent ones are merged in the background, -1: never. Larger: less is written, dearer reads.
 
@@ -111,7 +113,7 @@ class Config:
         if not 61 < self.batch_bytes_max <= self.segment_bytes:
             raise InvalidArgument("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
         for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
-                     "max_indexes_per_bucket_snapshot_segment", "max_time_step_per_bucket_snapshot_segment_s",
+                     "delayed_delivery_tick_time_ms", "max_time_step_per_bucket_snapshot_segment_s",
                      "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes",
                      "remote_log_manager_task_interval_ms"):  # fmt: skip
             if getattr(self, name) < 1:
@@ -120,6 +122,8 @@ class Config:
             raise InvalidArgument("remote_cache_bytes must hold at least four pages of remote_page_bytes")
         if self.max_num_buckets != -1 and self.max_num_buckets < 1:
             raise InvalidArgument("max_num_buckets must be at least 1, or -1: runs are never merged")
+        if self.max_indexes_per_bucket_snapshot_segment != -1 and self.max_indexes_per_bucket_snapshot_segment < 1:
+            raise InvalidArgument("max_indexes_per_bucket_snapshot_segment must be at least 1, or -1: no limit")
         for name in ("linger_ms", "deliver_after_spread_ms"):
             if getattr(self, name) < 0:
                 raise InvalidArgument(f"{name} must not be negative")

@@ -54,6 +54,8 @@ _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _LEAVES: dict[int, type[DiskFailed]] = {
     errno.ENOENT: FileMissing, errno.EEXIST: FileTaken, errno.ENOTDIR: NotAFolder, errno.EISDIR: IsAFolder
 }  # fmt: skip
+_NOT_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)
+"""What a file system says that does not know F_FULLFSYNC: network shares."""
 TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -172,7 +174,10 @@ class OsFile:
 
     def sync(self) -> None:
         try:
-            os.fdatasync(self._descriptor)
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(self._descriptor)
+            else:  # macOS
+                _full_sync(self._descriptor)
         except OSError as error:
             raise failed_call("sync", error, self.path) from error
 
@@ -327,7 +332,7 @@ class OsFiles:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _asking("sync_folder", folder):
-                os.fsync(descriptor)
+                _full_sync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -441,6 +446,19 @@ PROCESS = Process()
 def unused_name() -> str:
     """32 hex digits that nobody else has: 128 random bits."""
     return os.urandom(16).hex()
+
+
+def _full_sync(descriptor: int) -> None:
+    """fsync; on macOS what goes through the drive's cache too, which its fsync does not."""
+    command: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if command is not None:
+        try:
+            fcntl.fcntl(descriptor, command)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise  # it was tried and failed: a second one that succeeds would tell nothing
+    os.fsync(descriptor)
 
 
 def failed_call(call: str, error: OSError, path: Path) -> StorageError:

@@ -1,7 +1,8 @@
 """The one module that builds and parses file names. Base offsets are padded to 20 digits, so that `ls` sorts.
 
 <data>/lock                                 held for life by the process that has the store open
-<data>/topics                               the topics and their settings
+<data>/topics                               topics and their settings
+<data>/later-topics/mail-0                  the same of a topic that was made later
 <data>/adopted                              what was adopted of that which jobs prepared, and what is about to be
 <data>/adoption/                            what jobs prepared, to be appended: job, batch, when (ms), attempt
     mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.prepared
@@ -39,6 +40,7 @@ from afterlog.errors import InvalidTopic
 
 LOCK = "lock"
 TOPICS = "topics"
+LATER_TOPICS = "later-topics"
 ADOPTED = "adopted"
 ADOPTION = "adoption"
 REMOTE_CACHE = "remote-cache"

@@ -21,7 +21,14 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.recovery import create_log, open_log
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.log.topics_document import check_nothing_to_lose, check_owned, read_topics, write_topics
+from afterlog.log.topics_document import (
+    add_topic,
+    check_nothing_to_lose,
+    check_owned,
+    read_topics,
+    sync_names,
+    write_topics,
+)
 from afterlog.names import TOPICS, partition_folder
 from afterlog.produce.topic import Topic
 from afterlog.tier.tiering import Tiering
@@ -50,7 +57,7 @@ class OpenTopics:
             self._restore(self.tiering)
         topics = read_topics(self.files, self.path)
         check_owned(self.files, self.path, topics)
-        self.files.sync_folder(self.path)  # a process that was killed may have left names behind that are not durable
+        sync_names(self.files, self.path)
         if not topics:
             self.files.sync_folder(self.path.parent)
         for name, settings in topics.items():
@@ -69,9 +76,8 @@ class OpenTopics:
             self.tiering.tell_topic(name, settings)
         for number in range(settings.partitions):
             create_log(self._context(name, number, settings))
-        known = {topic.name: topic.settings for topic in self.by_name.values()}
-        write_topics(self.files, self.path, known | {name: settings})
-        return self._open(name, settings)
+        add_topic(self.files, self.path, name, settings)
+        return self._open(name, settings, new=True)
 
     def partitions(self) -> Iterator[Partition]:
         """Of all topics that are open by now."""
@@ -82,11 +88,11 @@ class OpenTopics:
         """The same."""
         return (partition.log for partition in self.partitions())
 
-    def _open(self, name: str, settings: TopicSettings) -> Topic:
+    def _open(self, name: str, settings: TopicSettings, *, new: bool = False) -> Topic:
         partitions: list[Partition] = []
         try:
             for number in range(settings.partitions):
-                partitions.append(Partition(name, number, open_log(self._context(name, number, settings))))
+                partitions.append(Partition(name, number, open_log(self._context(name, number, settings), new=new)))
         except BaseException:
             for partition in partitions:
                 partition.log.let_go()

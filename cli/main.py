@@ -30,6 +30,7 @@ from afterlog.cli.base import (
     remote_store,
     store_arguments,
 )
+from afterlog.cli.export_command import export
 from afterlog.cli.input import Duration, InputRecord, InstantType, chunks_of_lines, encoded, json_records
 from afterlog.cli.metrics_command import metrics
 from afterlog.cli.queue_commands import cancel, dead_letters, pending, reschedule
@@ -414,7 +415,7 @@ def _position(start: int | datetime | str) -> Position:
     return AtTime(start)
 
 
-for command in (cancel, reschedule, pending, dead_letters, offload, scrub, restore, metrics, spark):
+for command in (cancel, reschedule, pending, dead_letters, export, offload, scrub, restore, metrics, spark):
     cli.add_command(command)
 
 

@@ -7,16 +7,18 @@ snapshot is written once, as a whole, and never changed; an implementation passe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 from afterlog.files import Files, opened
-from afterlog.index.bucket_snapshot import MappedSnapshot
+from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot
 from afterlog.index.entries import Entries
 from afterlog.index.run import Run
 from afterlog.index.run_format import Coverage
 from afterlog.index.run_writer import write_run
+
+Mend = Callable[[Run], BucketSnapshot | None]
 
 
 class BucketSnapshotStorage(Protocol):
@@ -43,7 +45,11 @@ class BucketSnapshotStorage(Protocol):
 class LocalBucketSnapshotStorage:
     """Runs as files in the folder of a partition, whose subfolders are there already."""
 
-    def __init__(self, files: Files, folder: Path, *, max_entries: int, max_step_ms: int) -> None:
+    def __init__(
+        self, files: Files, folder: Path, *, max_entries: int, max_step_ms: int, mend: Mend | None = None
+    ) -> None:
+        """mend: as of `Run`."""
+        self._mend = mend
         self._files = files
         self._folder = folder
         self._max_entries = max_entries
@@ -66,4 +72,6 @@ class LocalBucketSnapshotStorage:
             self._files.unlink(self._folder / key)
 
     def _mapped(self, key: str) -> Run:
-        return Run(MappedSnapshot.open(self._files, self._folder / key, key))
+        run = Run(MappedSnapshot.open(self._files, self._folder / key, key))
+        run.mend = self._mend
+        return run

@@ -23,6 +23,8 @@ class BucketOperations:
     """Of one chunk, whoever needs it."""
     merge: Operation = field(default_factory=Operation)
     delete: Operation = field(default_factory=Operation)
+    mend: Operation = field(default_factory=Operation)
+    """Of a run that rotted, from the log."""
 
 
 class MeasuredBucketSnapshotStorage:

@@ -119,6 +119,22 @@ class OffsetIndex:
         stored["position"] = self._columns.column(1)[count:][: len(stored)]
         return stored.tobytes()
 
+    def check_against(self, positions: Int64Array, first_offsets: Int64Array, last_offsets: Int64Array) -> None:
+        """ValueError where an entry is not true of a log of these batches, whoever chose which ones to index.
+
+        A scan from its position must meet its offset, and all behind it. A Kafka broker gives one entry to batches that
+        came together: the position is that of the first, the offset that of a record in any of them.
+        """
+        if not self.count:
+            return
+        offset, position = self._columns.column(0), self._columns.column(1)
+        row = np.minimum(positions.searchsorted(position), len(positions) - 1)
+        holder = np.minimum(last_offsets.searchsorted(offset), len(last_offsets) - 1)
+        true = (positions[row] == position) & (offset >= first_offsets[row])
+        true &= (first_offsets[holder] <= offset) & (offset <= last_offsets[holder])
+        if not true.all():
+            raise ValueError(f"entry {int(true.argmin())} is not true: no batch starts there, or not of that offset")
+
     def check(self) -> None:
         """ValueError where an invariant does not hold."""
         relative, positions = self._columns.column(0) - self.base_offset, self._columns.column(1)

@@ -6,6 +6,7 @@ entries and records; no two entries share an offset, and all lie in the covered 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -65,6 +66,9 @@ class Run:
         self._bitmap: BitMap | None = None
         self.loading: Callable[[], AbstractContextManager[object]] = nullcontext
         """Around the loading of a chunk: set by a storage that measures it."""
+        self.mend: Callable[[Run], BucketSnapshot | None] | None = None
+        """Gives the same bytes as they were written, where some are found that are not: set by a storage that can."""
+        self._mending = threading.Lock()
         if outline is None:
             outline = self._told(self._metadata)
         self.coverage, self.records, self.last_key = outline
@@ -87,6 +91,11 @@ class Run:
     @property
     def directory(self) -> Directory:
         return self._metadata.directory
+
+    @property
+    def parts(self) -> Metadata:
+        """Where everything lies, with its checksums."""
+        return self._metadata
 
     @property
     def identity(self) -> Identity:
@@ -134,10 +143,22 @@ class Run:
 
     def stored(self, chunk: int) -> Bytes:
         """The bytes of a chunk as they are stored, which pass their checksum."""
-        [stored] = self._snapshot.segments(chunk, chunk)
-        if crc32c(stored.data) != self.directory.crc32c[chunk]:
+        stored = self._intact(lambda snapshot: snapshot.segments(chunk, chunk)[0], int(self.directory.crc32c[chunk]))
+        if stored is None:
             raise self._corrupt(f"chunk {chunk} fails its checksum", self.directory.position[chunk])
         return stored
+
+    def _intact(self, part: Callable[[BucketSnapshot], Bytes], crc: int) -> Bytes | None:
+        """A part of the snapshot that passes its checksum, if need be of one that was mended."""
+        snapshot = self._snapshot
+        stored = part(snapshot)
+        if crc32c(stored.data) == crc:
+            return stored
+        with self._mending:
+            if self._snapshot is snapshot and self.mend is not None:
+                self._snapshot = self.mend(self) or snapshot
+        stored = part(self._snapshot)
+        return stored if crc32c(stored.data) == crc else None
 
     def chunk(self, chunk: int) -> Entries:
         """The entries of a chunk, with absolute offsets."""
@@ -231,8 +252,8 @@ class Run:
         """The bitmap, loaded once: the offsets of all records, relative to the first that the run covers."""
         if self._bitmap is None:
             position, _, crc = self._metadata.bitmap
-            stored = self._snapshot.bitmap()
-            if crc32c(stored.data) != crc:
+            stored = self._intact(lambda snapshot: snapshot.bitmap(), crc)
+            if stored is None:
                 raise self._corrupt("the bitmap fails its checksum", position)
             try:
                 self._bitmap = BitMap.deserialize(stored.tobytes())

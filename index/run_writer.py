@@ -39,6 +39,8 @@ from afterlog.index.run_format import (
 
 _WRITE_BYTES = 1 << 20
 """Output is handed to the file in pieces of about this size. Larger: fewer writes, more memory."""
+UNLIMITED_LEAST = 500
+"""Entries of a chunk, at least, where their number has no limit. Larger: smaller directory, more memory."""
 _UINT32_MAX = 2**32 - 1
 _INT64_MAX = 2**63 - 1
 
@@ -140,7 +142,8 @@ class RunWriter:
         if not 0 <= bits_set <= _UINT32_MAX:
             raise ValueError("an offset, position or count does not fit 32 bits from the start of the run")
         details = np.stack([relative, chunk.position, chunk.records], dtype="<u4", casting="unsafe")
-        codec, part = self._add_columns(chunk.deliver_after.astype("<i8", copy=False), details)
+        codec, stored = _stored(chunk.deliver_after.astype("<i8", copy=False), details)
+        part = self._output.add(stored)
         self._rows.append(
             (*first_key, *last_key, self._entries, self._records, part.position, part.size, codec, part.crc32c)
         )
@@ -149,23 +152,35 @@ class RunWriter:
         self._entries += len(chunk)
         self._records += int(chunk.records.sum())
 
-    def _add_columns(self, deliver_after: Int64Array, details: UInt32Array) -> tuple[int, FilePart]:
-        """Write a chunk with the codec that makes it smaller."""
-        packed = pack(deliver_after, details)
-        if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
-            return CODEC_PACKED, self._output.add([packed.data])
-        return CODEC_RAW, self._output.add([_bytes(deliver_after), _bytes(details)])
+
+def stored_chunk(chunk: Entries, first_offset: int) -> bytes:
+    """The bytes of a chunk of these entries, which a run has held, in a run that begins with `first_offset`."""
+    relative = chunk.offset - first_offset
+    details = np.stack([relative, chunk.position, chunk.records], dtype="<u4", casting="unsafe")
+    return b"".join(bytes(part) for part in _stored(chunk.deliver_after.astype("<i8", copy=False), details)[1])
+
+
+def _stored(deliver_after: Int64Array, details: UInt32Array) -> tuple[int, Sequence[bytes | memoryview]]:
+    """A chunk with the codec that makes it smaller."""
+    packed = pack(deliver_after, details)
+    if packed is not None and len(packed) < ENTRY_SIZE * len(deliver_after):
+        return CODEC_PACKED, [packed.data]
+    return CODEC_RAW, [_bytes(deliver_after), _bytes(details)]
 
 
 def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) -> list[int]:
-    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in."""
+    """The rows at which chunks begin, and the end: at `max_entries`, or at the time step once a tenth of that is in.
+
+    max_entries -1: at the time step alone, once UNLIMITED_LEAST are in.
+    """
+    least = max(max_entries // 10, 1) if max_entries > 0 else UNLIMITED_LEAST
+    most = max_entries if max_entries > 0 else len(deliver_after)
     bounds = [0]
     while bounds[-1] < len(deliver_after):
         start = bounds[-1]
         step = min(int(deliver_after[start]) + max_step_ms, _INT64_MAX)
         within_step = int(deliver_after.searchsorted(step, "right"))
-        smallest = start + max(max_entries // 10, 1)
-        bounds.append(min(max(within_step, smallest), start + max_entries, len(deliver_after)))
+        bounds.append(min(max(within_step, start + least), start + most, len(deliver_after)))
     return bounds
 
 

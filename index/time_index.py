@@ -96,6 +96,17 @@ class TimeIndex:
         stored["relative_offset"] = self._columns.column(1)[count:][: len(stored)] - self.base_offset
         return stored.tobytes()
 
+    def check_against(self, max_timestamps: Int64Array, first_offsets: Int64Array, last_offsets: Int64Array) -> None:
+        """ValueError where an entry is not true of a log of these batches, whoever chose which ones to index."""
+        if not self.count:
+            return
+        timestamp, offset = self._columns.column(0), self._columns.column(1)
+        holder = np.minimum(last_offsets.searchsorted(offset), len(last_offsets) - 1)
+        true = (first_offsets[holder] <= offset) & (offset <= last_offsets[holder])
+        true &= (max_timestamps[holder] == timestamp) & (np.maximum.accumulate(max_timestamps)[holder] == timestamp)
+        if not true.all():
+            raise ValueError(f"entry {int(true.argmin())} is not true: not the latest time up to its offset")
+
     def check(self) -> None:
         """ValueError where an invariant does not hold."""
         relative = self._columns.column(1) - self.base_offset

@@ -8,7 +8,8 @@ has to be done again, so any number of attempts may run, also at the same time:
 
     built       an index was missing or not valid, and is made anew
     skipped     all are there and valid by what can be told without reading the log; or `reason` says why there are none
-    verified    with `verify_only`: the log was read, and every index says what it says. Nothing is written
+    verified    with `verify_only`: the log was read, and every index says what it says, be it a Kafka broker's own,
+                which has entries for other batches. Nothing is written
     corrupt     the log, or with `verify_only` an index, is not as it was written: `path`, `position`, `reason`
 
 Each file is published by rename, from a temporary name that no other attempt has, the run last; their names become
@@ -33,9 +34,11 @@ from afterlog.config import Config
 from afterlog.errors import CorruptFile
 from afterlog.files import File, Files, publishing, read_file, temporary_path
 from afterlog.index.entries import Entries
+from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.index.sparse import SparseIndexes
+from afterlog.index.time_index import TimeIndex
 from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_segment
 from afterlog.log.scan import GONE, Intact, read_log
@@ -197,10 +200,13 @@ def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Indexed
     found = _read(files, segment, config)
     if not len(found.entries):
         return _Indexed("skipped", reason=EMPTY)
-    for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
-        path = segment.path.with_suffix(suffix)
-        if _content(files, path) != content:
-            raise CorruptFile("not what the log says", path=path)
+    if segment.mark is None:
+        _verify_sparse(files, segment, found)
+    else:
+        for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
+            path = segment.path.with_suffix(suffix)
+            if _content(files, path) != content:
+                raise CorruptFile("not what the log says", path=path)
     if segment.has_run:
         _verify_run(files, segment, found)
     return _Indexed("verified", _Summary.of_entries(found.entries))
@@ -294,6 +300,32 @@ def _passes(run: Run) -> bool:
     except CorruptFile:
         return False
     return True
+
+
+def _verify_sparse(files: Files, segment: SegmentToIndex, found: Intact) -> None:
+    """Of a Kafka broker, which indexes other batches than we would: each entry must be true. CorruptFile."""
+    entries = found.entries
+    last_offsets = entries.offset + entries.records - 1
+    for suffix in _SPARSE:
+        path = segment.path.with_suffix(suffix)
+        content = _content(files, path)
+        if content is None:
+            raise CorruptFile(GONE, path=path)
+        try:
+            if suffix == OFFSET_INDEX:
+                index = OffsetIndex.from_bytes(_written(content, 8), found.base_offset, 1)
+                index.check_against(entries.position, entries.offset, last_offsets)
+            else:
+                times = TimeIndex.from_bytes(_written(content, 12), found.base_offset)
+                times.check_against(found.max_timestamp, entries.offset, last_offsets)
+        except ValueError as error:
+            raise CorruptFile(f"not what the log says: {error}", path=path) from None
+
+
+def _written(content: bytes, entry_bytes: int) -> bytes:
+    """Without the zeros that a broker preallocates: it cuts them off when it rolls, and not when it is killed."""
+    kept = len(content.rstrip(b"\0"))
+    return content[: -(-kept // entry_bytes) * entry_bytes] if content.endswith(bytes(entry_bytes)) else content
 
 
 def _verify_run(files: Files, segment: SegmentToIndex, found: Intact) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,11 +10,17 @@ from pathlib import Path
 
 from afterlog.clock import Clock
 from afterlog.config import Config
+from afterlog.errors import CorruptFile
 from afterlog.files import Files
+from afterlog.index.bucket_snapshot import BucketSnapshot
 from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
 from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
+from afterlog.index.run import Run
+from afterlog.log.mended_run import mended
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.topic_settings import TopicSettings
+
+logger = logging.getLogger("afterlog.log")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +46,21 @@ class LogContext:
     sealed: Callable[[], None] = lambda: None
     """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
 
-    def bucket_storage(self) -> BucketSnapshotStorage:
-        """Where the partition's runs are."""
+    def bucket_storage(self, *, mending: bool = False) -> BucketSnapshotStorage:
+        """Where the partition's runs are. mending: one that rots is made anew from the log; not for who only looks."""
         storage = LocalBucketSnapshotStorage(
             self.files,
             self.folder,
             max_entries=self.config.max_indexes_per_bucket_snapshot_segment,
             max_step_ms=self.config.max_time_step_per_bucket_snapshot_segment_s * 1000,
+            mend=self._mended if mending else None,
         )
         return MeasuredBucketSnapshotStorage(storage, self.operations, self.clock)
+
+    def _mended(self, run: Run) -> BucketSnapshot | None:
+        try:
+            with self.operations.mend.measured(self.clock):
+                return mended(self.files, self.folder, run)
+        except (CorruptFile, FileNotFoundError) as error:
+            logger.error("%s: rotten, and cannot be made anew from the log: %s", run.path, error)
+            return None

@@ -7,8 +7,8 @@ What differs from a log of ours:
 - A batch has the leader epoch that the broker stamped, any.
 - No prefix says when a batch is due. Its `deliver-after` record headers do, as on produce (`batches.parse`): the batch
   is due with the latest of them, and without any, as soon as possible, which is 0 here.
-- Offsets may have gaps where compaction took whole batches, or a transaction was aborted; they never fall. What took
-  single records out of a batch (compaction again) is refused: entries count records by offsets.
+- Offsets may have gaps where compaction took whole batches, or a transaction was aborted; they never fall. It may have
+  taken single records out of a batch, or all: the batch keeps its offsets, which its entry counts as its records.
 - Control batches (transaction markers) are entries like others, due at once. Who reads them steps over them.
 
 Kafka's CRC does not cover base offset and length. A wrong length breaks the walk; a wrong offset is seen where offsets
@@ -21,17 +21,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes, Files, map_file
 from afterlog.log.scan import Advance, Intact, Step, read, steps, unheard
 from afterlog.records import kernels
-from afterlog.records.batch import decompressed
-from afterlog.records.columns import FAULTS, LENGTH, OK, Int64Array, Scan, view_of
-from afterlog.records.header import CRC_END, HEADER_BYTES, MAGIC_2, BatchHeader
+from afterlog.records.batch import decode_compacted, decompressed
+from afterlog.records.columns import OK, Int64Array, Scan, view_of
+from afterlog.records.header import BatchHeader
 
-COMPACTED = "compaction took records out of the batch: give it a copy of the topic that is not compacted"
 _STEP_BYTES = 8 << 20
 """Batches decoded at a time, as stored. Larger: fewer calls, more memory."""
 
@@ -53,20 +51,7 @@ def _taken(found: Iterable[Step], limit_bytes: int) -> Iterator[Step]:
         if fault:
             yield step._replace(found=step.found.first(len(due), OK)._replace(deliver_after=due), fault=fault)
             return
-        compacted = step.fault == FAULTS[LENGTH] and _is_compacted(step.piece[step.found.stop :])
-        yield step._replace(found=step.found._replace(deliver_after=due), fault=COMPACTED if compacted else step.fault)
-
-
-def _is_compacted(data: Bytes) -> bool:
-    """Whether an intact batch has fewer records than offsets."""
-    view = view_of(data)
-    header = BatchHeader.read(view, 0)
-    return (
-        header.magic == MAGIC_2
-        and 0 <= header.records <= header.last_offset_delta
-        and HEADER_BYTES <= header.size <= len(view)
-        and crc32c(view[CRC_END : header.size]) == header.crc
-    )
+        yield step._replace(found=step.found._replace(deliver_after=due))
 
 
 def _deliver_after(data: Bytes, scan: Scan, limit_bytes: int) -> tuple[Int64Array, str]:
@@ -88,6 +73,9 @@ def _deliver_after(data: Bytes, scan: Scan, limit_bytes: int) -> tuple[Int64Arra
 
 
 def _asked(data: Bytes, scan: Scan, rows: slice, limit_bytes: int) -> Int64Array:
+    if len(scan.offset) == 1 and BatchHeader.read(view_of(data), int(scan.position[0])).records != scan.records[0]:
+        left = decode_compacted(data[scan.position[0] :][: scan.size[0]], limit_bytes=limit_bytes)
+        return np.array([max((record.deliver_after or -1 for _, record in left), default=-1)])
     records, sizes = scan.records[rows], scan.position[rows] + scan.size[rows] - scan.batch_position[rows]
     which = np.zeros(len(records), np.int32)
     places = decompressed([data], which, scan.batch_position[rows], sizes, scan.attributes[rows], limit_bytes)

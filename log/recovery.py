@@ -67,7 +67,8 @@ def create_log(context: LogContext, content: Checkpoints | None = None) -> None:
     for name in files.names(folder):
         if name not in (BUCKETS, SUBSCRIPTIONS):
             files.unlink(folder / name)
-    ActiveSegment.create(files, folder, content.active.base_offset, context.config.index_interval_bytes).close()
+    interval_bytes = context.config.index_interval_bytes
+    ActiveSegment.create(files, folder, content.active.base_offset, interval_bytes, sync_names=False).close()
     CheckpointFile.create(files, folder / CHECKPOINTS, content)
     files.sync_folder(folder.parent)
 
@@ -95,12 +96,15 @@ def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
                 yield segment[0], file.size()
 
 
-def open_log(context: LogContext) -> PartitionLog:
-    """Recover the partition in `context.folder` and open it for appends. Raises CorruptFile."""
-    return PartitionLog(context, recover(context), recover)
+def open_log(context: LogContext, *, new: bool = False) -> PartitionLog:
+    """Recover the partition in `context.folder` and open it for appends. Raises CorruptFile.
+
+    new: `create_log` has just made it, so that all that is there is durable and needed.
+    """
+    return PartitionLog(context, recover(context, new=new), recover)
 
 
-def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> RecoveredLog:
+def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, new: bool = False) -> RecoveredLog:
     """Everything that `PartitionLog` starts from. `checkpoints`: those of a log that begins anew, read again."""
     files, folder = context.files, context.folder
     if checkpoints is None:
@@ -109,8 +113,9 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> R
         checkpoints.reload()
     known = checkpoints.current
     sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
-    _sync_names(files, folder)
-    _unlink_leftovers(files, folder, known)
+    if not new:
+        _sync_names(files, folder)
+        _unlink_leftovers(files, folder, known)
     sealed = _with_indexes(context, checkpoints, sealed)
 
     active = _open_active(context, known)
@@ -131,6 +136,7 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None) -> R
         written=end,
         visible=end,
     )
+    active.rest()
     return RecoveredLog(
         checkpoints=checkpoints,
         version=version,
@@ -270,7 +276,8 @@ def _cut_torn_tail(active: ActiveSegment, tail: Intact) -> int:
     if cut_bytes:
         logger.warning("%s: torn tail of %d bytes cut at %d (%s)", active.path, cut_bytes, tail.stop, tail.fault)
         active.cut(tail.stop)
-    active.sync()
+    if active.size or cut_bytes:
+        active.sync()
     return cut_bytes
 
 
@@ -299,7 +306,7 @@ def _assembled(
     active: ActiveSegment,
     tail: Entries,
 ) -> DelayedIndex:
-    storage, spans = context.bucket_storage(), spans_of(context.files.names(context.folder / BUCKETS))
+    storage, spans = context.bucket_storage(mending=True), spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
     for mark in found.missing:

@@ -31,9 +31,9 @@ from afterlog.index.entries import Entries
 from afterlog.index.sparse import SparseIndexes
 from afterlog.names import LOG, parse_segment_file
 from afterlog.records import kernels
-from afterlog.records.columns import BODY_CRC, FAULTS, INDEX, OFFSET, SHORT, Int64Array, Scan, view_of
+from afterlog.records.columns import BODY_CRC, FAULTS, INDEX, LENGTH, OFFSET, OK, SHORT, Int64Array, Scan, view_of
 from afterlog.records.control import Controls, read_controls
-from afterlog.records.entry import PREFIX_MAGIC, Entry, read_entry
+from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
 
 Pieces = Iterable[tuple[int, Bytes]]
 """(position in the log, bytes), in the order of the log."""
@@ -137,6 +137,8 @@ def steps(
         while position < stop:
             dense = -1 if foreign else offset
             found = kernels.scan_entries(piece, position, stop, dense, bodies, first or limit or STEP_ENTRIES, foreign)
+            if foreign and found.fault == LENGTH:
+                found = _compacted(found, piece, stop, bodies)
             if dense < 0:
                 found = _in_order(found, offset, foreign)
             advance(found.stop - position if not found.fault else end - piece_start - position)
@@ -146,6 +148,24 @@ def steps(
             yield Step(found.moved(piece_start), FAULTS[found.fault] if found.fault else "", piece, piece_start)
             if found.fault:
                 return
+
+
+def _compacted(found: Scan, piece: Bytes, stop: int, bodies: bool) -> Scan:
+    """Where a batch of fewer records than offsets is the fault, none: it is found alone, or the next time.
+
+    Its `records` are its offsets, as in any other entry.
+    """
+    entry = read_compacted(view_of(piece), found.stop, stop, bodies)
+    if entry is None:
+        return found
+    if len(found.offset):
+        return found._replace(fault=OK)
+    header = entry.header
+    row = (
+        entry.position, entry.size, entry.position, header.base_offset, header.last_offset_delta + 1, -1, -1,
+        header.max_timestamp, header.attributes,
+    )  # fmt: skip
+    return Scan._make([*(np.array([value], np.int64) for value in row), entry.position + entry.size, OK])
 
 
 def _in_order(found: Scan, offset: int, gaps: bool) -> Scan:
@@ -284,14 +304,19 @@ def more_faults(data: Bytes, position: int) -> Iterator[tuple[int, str]]:
 
 
 def every_entry(data: Bytes) -> Iterator[tuple[int, int, Entry | None, str]]:
-    """(position, size, entry, fault) of each entry, and of what lies between two: there None is the entry."""
+    """(position, size, entry, fault) of each entry, and of what lies between two: there None is the entry.
+
+    Bare batches may be a Kafka broker's.
+    """
     view, position = view_of(data), 0
     while position < len(view):
-        entry, fault = read_entry(view, position, len(view)), ""
+        entry, fault = read_entry(view, position, len(view), any_epoch=True), ""
         if isinstance(entry, int):
             fault = FAULTS[entry]
             if entry == BODY_CRC:
-                entry = read_entry(view, position, len(view), check_body=False)
+                entry = read_entry(view, position, len(view), check_body=False, any_epoch=True)
+            elif entry == LENGTH and (compacted := read_compacted(view, position, len(view))) is not None:
+                entry, fault = compacted, ""
         whole = entry if isinstance(entry, Entry) else None
         behind = _next_entry(view, position) if whole is None else position + whole.size
         yield position, behind - position, whole, fault
@@ -303,7 +328,7 @@ def _next_entry(view: memoryview, position: int) -> int:
 
     Behind a broken header it is found by the prefix's magic: in a log of bare batches nothing is.
     """
-    entry = read_entry(view, position, len(view), check_body=False)
+    entry = read_entry(view, position, len(view), check_body=False, any_epoch=True)
     if isinstance(entry, Entry):
         return position + entry.size
     magic = PREFIX_MAGIC.to_bytes(2, "big")

@@ -20,7 +20,7 @@ import crc32c
 import numpy as np
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, File, Files, map_file, opened, publish, read_file
+from afterlog.files import Bytes, Files, map_file, opened, publish, read_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
@@ -28,6 +28,7 @@ from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
 from afterlog.log.scan import read_segment
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.resting_file import RestingFile
 
 REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
@@ -135,7 +136,7 @@ class ActiveSegment:
         self.path = folder / segment_file(base_offset, LOG)
         self.sparse = SparseIndexes(base_offset, interval_bytes)
         self._files = files
-        self._file: File = files.open(self.path)
+        self._file = RestingFile(files, self.path)
         weakref.finalize(self, self._file.close).atexit = False  # readers may hold the segment long after its roll
         self.size = self._file.size() if size is None else size
         """Bytes that were written, believed or not."""
@@ -146,18 +147,22 @@ class ActiveSegment:
         self._saved_mark = ActiveMark(base_offset=base_offset)
 
     @staticmethod
-    def create(files: Files, folder: Path, base_offset: int, interval_bytes: int) -> ActiveSegment:
-        """New, empty files with durable names. Leftovers of an unfinished roll, which hold nothing, are removed."""
+    def create(
+        files: Files, folder: Path, base_offset: int, interval_bytes: int, *, sync_names: bool = True
+    ) -> ActiveSegment:
+        """New, empty files with durable names. Leftovers of an unfinished roll, which hold nothing, are removed.
+
+        There are no bytes to sync yet. Who syncs the folder anyway leaves out `sync_names`.
+        """
         for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX):
             path = folder / segment_file(base_offset, suffix)
             if files.exists(path):
                 files.unlink(path)
             if suffix == CANCEL_INDEX:  # made when there is something to put into it
                 continue
-            file = files.create(path)
-            file.sync()
-            file.close()
-        files.sync_folder(folder)
+            files.create(path).close()
+        if sync_names:
+            files.sync_folder(folder)
         return ActiveSegment(files, folder, base_offset, interval_bytes)
 
     @property
@@ -172,6 +177,8 @@ class ActiveSegment:
 
     def rollback(self, size: int) -> None:
         """Cut what a failed append left behind `size`, durably."""
+        if self._file.resting:
+            return  # it could not be opened: nothing was written
         self._file.truncate(size)
         self.size = size
         self._file.sync()
@@ -269,6 +276,10 @@ class ActiveSegment:
             time_index=marks.time_index,
             cancel_index=marks.cancel_index,
         )
+
+    def rest(self) -> None:
+        """Hold no descriptor until it is written or read: of what recovery has read nobody may ever want more."""
+        self._file.rest()
 
     def close(self) -> None:
         self._file.close()

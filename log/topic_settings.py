@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,9 @@ def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]
 
 def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
     """As the document has them."""
+    values = ((field.name, getattr(settings, field.name)) for field in fields(settings))
     return {
         name: value
-        for name, value in asdict(settings).items()
+        for name, value in values
         if name not in _WHERE_SET or value is not getattr(_DEFAULT, name)  # a local retention of 0 is one
     }

@@ -1,18 +1,23 @@
-"""The `topics` document of a store: which topics there are, and the settings that each was made with.
+"""Which topics a store has, and the settings that each was made with: the document `topics`, and one document a topic.
 
     afterlog-topics 1 8f3ab01c\\n
     {"mail":{"partitions":1,"delayed":true,"max_delay_ms":null,"retention_ms":null,"retention_bytes":null}}\\n
 
+`topics` in the store's folder is made with the first topic. A topic that is made later has a document of its own, the
+same with one name, in the folder `later-topics`: so it costs the same however many there are (docs/decisions/0028).
+Where both name a topic `topics` counts: repair and a restore write it, whole.
+
 The settings of tiered storage (`remote_storage_enable` and those of local retention) are there where one is set, and
 `check_instants` where it is false.
 
-A topic is there when the document names it: its partitions are made first, and what an unfinished creation left behind
-holds no records. So a folder with records that no topic owns means that the document is lost, or an older copy.
+A topic is there when one of them names it: its partitions are made first, and what an unfinished creation left behind
+holds no records. So a folder with records that no topic owns means that a document is lost, or an older copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from afterlog import document
@@ -20,7 +25,7 @@ from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.log.recovery import holds_bytes, holds_records
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
-from afterlog.names import TOPICS, parse_partition_folder, partition_folder
+from afterlog.names import LATER_TOPICS, TOPICS, parse_partition_folder, partition_folder
 
 FORMAT = "afterlog-topics"
 VERSION = 1
@@ -28,18 +33,61 @@ VERSION = 1
 
 def read_topics(files: Files, store: Path) -> dict[str, TopicSettings]:
     """The topics of the store in the folder `store`; none where it is new. Raises CorruptFile."""
-    path = store / TOPICS
-    try:
-        body = document.read(files, path, FORMAT, VERSION)
-    except FileNotFoundError:
-        return {}
-    return topics_of_json(body, path)
+    topics, faults = legible_topics(files, store)
+    if faults:
+        raise faults[0]
+    return topics
+
+
+def legible_topics(files: Files, store: Path) -> tuple[dict[str, TopicSettings], list[CorruptFile]]:
+    """The topics whose settings can be read, and what is wrong with the other documents."""
+    topics: dict[str, TopicSettings] = {}
+    faults: list[CorruptFile] = []
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            topics |= _read(files, store / TOPICS)
+        except CorruptFile as error:
+            faults.append(error)
+    for name, path in _of_one_topic(files, store):
+        if name in topics:
+            continue
+        try:
+            read = _read(files, path)
+            if list(read) != [name]:
+                raise CorruptFile(f"this is the document of {', '.join(read) or 'no topic'}", path=path)
+            topics |= read
+        except CorruptFile as error:
+            faults.append(error)
+    return topics, faults
 
 
 def write_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
-    """Make the document say `topics`, durably."""
-    body = {name: settings_to_json(settings) for name, settings in topics.items()}
-    document.write(files, store / TOPICS, FORMAT, VERSION, body)
+    """Make the document say `topics`, and no other one say anything, durably."""
+    _write(files, store / TOPICS, topics)
+    paths = [path for _, path in _of_one_topic(files, store)]
+    for path in paths:
+        files.unlink(path)
+    if paths:
+        files.sync_folder(store / LATER_TOPICS)
+
+
+def add_topic(files: Files, store: Path, name: str, settings: TopicSettings) -> None:
+    """Name one topic more, whose partitions are there, durably."""
+    if not files.exists(store / TOPICS):
+        _write(files, store / TOPICS, {name: settings})
+        return
+    folder = store / LATER_TOPICS
+    if not files.exists(folder):  # one that is there is durable: whoever made its partitions has synced the store
+        files.make_folder(folder)
+        files.sync_folder(store)
+    _write(files, folder / partition_folder(name, 0), {name: settings})
+
+
+def sync_names(files: Files, store: Path) -> None:
+    """Make durable what is found: a process that was killed may have left names behind that are not."""
+    files.sync_folder(store)
+    with contextlib.suppress(FileNotFoundError):
+        files.sync_folder(store / LATER_TOPICS)
 
 
 def check_owned(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
@@ -57,6 +105,26 @@ def check_nothing_to_lose(files: Files, store: Path) -> None:
             raise CorruptFile(
                 f"the document is gone, and {name} holds records; restore it from a copy", path=store / TOPICS
             )
+
+
+def _read(files: Files, path: Path) -> dict[str, TopicSettings]:
+    return topics_of_json(document.read(files, path, FORMAT, VERSION), path)
+
+
+def _write(files: Files, path: Path, topics: dict[str, TopicSettings]) -> None:
+    body = {name: settings_to_json(settings) for name, settings in topics.items()}
+    document.write(files, path, FORMAT, VERSION, body)
+
+
+def _of_one_topic(files: Files, store: Path) -> Iterator[tuple[str, Path]]:
+    """The topics that have a document of their own, and where. It is named as the first partition: that never ends as
+    a temporary name does, and is not too long for one."""
+    folder = store / LATER_TOPICS
+    with contextlib.suppress(FileNotFoundError):
+        for name in files.names(folder):
+            parsed = parse_partition_folder(name)
+            if parsed is not None:
+                yield parsed[0], folder / name
 
 
 def _folders(name: str, settings: TopicSettings) -> Iterable[str]:

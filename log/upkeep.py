@@ -52,7 +52,7 @@ class Upkeep:
     ) -> None:
         """marked: a block that changes files, and ends behind its swap."""
         self.obsolete = Obsolete(context.files)
-        self._buckets = Buckets(context.bucket_storage(), max_num_buckets=context.config.max_num_buckets)
+        self._buckets = Buckets(context.bucket_storage(mending=True), max_num_buckets=context.config.max_num_buckets)
         self._checkpoints = checkpoints
         self._versions = versions
         self._commit = commit

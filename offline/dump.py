@@ -1,7 +1,8 @@
 """What is in one file of a store, as rows: plain dictionaries, for people and for JSON. Needs no lock, writes nothing.
 
     .log                 an entry a row: where it is, what its headers say, whether its checksums match; with `records`
-                         each record too. Behind what is broken it goes on with the next entry that can be found
+                         each record too. Behind what is broken it goes on with the next entry that can be found.
+                         Bare batches may be a Kafka broker's, of any leader epoch, and compacted
     .index, .timeindex   an index entry a row
     .deliverafterindex   what the run covers, then each chunk and its entries, in delivery order
     documents            the one object
@@ -33,15 +34,21 @@ from afterlog.names import (
     parse_segment_file,
 )
 from afterlog.offline.verify import OFFSET_ENTRY, TIME_ENTRY
-from afterlog.records.batch import decode_batch
+from afterlog.records.batch import decode_batch, decode_compacted
 from afterlog.records.columns import view_of
 from afterlog.records.compression import CODECS
 from afterlog.records.entry import Entry
-from afterlog.records.header import CODEC_BITS
+from afterlog.records.header import CODEC_BITS, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 
 Row = dict[str, Any]
 
 _DECOMPRESSED_BYTES_MAX = 256 << 20
+_FLAGS = {
+    LOG_APPEND_TIME: "log append time",
+    TRANSACTIONAL: "transactional",
+    CONTROL: "control",
+    DELETE_HORIZON: "delete horizon",
+}
 
 
 def dump(files: Files, path: Path, *, records: bool = False) -> Iterator[Row]:
@@ -75,6 +82,8 @@ def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
             "broker_timestamp": metadata.broker_timestamp if metadata else -1,
             "asked": metadata.deliver_after_asked if metadata else -1,
             "codec": CODECS[codec] if codec < len(CODECS) else str(codec),
+            "flags": [name for bit, name in _FLAGS.items() if header.attributes & bit],
+            "leader_epoch": header.partition_leader_epoch,
             "size": size,
             "crc": fault or "ok",
         }
@@ -83,16 +92,18 @@ def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
 
 
 def _dump_records(view: memoryview, entry: Entry) -> Iterator[Row]:
+    batch, header = view[entry.batch_position : entry.position + entry.size], entry.header
     try:
-        decoded = decode_batch(
-            view[entry.batch_position : entry.position + entry.size], limit_bytes=_DECOMPRESSED_BYTES_MAX
-        )
+        if header.lengths_fit:
+            decoded = list(enumerate(decode_batch(batch, limit_bytes=_DECOMPRESSED_BYTES_MAX)))
+        else:
+            decoded = decode_compacted(batch, limit_bytes=_DECOMPRESSED_BYTES_MAX)
     except InvalidBatch as error:
         yield {"position": entry.position, "records": f"cannot be decoded: {error}"}
         return
-    for offset, record in enumerate(decoded, entry.header.base_offset):
+    for delta, record in decoded:
         yield {
-            "offset": offset,
+            "offset": header.base_offset + delta,
             "timestamp": record.timestamp,
             "deliver_after": record.deliver_after,
             "key": record.key,

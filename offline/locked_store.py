@@ -24,7 +24,7 @@ from afterlog.log.context import LogContext
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.scan import Advance, log_bases, steps, unheard
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.log.topics_document import read_topics, write_topics
+from afterlog.log.topics_document import legible_topics, write_topics
 from afterlog.names import (
     CHECKPOINTS,
     LOCK,
@@ -82,7 +82,7 @@ class StorePlan:
     """What repair would do to a store, in order."""
 
     topics: dict[str, TopicSettings] | None
-    """To be written; None: the document is intact."""
+    """To be written with those that can be read; None: all can."""
     partitions: tuple[RepairPlan, ...]
     positions: tuple[PositionChange, ...]
     subscriptions: tuple[JournalsAside, ...]
@@ -95,7 +95,8 @@ class StorePlan:
         steps += [str(change) for change in (*self.positions, *self.subscriptions)]
         if self.topics is not None:
             named = ", ".join(f"{name} ({_kind(settings)})" for name, settings in self.topics.items())
-            steps.append(f"topics: made anew from the folders: {named}. Given up: max_delay_ms and retention settings")
+            given_up = f"{named}. Given up: max_delay_ms and retention settings"
+            steps.append(f"topics: made anew from the folders: {given_up if named else 'none; no other held records'}")
         return steps
 
 
@@ -115,12 +116,15 @@ class OfflineStore:
         try:
             if remote is not None:
                 self._tiering = Tiering(remote, files, path, Config(), clock, background=False)
-            self._topics = read_topics(files, path)
-            if not files.exists(path / TOPICS) and _found_topics(files, path):
-                raise CorruptFile("the document is gone, and there are records", path=path / TOPICS)
-        except CorruptFile as error:
-            self._topics_error = error
-            self._topics = _found_topics(files, path)
+            self._legible, faults = legible_topics(files, path)
+            self._guessed: dict[str, TopicSettings] = {}
+            if faults or not files.exists(path / TOPICS):
+                found = _found_topics(files, path)
+                self._guessed = {name: settings for name, settings in found.items() if name not in self._legible}
+            if self._guessed and not faults:
+                faults.append(CorruptFile("the document is gone, and there are records", path=path / TOPICS))
+            self._topics_error = faults[0] if faults else None
+            self._topics = self._legible | self._guessed
         except BaseException:
             self._lock.release()
             raise
@@ -185,7 +189,7 @@ class OfflineStore:
             positions += self._position_changes(context.folder, made.log_start if made.steps else 0, made.end_offset)
             subscriptions += self._journals_aside(context, made.end_offset)
         return StorePlan(
-            topics=None if self._topics_error is None else self._topics,
+            topics=None if self._topics_error is None else self._guessed,
             partitions=tuple(plans),
             positions=tuple(positions),
             subscriptions=tuple(subscriptions),
@@ -207,7 +211,7 @@ class OfflineStore:
             for path in unreadable.journals:
                 self._put_aside(path)
         if store_plan.topics is not None:
-            write_topics(self._files, self.path, store_plan.topics)
+            write_topics(self._files, self.path, dict(sorted((self._legible | store_plan.topics).items())))
 
     def _contexts(self, topic: str | None) -> list[LogContext]:
         if topic is not None and topic not in self._topics:

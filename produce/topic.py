@@ -87,9 +87,12 @@ class Topic:
         order = np.lexsort((columns.offset, columns.partition, columns.due))
         return columns.take(order[:limit]).to_scheduled()
 
-    def append(self, number: int, columns: RecordColumns) -> Int64Array:
-        """Append records to one partition; their offsets, int64[n], in the order given."""
-        return _append(self._checked(number, columns))
+    def append(self, number: int, columns: RecordColumns, *, any_size: bool = False) -> Int64Array:
+        """Append records to one partition; their offsets, int64[n], in the order given.
+
+        any_size: also beyond `batch_bytes_max`, for records that were taken once and have grown by headers of ours.
+        """
+        return _append(self._checked(number, columns, any_size=any_size))
 
     def append_by_key(self, columns: RecordColumns) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
@@ -101,11 +104,11 @@ class Topic:
             offsets[rows] = _append(checked[number])
         return offsets
 
-    def _checked(self, number: int, columns: RecordColumns) -> _Appendable:
+    def _checked(self, number: int, columns: RecordColumns, *, any_size: bool = False) -> _Appendable:
         """Records that the partition can take, all of them. Raises as `check_batches`."""
         log = self.partition(number).log
-        parts, order = encode(columns, log.context.config)
-        for part in parts:
+        parts, order = encode(columns, log.context.config, any_size=any_size)
+        for part in () if any_size else parts:
             log.check_batches(part)
         return _Appendable(log, parts, order)
 

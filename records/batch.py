@@ -28,7 +28,7 @@ Example: the record `hello` without key or headers, due half a second before its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +39,7 @@ from afterlog.clock import check_deliver_after
 from afterlog.config import Codec
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord
 from afterlog.files import Bytes, Data
+from afterlog.records import pure
 from afterlog.records.columns import INT64_MAX, Bools, Decoded, Int32Array, Int64Array, Ragged, ragged, view_of
 from afterlog.records.compression import codec_id, compress, decompress
 from afterlog.records.header import (
@@ -131,6 +132,50 @@ def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
             strict=True,
         )
     ]
+
+
+def decode_compacted(data: Data, *, limit_bytes: int) -> list[tuple[int, Record]]:
+    """What compaction left of one batch, as `read_compacted` has found it: (offset delta, record). InvalidBatch."""
+    view = view_of(data)
+    if BatchHeader.read(view, 0).attributes & CODEC_BITS:
+        view = view_of(_image(np.frombuffer(view, np.uint8), limit_bytes))
+    return [
+        (
+            delta,
+            Record(
+                value=value,
+                key=key,
+                headers=decode_own_headers(section),
+                timestamp=timestamp,
+                deliver_after=None if due < 0 else due,
+            ),
+        )
+        for delta, (key, value, section, timestamp, due) in pure.decode_compacted(view)
+    ]
+
+
+def without_records(data: Data, left_out: Collection[int], *, limit_bytes: int) -> bytes:
+    """An intact batch as compaction would leave it: some records, by their place, are gone; offsets stay. InvalidBatch.
+
+    What is left is byte for byte as it was; the codec is the same. All gone: a batch of none.
+    """
+    header = BatchHeader.read(view_of(data), 0)
+    codec = header.attributes & CODEC_BITS
+    view = view_of(_image(np.frombuffer(data, np.uint8), limit_bytes) if codec else data)
+    kept, position = list[bytes](), HEADER_BYTES
+    for place in range(header.records):
+        size, behind = read_zigzag(view, position, len(view), 32)
+        if place not in left_out:
+            kept.append(view[position : behind + size].tobytes())
+        position = behind + size
+    if position != len(view):
+        raise InvalidBatch("the records do not fill the batch")
+    body = b"".join(kept)
+    if codec and kept:
+        body = compress(codec, memoryview(body))
+    else:
+        header = header._replace(attributes=header.attributes & ~CODEC_BITS)
+    return with_crc(header._replace(records=len(kept), length=HEADER_BYTES - LENGTH_END + len(body)), body)
 
 
 def validate_batch(data: Data, *, limit_bytes: int) -> BatchInfo:

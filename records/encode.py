@@ -168,24 +168,26 @@ class RecordColumns:
         return size
 
 
-def encode(columns: RecordColumns, config: Config) -> tuple[list[Batches], Int64Array | None]:
+def encode(
+    columns: RecordColumns, config: Config, *, any_size: bool = False
+) -> tuple[list[Batches], Int64Array | None]:
     """Cut the records into batches, in parts of PART_RECORDS. Second: the rows as written, or None for the order given.
 
     With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
-    first (stable), so that neighbours are close. Raises RecordTooLarge.
+    first (stable), so that neighbours are close. Raises RecordTooLarge: beyond `batch_bytes_max`, but for `any_size`.
     """
     order: Int64Array | None = None
     if config.deliver_after_spread_ms:
         order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
         columns = columns.take(order)
     starts = range(0, len(columns), PART_RECORDS)
-    return [_encode(columns[start : start + PART_RECORDS], config) for start in starts], order
+    return [_encode(columns[start : start + PART_RECORDS], config, any_size) for start in starts], order
 
 
-def _encode(columns: RecordColumns, config: Config) -> Batches:
+def _encode(columns: RecordColumns, config: Config, any_size: bool) -> Batches:
     """The batches of one part. Compression is done here; others are encoded when written, a piece at a time."""
     size = columns.record_bytes()
-    if int(size.max()) + HEADER_BYTES > config.batch_bytes_max:
+    if int(size.max()) + HEADER_BYTES > config.batch_bytes_max and not any_size:
         raise RecordTooLarge(
             f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
         )
@@ -207,25 +209,39 @@ def _encode(columns: RecordColumns, config: Config) -> Batches:
 def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms: int) -> Int64Array:
     """Where batches begin, int64[batches + 1], for records in the order given.
 
-    A batch ends where the time leaves its step of `spread_ms` (or changes, for a spread of 0), or where `batch_bytes`
-    are full, which is before the last record begins: it is smaller than twice that, or one record. Steps are counted
-    from the epoch: a pure function of the columns, with no loop.
+    A batch ends where the time changes, or with a spread, before the first record that lies further than `spread_ms`
+    behind its first; or where `batch_bytes` are full, which is before the last record begins: it is smaller than twice
+    that, or one record. With a spread the times ascend.
     """
-    if len(deliver_after) == 1:
+    count = len(deliver_after)
+    if count == 1:
         return np.array([0, 1], np.int64)
-    step = deliver_after if spread_ms == 0 else np.maximum(deliver_after, 0) // (spread_ms + 1)
-    if spread_ms:
-        step = np.where(deliver_after == AS_SOON_AS_POSSIBLE, -1, step)
-    new = np.empty(len(step), np.bool_)
+    new = np.zeros(count, np.bool_)
     new[:1] = True
-    np.not_equal(step[1:], step[:-1], out=new[1:])
+    if spread_ms:
+        new[_spread_starts(deliver_after, spread_ms)] = True
+    else:
+        np.not_equal(deliver_after[1:], deliver_after[:-1], out=new[1:])
     if not bool(new.all()):
         end = np.cumsum(size)
         starts = np.flatnonzero(new)
         before = (end - size)[starts]
-        full = (end - size - np.repeat(before, np.diff(starts, append=len(step)))) // batch_bytes
+        full = (end - size - np.repeat(before, np.diff(starts, append=count))) // batch_bytes
         new[1:] |= (full[1:] != full[:-1]) | (size[1:] > batch_bytes)
-    return np.append(np.flatnonzero(new), len(step)).astype(np.int64)
+    return np.append(np.flatnonzero(new), count).astype(np.int64)
+
+
+def _spread_starts(deliver_after: Int64Array, spread_ms: int) -> list[int]:
+    """The first row of each batch by the spread alone, of times that ascend: a step of the loop for each batch."""
+    spread_ms = min(spread_ms, INT64_MAX)
+    latest = np.minimum(deliver_after, INT64_MAX - spread_ms) + spread_ms
+    latest[deliver_after == AS_SOON_AS_POSSIBLE] = AS_SOON_AS_POSSIBLE
+    behind = deliver_after.searchsorted(latest, side="right").tolist()
+    starts, row = list[int](), 0
+    while row < len(behind):
+        starts.append(row)
+        row = behind[row]
+    return starts
 
 
 def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, config: Config) -> Batches:

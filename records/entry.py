@@ -252,6 +252,25 @@ def read_entry(
     )
 
 
+def read_compacted(view: memoryview, position: int, end: int, check_body: bool = True) -> Entry | None:
+    """A Kafka broker's batch at `position` that is intact, but for records that compaction took out of it; else None.
+
+    What is left may be nothing: a broker keeps the last batch of each producer, if need be an empty one.
+    """
+    if end - position < HEADER_BYTES:
+        return None
+    header = BatchHeader.read(view, position)
+    whole = (
+        header.magic == MAGIC_2
+        and 0 <= header.records <= header.last_offset_delta <= INT64_MAX - header.base_offset
+        and HEADER_BYTES <= header.size <= end - position
+        and header.base_offset >= 0
+    )
+    if not whole or (check_body and crc32c(view[position + CRC_END : position + header.size]) != header.crc):
+        return None
+    return Entry(position=position, size=header.size, batch_position=position, header=header, metadata=None)
+
+
 def read_metadata(view: memoryview, position: int, end: int) -> BrokerEntryMetadata:
     """The fields in front of header_crc32c. InvalidBatch where they are malformed."""
     found = dict.fromkeys((BROKER_TIMESTAMP, LAST_OFFSET, DELIVER_AFTER, DELIVER_AFTER_ASKED), -1)

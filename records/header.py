@@ -58,6 +58,7 @@ CODEC_BITS: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
 
 class BatchHeader(NamedTuple):

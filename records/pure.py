@@ -325,33 +325,51 @@ def _header_section(section: bytes, deliver_after: int, record: int) -> bytes:
     return zigzag(count + 1) + section[start:] + own
 
 
-_DecodedRecord = tuple[bytes | None, bytes | None, bytes, int, int]
+DecodedRecord = tuple[bytes | None, bytes | None, bytes, int, int]
 """Key, value, header section, timestamp, deliver_after."""
 
 
-def _decode_batch(batch: memoryview, count: int) -> list[_DecodedRecord]:
+def _decode_batch(batch: memoryview, count: int) -> list[DecodedRecord]:
     header = BatchHeader.read(batch, 0)
     if header.attributes & CODEC_BITS:
         raise InvalidBatch(REASONS[COMPRESSED])
     records = []
     position = HEADER_BYTES
     for delta in range(count):
-        record, position = _read_record(batch, position, delta, header)
+        record, _, position = _read_record(batch, position, range(delta, delta + 1), header)
         records.append(record)
     if position != len(batch):
         raise InvalidBatch(REASONS[LEFT_OVER])
     return records
 
 
-def _read_record(batch: memoryview, position: int, delta: int, header: BatchHeader) -> tuple[_DecodedRecord, int]:
-    """The record at `position`, and the position behind it."""
+def decode_compacted(batch: memoryview) -> list[tuple[int, DecodedRecord]]:
+    """The records that compaction left in a batch that is not compressed, each with its offset delta. InvalidBatch.
+
+    There is no compiled form: no log of ours has such batches.
+    """
+    header = BatchHeader.read(batch, 0)
+    records: list[tuple[int, DecodedRecord]] = []
+    position, delta = HEADER_BYTES, -1
+    for _ in range(header.records):
+        record, delta, position = _read_record(batch, position, range(delta + 1, header.last_offset_delta + 1), header)
+        records.append((delta, record))
+    if position != len(batch):
+        raise InvalidBatch(REASONS[LEFT_OVER])
+    return records
+
+
+def _read_record(
+    batch: memoryview, position: int, deltas: range, header: BatchHeader
+) -> tuple[DecodedRecord, int, int]:
+    """The record at `position`, its offset delta, which must be one of some, and the position behind it."""
     size, position = read_zigzag(batch, position, len(batch), 32)
     if not 1 <= size <= len(batch) - position:
         raise InvalidBatch(REASONS[BOUNDS])
     end = position + size
     timestamp_delta, position = read_zigzag(batch, position + 1, end)
     offset_delta, position = read_zigzag(batch, position, end, 32)
-    if offset_delta != delta:
+    if offset_delta not in deltas:
         raise InvalidBatch(REASONS[OFFSET_DELTA])
     key, position = _read_nullable(batch, position, end)
     value, position = _read_nullable(batch, position, end)
@@ -362,7 +380,7 @@ def _read_record(batch: memoryview, position: int, delta: int, header: BatchHead
     else:
         timestamp = _wrapped(header.base_timestamp + timestamp_delta)
     section = batch[position:end].tobytes() if count else b""
-    return (key, value, section, timestamp, deliver_after), end
+    return (key, value, section, timestamp, deliver_after), offset_delta, end
 
 
 def _read_nullable(batch: memoryview, position: int, end: int) -> tuple[bytes | None, int]:

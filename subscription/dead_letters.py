@@ -6,6 +6,7 @@
 
 A dead letter has the key, value, headers and timestamp of the record, is due at once, and says in six more headers
 where it comes from (`origin.py`). It goes to the partition of the same number, or, where the topic has fewer, around.
+With these headers it may be larger than `batch_bytes_max`: that is for producers, and a record has to end somewhere.
 
 The intent and the append are made durable whatever the durability of the store: dead letters are rare, and under `os`
 and `interval` a power cut could else keep one file and lose the other. What comes after needs no such care: an intent
@@ -25,10 +26,8 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import decode_own_headers, encode_headers
-from afterlog.records.columns import Bools
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import RecordColumns, ragged, take_ragged
-from afterlog.records.header import HEADER_BYTES
 from afterlog.subscription.events import DeadLetter
 from afterlog.subscription.origin import Origin, ascii_of, origin_of
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -50,8 +49,8 @@ class DeadLetters:
         self._lock = threading.Lock()
         """Held while letters are under way, so that those which nobody is working on are known."""
 
-    def bury(self, topic: str, receipts: Receipts, failures: Int64Array, reason: str) -> tuple[int, Bools]:
-        """Move leased records to the dead letters. How many were, and which are too large to be: bool[n].
+    def bury(self, topic: str, receipts: Receipts, failures: Int64Array, reason: str) -> int:
+        """Move leased records to the dead letters. How many were.
 
         Stale receipts do nothing. Raises StorageFull, SubscriptionPoisoned, PartitionPoisoned, StoreClosed; what was
         intended by then is for `resume`.
@@ -73,11 +72,9 @@ class DeadLetters:
                     receipts.delivery_offset.tolist(), receipts.offset.tolist(), failures.tolist(), strict=True
                 )
             ]
-            fitting = self._fitting(letters)
-            chosen = [letters[row] for row in np.flatnonzero(fitting).tolist()]
-            intended = self._subscription.intend_dead_letters(chosen, receipts.redelivery_count[fitting])
+            intended = self._subscription.intend_dead_letters(letters, receipts.redelivery_count)
             self._append(target, partition.number, intended)
-            return len(intended), ~fitting
+            return len(intended)
 
     def resume(self) -> None:
         """Bring to an end what was intended, in this life or one before. Raises as `bury` does."""
@@ -99,7 +96,7 @@ class DeadLetters:
     def _append(self, topic: Topic, number: int, letters: Sequence[DeadLetter]) -> None:
         if not letters:
             return
-        topic.append(number, self._columns(letters))
+        topic.append(number, self._columns(letters), any_size=True)
         log = topic.partition(number).log
         if log.context.config.durability.kind != "always":
             log.commit.sync()
@@ -109,11 +106,6 @@ class DeadLetters:
         """Those whose records are in the log; that the others are not, the next `receive` finds out."""
         log_start = self._subscription.partition.log_start
         return [letter for letter in letters if letter.delivery_offset >= log_start]
-
-    def _fitting(self, letters: Sequence[DeadLetter]) -> Bools:
-        """Which are not too large with their new headers: bool[n]."""
-        config = self._subscription.partition.log.context.config
-        return self._columns(letters).record_bytes() + HEADER_BYTES <= config.batch_bytes_max
 
     def _columns(self, letters: Sequence[DeadLetter]) -> RecordColumns:
         """The records, with the headers that say where they come from."""

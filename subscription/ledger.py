@@ -112,7 +112,9 @@ class Ledger:
         leased = leased[leased.searchsorted(self._partition.log_start) :]
         if len(leased):
             offset = self.state.redeliveries.find(leased).offset  # the rest is looked up when it is received
-            now_ms, lease_ms = at_once_ms(self.now_ms()), self._partition.log.checkpoints.current.frontier.lease_ms
+            log = self._partition.log
+            now_ms = at_once_ms(self.now_ms(), log.context.config.delayed_delivery_tick_time_ms)
+            lease_ms = log.checkpoints.current.frontier.lease_ms
             retry_ms = np.full(len(leased), now_ms)
             retry_ms[leased.searchsorted(self._partition.high_watermark()) :] = max(now_ms, lease_ms)
             self.state.apply(Returned(Reason.CRASHED, leased, offset, retry_ms))

@@ -93,7 +93,8 @@ class PartitionSubscription:
         self._nothing = Columns.empty(partition.topic)
         self._fresh = Fresh(partition, delay_ms)
         self._ledger = Ledger(partition, name, self._sought(start))
-        self._timers = Timers(self._ledger.state)
+        self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
+        self._timers = Timers(self._ledger.state, self._precision_ms)
 
     @property
     def journal(self) -> Journal:
@@ -186,7 +187,7 @@ class PartitionSubscription:
         """Read on from there: all before counts as acked, all behind as never delivered. Raises as `sought` does."""
         with self._lock, self._changing():
             self._ledger.record(Sought(self._sought(position)))
-            self._timers = Timers(self._state)
+            self._timers = Timers(self._state, self._precision_ms)
             self.seeks += 1
             end = self.journal.written
         self.journal.commit.committed(end)
@@ -266,8 +267,8 @@ class PartitionSubscription:
                 if not self.journal.commit.poisoned:
                     self._mend()
                     with self._mark.held(AfterlogError):
-                        held = column_of(self._state.leased())
-                        self._give_back(Reason.RELEASED, held, at_once_ms(self._ledger.now_ms()))
+                        held, now_ms = column_of(self._state.leased()), self._ledger.now_ms()
+                        self._give_back(Reason.RELEASED, held, at_once_ms(now_ms, self._precision_ms))
                     self._ledger.seal()
             except (StoreClosed, StoreForked):
                 pass
@@ -304,7 +305,7 @@ class PartitionSubscription:
         self._ledger.mend()
         self._fresh = Fresh(self.partition, self.delay_ms)
         self._timers, nobodys = self._timers.anew(self._state)
-        self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._ledger.now_ms()))
+        self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._ledger.now_ms(), self._precision_ms))
         self._wake()
         self._mark.there = False
 
@@ -394,7 +395,7 @@ class PartitionSubscription:
         with self._lock, self._changing():
             rows, column = self._good(delivery_offsets, redelivery_count)
             now_ms = self._ledger.now_ms()
-            retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms)
+            retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms, self._precision_ms)
             self._give_back(reason, column, retry_ms, _column(offsets)[rows])
             end = self.journal.written
         self.journal.commit.committed(end)

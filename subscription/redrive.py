@@ -105,4 +105,4 @@ def _append(
     topic: Topic, number: int, received: Received, rows: Int64Array, origins: list[tuple[Headers, Origin | None]]
 ) -> None:
     sections = [encode_headers(origins[row][0]) for row in rows.tolist()]
-    topic.append(number, record_columns(received.columns.take(rows), sections))
+    topic.append(number, record_columns(received.columns.take(rows), sections), any_size=True)

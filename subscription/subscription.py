@@ -10,7 +10,7 @@ and dead letters. Partitions are served in turn, so that a busy one starves nobo
 
 A record whose delivery fails comes again after the policy's delay, or goes to the dead letters where it has failed as
 often as the policy allows. Without a dead-letter topic it is retried for ever, at last every `max_ms`: nothing is ever
-dropped. So is a record that is too large for the dead letters, by the headers that they add.
+dropped.
 """
 
 from __future__ import annotations
@@ -444,18 +444,10 @@ class Subscription:
             self._bury(part, receipts.at(rows), failures[rows], LEASE_ENDED.format(count))
 
     def _bury(self, part: ReaderPart, receipts: Receipts, failures: Int64Array, reason: str) -> ReceiptResult:
-        """Move leased records to the dead letters; those too large are retried, as seldom as can be."""
+        """Move leased records to the dead letters."""
         assert self._settings.dead_letter is not None
-        buried, too_large = part.dead_letters.bury(self._settings.dead_letter, receipts, failures, reason)
-        kept = ReceiptResult(done=0)
-        if bool(too_large.any()):
-            receipts = receipts.at(too_large)
-            logger.error(
-                "%s: %d records are too large for %s with its headers, and are retried; raise batch_bytes_max",
-                self.topic, len(receipts.offset), self._settings.dead_letter,
-            )  # fmt: skip
-            kept = _return(part, receipts, np.full(len(receipts.offset), self._policy.max_ms))
-        return ReceiptResult(done=buried + kept.done, stale=len(failures) - buried - kept.done)
+        buried = part.dead_letters.bury(self._settings.dead_letter, receipts, failures, reason)
+        return ReceiptResult(done=buried, stale=len(failures) - buried)
 
     def _delays_ms(self, failures: Int64Array) -> Int64Array:
         return self._policy.delays_ms(failures, self._settings.random)

@@ -5,7 +5,8 @@
               (retry time, offset), sorted           columns, for many at scattered times: it costs a call for each
                                                      block, and not for each bucket (`index/memory_tracker.py`)
 
-Both round up: late by less than 1/128 of the lease, and by less than 10 ms for a retry, and never early. Acks do not
+Both round up: late by less than 1/128 of the lease (10 ms at least), and by less than
+`delayed_delivery_tick_time_ms` for a retry, and never early. Acks do not
 come here: what is acked stays in its bucket until its time, and is left out then. So an ack costs nothing here, and a
 leased record is found by looking through a hundred buckets, newest first, when it is nacked.
 
@@ -29,8 +30,8 @@ from afterlog.index.time_bucket_tracker import TimeBucketTracker
 from afterlog.subscription import bits
 from afterlog.subscription.state import SubscriptionState
 
-RETRY_STEP_MS = 10
-"""Precision of retries. Larger: fewer buckets, later retries."""
+STEP_MS = 10
+"""Deadlines lie on a grid of no less than this, and retries where no setting says otherwise."""
 DENSE = 8
 """Retries for each bucket, at least, that go there at once. Larger: more memory, fewer calls."""
 LEASE_STEPS = 128
@@ -40,11 +41,11 @@ LEASE_STEPS = 128
 class Timers:
     """Of one partition of one subscription. One thread at a time."""
 
-    def __init__(self, state: SubscriptionState) -> None:
+    def __init__(self, state: SubscriptionState, precision_ms: int = STEP_MS) -> None:
         """Timers for what is retrying in the state; what is leased there has no deadline, and is the caller's."""
         self._state = state
         self._leases = SortedDict()
-        self._retries = TimeBucketTracker(RETRY_STEP_MS)
+        self._retries = TimeBucketTracker(precision_ms)
         self._scattered = MemoryTracker()
         if state.retrying_count:
             rows = state.redeliveries.rows()
@@ -82,7 +83,7 @@ class Timers:
         """After an interruption: timers for the state as it is, with the deadlines that are known; and what is leased
         and has none.
         """
-        timers, left = Timers(state), state.leased()
+        timers, left = Timers(state, self._retries.precision_ms), state.leased()
         for deadline_ms, offsets in dict.items(self._leases):  # its order may be broken, what it holds is not
             found = left & offsets
             if found:
@@ -93,7 +94,7 @@ class Timers:
     def retry(self, retry_ms: Int64Array, offsets: Int64Array) -> None:
         if len(offsets) == 1:
             self._retries.add(int(retry_ms[0]), int(offsets[0]))
-        elif np.ptp(retry_ms) * DENSE <= len(offsets) * RETRY_STEP_MS:
+        elif np.ptp(retry_ms) * DENSE <= len(offsets) * self._retries.precision_ms:
             self._retries.add_many(retry_ms, offsets)
         else:
             self._scattered.add_many(self._retries.rounded(retry_ms), offsets)
@@ -158,10 +159,10 @@ class Timers:
 
 def deadline_ms(now_ms: int, lease_ms: int) -> int:
     """When a lease taken now ends: on the grid of its length."""
-    step_ms = max(lease_ms // LEASE_STEPS // RETRY_STEP_MS, 1) * RETRY_STEP_MS
+    step_ms = max(lease_ms // LEASE_STEPS // STEP_MS, 1) * STEP_MS
     return -(-(now_ms + lease_ms) // step_ms) * step_ms
 
 
-def at_once_ms(now_ms: int) -> int:
+def at_once_ms(now_ms: int, precision_ms: int = STEP_MS) -> int:
     """A retry time that has come by now, as the tracker rounds up."""
-    return now_ms // RETRY_STEP_MS * RETRY_STEP_MS
+    return now_ms // precision_ms * precision_ms

@@ -192,10 +192,10 @@ def recovery_without_folder_sync() -> Iterator[None]:
     original = SimulatedFiles.sync_folder
     recovering = [False]
 
-    def recover(context: Any, *checkpoints: Any) -> Any:
+    def recover(context: Any, *checkpoints: Any, **how: Any) -> Any:
         recovering[0] = True
         try:
-            return original_recover(context, *checkpoints)
+            return original_recover(context, *checkpoints, **how)
         finally:
             recovering[0] = False
 

@@ -36,6 +36,7 @@ class TestConfig:
             {"min_index_count_per_bucket": 1, "max_indexes_per_bucket_snapshot_segment": 1},
             {"max_num_buckets": -1},
             {"max_num_buckets": 1},
+            {"max_indexes_per_bucket_snapshot_segment": -1},
             *({"compression": codec} for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
         ],
         ids=repr,
@@ -57,6 +58,7 @@ class TestConfig:
             {"deliver_after_spread_ms": -1},
             {"max_num_buckets": 0},
             {"max_num_buckets": -2},
+            {"max_indexes_per_bucket_snapshot_segment": -2},
             {"compression": "brotli"},
             *(
                 {name: 0}

@@ -362,6 +362,26 @@ class TestTheSimulationIsTrue:
                 assert answers[0] == answers[1]
 
 
+def as_on_another_system(patched: pytest.MonkeyPatch, called: list[str], there: str, answer: int | None) -> None:
+    """Which calls for a sync there are (macOS: F_FULLFSYNC), what it answers, and which were `called`."""
+
+    def full_sync(descriptor: int, command: int) -> int:
+        called.append("F_FULLFSYNC")
+        if answer is not None:
+            raise OSError(answer, os.strerror(answer))
+        return 0
+
+    patched.setattr("os.fsync", lambda descriptor: called.append("fsync"))
+    patched.setattr("os.fdatasync", lambda descriptor: called.append("fdatasync"), raising=False)
+    if there != "fdatasync":
+        patched.delattr("os.fdatasync")
+    if there == "F_FULLFSYNC":
+        patched.setattr("fcntl.F_FULLFSYNC", 51, raising=False)
+        patched.setattr("fcntl.fcntl", full_sync)
+    else:
+        patched.delattr("fcntl.F_FULLFSYNC", raising=False)
+
+
 def answer(files: Files, folder: Path, call: str, name: str, *more: Any) -> object:
     """What a call gives or raises, without the place where it happened."""
     try:
@@ -415,6 +435,36 @@ class TestOnlyReal:
             patched.setattr("os.lstat", failing)
             with pytest.raises(OSError, match="Input/output"):
                 OsFiles().exists(tmp_path / "a")
+
+    @pytest.mark.parametrize(
+        ("there", "answer", "calls"),
+        [
+            ("fdatasync", None, ["fdatasync", "fsync"]),
+            ("F_FULLFSYNC", None, ["F_FULLFSYNC", "F_FULLFSYNC"]),
+            ("F_FULLFSYNC", errno.ENOTSUP, ["F_FULLFSYNC", "fsync", "F_FULLFSYNC", "fsync"]),
+            ("neither", None, ["fsync", "fsync"]),
+        ],
+    )
+    def test_a_sync_is_the_strongest_that_the_system_has(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, answer: int | None, calls: list[str]
+    ) -> None:
+        called: list[str] = []
+        with monkeypatch.context() as patched, opened_new(OsFiles(), tmp_path / "a") as file:
+            as_on_another_system(patched, called, there, answer)
+            file.sync()
+            OsFiles().sync_folder(tmp_path)
+        assert calls == called
+
+    def test_a_sync_that_failed_is_not_tried_in_another_way(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        called: list[str] = []
+        with monkeypatch.context() as patched, opened_new(OsFiles(), tmp_path / "a") as file:
+            as_on_another_system(patched, called, "F_FULLFSYNC", errno.EIO)
+            for sync in (file.sync, lambda: OsFiles().sync_folder(tmp_path)):
+                with pytest.raises(OSError, match="Input/output"):
+                    sync()
+        assert ["F_FULLFSYNC"] * 2 == called
 
     @pytest.mark.parametrize("most", [1, 2, 5, 7, 1_000])
     def test_a_short_write_is_gone_on_with(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import subprocess
 import sys
@@ -10,40 +11,45 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-PYTHON = [block for block in BLOCKS if "pyspark" not in block]
-"""The others are for the lane that has a Spark (tests/spark/test_readme.py)."""
-TIERED = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "docs" / "tiered-storage.md").read_text(), re.MULTILINE | re.DOTALL
-)
-SHELL = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PAGES = ("README.md", "docs/tiered-storage.md")
+SHOWN = {"sh": "water the plants", "python": ""}
+"""What every block of that language shows, apart from something."""
 
 
-def test_readme_has_its_examples() -> None:
-    assert (4, 2, 1) == (len(PYTHON), len(SHELL), len(TIERED))
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text, in order. Those for Spark are for the lane that has one (tests/spark/test_readme.py)."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [(language, block) for language, block in found if "pyspark" not in block]
 
 
-@pytest.mark.parametrize("block", [*PYTHON, *TIERED])
-def test_python_block_runs_as_pasted(block: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert (0, "") == (done.returncode, done.stderr)
-    assert done.stdout
+def test_pages_have_their_examples() -> None:
+    languages = [[language for language, _ in blocks(page)] for page in PAGES]
+    assert [["python", "python", "sh", "python", "python", "sh"], ["python"]] == languages
 
 
-@pytest.mark.parametrize("block", SHELL)
-def test_shell_block_runs_as_pasted(block: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_as_pasted_from_top_to_bottom_in_one_folder(page: str, tmp_path: Path) -> None:
     command = f'{sys.executable} -c "from afterlog.cli.main import main; main()"'
-    done = subprocess.run(
-        ["bash", "-euc", f"afterlog() {{ {command} \"$@\"; }}\n{block}"], cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert (0, "") == (done.returncode, done.stderr)
-    assert "water the plants" in done.stdout
+    for language, block in blocks(page):
+        run = [sys.executable, "-W", "error", "-c", block]
+        if language == "sh":
+            run = ["bash", "-euc", f'afterlog() {{ {command} "$@"; }}\n{block}']
+        done = subprocess.run(
+            run, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (0, "") == (done.returncode, done.stderr), block
+        assert done.stdout, block
+        assert SHOWN[language] in done.stdout, block
+
+
+def test_the_license_is_there_and_is_the_one_that_is_named() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    named, file = (settings["metadata"][key] for key in ("license", "license_files"))
+    text = (ROOT / file).read_text()
+    assert ("Apache-2.0", 202) == (named, text.count("\n"))
+    assert "Apache License\n                           Version 2.0, January 2004" in text
 
 
 @pytest.mark.parametrize("page", sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")], key=str))

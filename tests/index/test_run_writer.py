@@ -117,6 +117,15 @@ def test_chunks_end_at_their_size_or_at_the_time_step_once_a_tenth_full(tmp_path
     assert [2] == sizes(make_run(tmp_path, late, 40, 10))
 
 
+def test_without_a_limit_chunks_end_at_the_time_step(tmp_path: Path) -> None:
+    due = [*[0] * 100_000, *range(10_000, 10_499), 20_000, 30_000]
+    rows = [(each, offset, offset, 1) for offset, each in enumerate(due)]
+    run = make_run(tmp_path, rows, -1, 5_000)
+    assert [100_000, 500, 1] == [len(run.chunk(chunk)) for chunk in range(run.chunks)]
+    assert rows == [tuple(entry) for entry in run.entries()]
+    run.check()
+
+
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

@@ -16,6 +16,7 @@ from afterlog.index.entries import Entries
 from afterlog.index.merge import merged
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Coverage
+from afterlog.records.header import BatchHeader, with_crc
 from tests.log import kafka_python
 from tests.support import NOW_MS
 
@@ -33,6 +34,22 @@ def batch(codec: int, rows: list[tuple[int, bytes, list[tuple[str, bytes]]]], of
     for delta, (timestamp, value, headers) in enumerate(rows):
         assert builder.append(delta, timestamp, b"k", value, headers) is not None
     return stamped(bytes(builder.build()), offset, epoch)
+
+
+def compacted(
+    codec: int, rows: list[tuple[int, int, bytes, list[tuple[str, bytes]]]], last_delta: int, offset: int = 0
+) -> bytes:
+    """What compaction leaves of a batch: rows of (offset delta, timestamp, value, headers); none is a batch, too."""
+    builder = kafka_python.records.DefaultRecordBatchBuilder(
+        magic=2, compression_type=codec, is_transactional=False, producer_id=7, producer_epoch=0, base_sequence=0,
+        batch_size=1 << 20,
+    )  # fmt: skip
+    for delta, timestamp, value, headers in rows or [(0, NOW_MS, b"", [])]:
+        assert builder.append(delta, timestamp, b"k", value, headers) is not None
+    data = bytes(builder.build())
+    header, body = BatchHeader.read(memoryview(data), 0), data[61:] if rows else b""
+    kept = header._replace(last_offset_delta=last_delta, records=len(rows), length=49 + len(body))
+    return stamped(with_crc(kept if rows else kept._replace(attributes=0), body), offset)
 
 
 def stamped(data: bytes, offset: int, epoch: int = 0) -> bytes:

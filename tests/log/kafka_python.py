@@ -6,5 +6,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec as codec
     import kafka.record.default_records as records
+    import kafka.record.memory_records as memory_records
 
-__all__ = ["codec", "records"]
+__all__ = ["codec", "memory_records", "records"]

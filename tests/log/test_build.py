@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from afterlog.log.build import (
     index_segment,
 )
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
+from afterlog.records.header import BatchHeader
 from afterlog.spark.location import find_segments
 from tests.crash_states import crash_states
 from tests.failing_files import FailingFiles, fail_at
@@ -114,6 +117,54 @@ class TestKafkaSegments:
         row = indexed(disk, kafka(segment), verify=True)
         assert ("corrupt", path) == (row.action, row.path)
         assert not disk.operations
+
+    @pytest.mark.parametrize("interval_bytes", [1, 300, 1_000, 1 << 20])
+    def test_verify_takes_an_index_of_other_batches(
+        self, segment: KafkaSegment, built: dict[str, bytes], interval_bytes: int
+    ) -> None:
+        """A broker's own, as it chose."""
+        disk = disk_with(segment)
+        indexed(disk, kafka(segment), config=small(index_interval_bytes=interval_bytes))
+        assert "verified" == indexed(disk, kafka(segment), verify=True).action
+
+    @pytest.mark.parametrize(
+        ("suffix", "entries", "true"),
+        [
+            (OFFSET_INDEX, [(3, 3)], True),
+            (OFFSET_INDEX, [(5, 3)], True),  # batches 3 to 5 came together
+            (OFFSET_INDEX, [(3, 3), (4, 4), (0, None)], True),  # zeros that were preallocated
+            (OFFSET_INDEX, [(2, 3)], False),  # a scan for it would begin behind it
+            (OFFSET_INDEX, [(12, 3)], False),
+            (OFFSET_INDEX, [(3, 3.5)], False),
+            (OFFSET_INDEX, [(4, 4), (3, 3)], False),
+            (TIME_INDEX, [(0, 0)], True),
+            (TIME_INDEX, [("latest", "latest")], True),
+            (TIME_INDEX, [("latest", "latest"), (0, None)], True),
+            (TIME_INDEX, [("latest", 0)], False),
+            (TIME_INDEX, [(0, "latest")], False),
+        ],
+    )
+    def test_verify_proves_each_entry(
+        self, segment: KafkaSegment, built: dict[str, bytes], suffix: str, entries: list[tuple[Any, Any]], true: bool
+    ) -> None:
+        ends = [offset + records - 101 for _, offset, _, records in segment.entries] + [segment.end_offset - 100]
+        starts = [position for _, _, position, _ in segment.entries]
+        times = [BatchHeader.read(memoryview(segment.log), start).max_timestamp for start in starts]
+        latest = times.index(max(times))
+        assert latest
+        data = b""
+        for first, second in entries:
+            row, of = (latest if each == "latest" else each for each in (first, second))
+            if of is None:
+                data += bytes(80 if suffix == OFFSET_INDEX else 120)
+            elif suffix == OFFSET_INDEX:
+                data += struct.pack(">ii", ends[row], starts[int(of)] + (of != int(of)))
+            else:
+                data += struct.pack(">qi", times[row], ends[of])
+        path = str(LOG_PATH.with_suffix(suffix))
+        disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): segment.log, **built, path: data}))
+        row = indexed(disk, kafka(segment), verify=True)
+        assert (("verified", None) if true else ("corrupt", path)) == (row.action, row.path)
 
     def test_a_corrupt_log(self, segment: KafkaSegment) -> None:
         disk = SimulatedFiles(Image(("/kafka", "/kafka/t-0"), {str(LOG_PATH): flipped(segment.log, segment.size - 1)}))

@@ -10,11 +10,11 @@ import pytest
 
 from afterlog.files import OsFiles
 from afterlog.log import kafka_segment, scan
-from afterlog.log.kafka_segment import COMPACTED, read_segment
+from afterlog.log.kafka_segment import read_segment
 from afterlog.log.scan import Intact
 from afterlog.records.columns import BODY_CRC, FAULTS, LENGTH, MAGIC, OFFSET, SHORT
 from afterlog.records.header import BatchHeader, with_crc
-from tests.log.kafka_log import CODECS, batch, some_segment, stamped
+from tests.log.kafka_log import CODECS, batch, compacted, some_segment, stamped
 from tests.support import NOW_MS, flipped
 
 VALUE = [(NOW_MS, b"value", [])]
@@ -67,17 +67,41 @@ def test_offsets_that_fall(tmp_path: Path, first: int) -> None:
     assert FAULTS[OFFSET] == read(tmp_path, batch(0, VALUE, 5), 6).fault
 
 
-@pytest.mark.parametrize("records", [0, 1])
-def test_single_records_that_compaction_took(tmp_path: Path, records: int) -> None:
-    whole = batch(0, VALUE * records or VALUE)
-    body = whole[61:] if records else b""
-    header = BatchHeader.read(memoryview(whole), 0)._replace(last_offset_delta=2, records=records)
-    compacted = with_crc(header._replace(length=49 + len(body)), body)
-    good = batch(0, VALUE)
-    found = read(tmp_path, good + stamped(compacted, 1))
-    assert (COMPACTED, len(good)) == (found.fault, found.stop)
-    rotten = flipped(compacted, 62 if records else 30)
-    assert FAULTS[LENGTH] == read(tmp_path, good + stamped(rotten, 1)).fault
+@pytest.mark.parametrize("codec", CODECS)
+def test_single_records_that_compaction_took(tmp_path: Path, codec: int) -> None:
+    asked = [[("deliver-after", b"%d" % (NOW_MS + ms))] for ms in (50, 90, 10)]
+    parts = [
+        batch(codec, VALUE, 5),
+        compacted(codec, [(1, NOW_MS, b"a", asked[0]), (4, NOW_MS, b"b", asked[1]), (6, NOW_MS, b"c", asked[2])], 9, 6),
+        compacted(codec, [], 3, 16),
+        compacted(codec, [(0, NOW_MS, b"d", [])], 1, 30),
+        batch(codec, VALUE * 2, 32),
+    ]
+    found = read(tmp_path, b"".join(parts), 5)
+    assert ("", 34, sum(map(len, parts))) == (found.fault, found.end_offset, found.stop)
+    assert ([5, 6, 16, 30, 32], [1, 10, 4, 2, 2]) == (found.entries.offset.tolist(), found.entries.records.tolist())
+    assert [0, NOW_MS + 90, 0, 0, 0] == found.entries.deliver_after.tolist()
+    assert [sum(map(len, parts[:row])) for row in range(5)] == found.entries.position.tolist()
+
+
+@pytest.mark.parametrize("position", [20, 30, 62])
+def test_a_compacted_batch_that_rotted(tmp_path: Path, position: int) -> None:
+    good, left = batch(0, VALUE), compacted(0, [(1, NOW_MS, b"a", [])], 3, 1)
+    found = read(tmp_path, good + flipped(left, position) + batch(0, VALUE, 5))
+    assert (FAULTS[LENGTH], len(good)) == (found.fault, found.stop)
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (2, 1), (1, 4)])
+def test_a_compacted_batch_of_deltas_that_cannot_be(tmp_path: Path, deltas: tuple[int, int]) -> None:
+    found = read(tmp_path, compacted(0, [(delta, NOW_MS, b"a", []) for delta in deltas], 3))
+    assert (0, 0) == (len(found.entries), found.stop)
+    assert "offset delta" in found.fault
+
+
+def test_offsets_that_fall_into_a_compacted_batch(tmp_path: Path) -> None:
+    left = compacted(0, [(0, NOW_MS, b"a", [])], 3, 10)
+    assert FAULTS[OFFSET] == read(tmp_path, left + batch(0, VALUE, 13), 10).fault
+    assert FAULTS[OFFSET] == read(tmp_path, left, 11).fault
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -178,9 +178,9 @@ def test_a_roll_closes_the_file_once_nobody_reads_it(setting: Setting) -> None:
     setting.log.roll()
     view = reader.segments[-1].view(0, reader.end.position)
     assert reader.end.position == len(view[0][1])
-    closed.append(file._file._closed)  # type: ignore[attr-defined]
+    closed.append(file._closed)
     del reader, view
-    closed.append(file._file._closed)  # type: ignore[attr-defined]
+    closed.append(file._closed)
     assert [False, True] == closed
 
 

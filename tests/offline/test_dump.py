@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from afterlog.errors import CorruptFile
 from afterlog.files import ReadOnlyFiles
 from afterlog.names import CHECKPOINTS
 from afterlog.offline.dump import dump
+from afterlog.records.header import BatchHeader, with_crc
+from tests.log.kafka_log import batch, compacted
 from tests.offline.broken import DELAYED, FIFO, NOW_MS, RECORDS, STORE, flip, paths, rewrite, small_store, value_of
 
 
@@ -54,6 +57,38 @@ def test_a_log_that_ends_inside_an_entry() -> None:
     assert "the bytes end before the entry does" == list(dump(files, path))[-1]["crc"]
 
 
+def test_a_log_of_a_kafka_broker(tmp_path: Path) -> None:
+    """Any leader epoch, transactions and their markers, and what compaction left."""
+    rows = [(NOW_MS, b"v", [])]
+    control = struct.pack(">hh", 0, 1)
+    batches = [
+        batch(0, rows * 2, 0, epoch=0),
+        batch(1, rows, 2, epoch=7),
+        with_attributes(batch(0, rows, 3, epoch=7), 0x10),
+        with_attributes(batch(0, [(NOW_MS, control, [])], 4, epoch=8), 0x30),
+        compacted(4, [(1, NOW_MS, b"left", []), (3, NOW_MS, b"too", [])], 5, 5),
+        with_attributes(compacted(0, [], 1, 11), 0x40),
+        batch(0, rows, 13, epoch=2**31 - 1),
+    ]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(batches))
+    dumped = list(dump(ReadOnlyFiles(), path, records=True))
+    headers = [row for row in dumped if "crc" in row]
+    assert ["ok"] * 7 == [row["crc"] for row in headers]
+    assert [0, 7, 7, 8, 0, 0, 2**31 - 1] == [row["leader_epoch"] for row in headers]
+    flags = [[], [], ["transactional"], ["transactional", "control"], [], ["delete horizon"], []]
+    assert flags == [row["flags"] for row in headers]
+    assert [2, 1, 1, 1, 2, 0, 1] == [row["records"] for row in headers]
+    assert [0, 1, 2, 3, 4, 6, 8, 13] == [row["offset"] for row in dumped if "value" in row]
+    path.write_bytes(b"".join(batches)[:-1])
+    assert "the bytes end before the entry does" == list(dump(ReadOnlyFiles(), path))[-1]["crc"]
+
+
+def with_attributes(data: bytes, attributes: int) -> bytes:
+    header = BatchHeader.read(memoryview(data), 0)
+    return with_crc(header._replace(attributes=header.attributes | attributes), data[61:])
+
+
 def test_indexes() -> None:
     files = small_store()
     [log, *_] = paths(files, DELAYED, ".log")
@@ -83,9 +118,10 @@ def test_runs() -> None:
 
 def test_documents() -> None:
     files = small_store()
-    [topics] = dump(files, STORE / "topics")
-    assert ("afterlog-topics", 1, "ok") == (topics["document"], topics["version"], topics["crc"])
-    assert {"mail", "ticks"} <= topics.keys()
+    [topics], [later] = dump(files, STORE / "topics"), dump(files, STORE / "later-topics" / FIFO.name)
+    for each, topic in ((topics, "mail"), (later, "ticks")):
+        assert ("afterlog-topics", 1, "ok") == (each["document"], each["version"], each["crc"])
+        assert topic in each
     [checkpoints] = dump(files, DELAYED / CHECKPOINTS)
     assert {"recovery", "frontier", "sealed"} <= checkpoints.keys()
     [position] = dump(files, DELAYED / "subscriptions" / "reader" / "position")

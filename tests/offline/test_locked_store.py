@@ -77,6 +77,22 @@ class TestTopics:
         assert before == read_topics(files, STORE)
         assert RECORDS == len(drained(files, "mail", "new"))
 
+    def test_one_that_cannot_be_read_costs_the_settings_of_no_other(self) -> None:
+        files = small_store()
+        with reopened(files) as store:
+            store.create_topic("other", retention_ms=7)
+            store.create_topic("empty", max_delay_ms=7)
+        before = read_topics(files, STORE)
+        for name in (FIFO.name, "empty-0"):
+            flip(files, STORE / "later-topics" / name, 50)
+        [finding] = findings(files)
+        assert finding.startswith(str(STORE / "later-topics"))
+        [step] = repaired(files)
+        assert ("ticks (1 partition, FIFO)" in step, "mail" in step, "other" in step) == (True, False, False)
+        assert [] == findings(files)
+        del before["empty"]  # it held no records: nothing tells that it was there
+        assert before == read_topics(files, STORE)
+
     def test_of_a_new_store(self) -> None:
         files = SimulatedFiles()
         reopened(files).close()

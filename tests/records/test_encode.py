@@ -178,6 +178,20 @@ def test_a_batch_ends_where_the_time_changes(due: list[int], spread_ms: int, exp
     assert expected == cut(int64(*due), np.full(len(due), 10), 1_000_000, spread_ms).tolist()
 
 
+@pytest.mark.parametrize("spread_ms", [1, 7, 50])
+def test_no_further_apart_than_the_spread_they_share_a_batch_whenever_the_first_is_due(spread_ms: int) -> None:
+    size = np.full(4, 10)
+    for phase in range(2 * spread_ms + 3):
+        due = int64(-1, phase, phase + spread_ms, phase + spread_ms + 1)
+        assert [0, 1, 3, 4] == cut(due, size, 1_000_000, spread_ms).tolist(), phase
+
+
+def test_a_spread_beyond_the_end_of_time() -> None:
+    due = int64(-1, 0, 5, 2**63 - 1)
+    assert [0, 1, 4] == cut(due, np.full(4, 10), 1_000_000, 2**63 - 1).tolist()
+    assert [0, 1, 3, 4] == cut(due, np.full(4, 10), 1_000_000, 2**61).tolist()
+
+
 def test_a_batch_ends_where_it_is_full() -> None:
     assert [0, 3, 5, 6] == cut(int64(1, 1, 1, 1, 1, 1), int64(10, 10, 10, 10, 25, 10), 30, 0).tolist()
     assert [0, 1, 2, 3] == cut(int64(1, 1, 1), int64(10, 31, 10), 30, 0).tolist()

@@ -9,9 +9,10 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
-from afterlog.errors import StorageFull
+from afterlog.errors import RecordTooLarge, StorageFull
 from afterlog.files import Files
 from afterlog.log.commit import Commit
+from afterlog.records.batch import Headers
 from afterlog.store import Store
 from afterlog.subscription import dead_letters
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -102,20 +103,31 @@ def test_many_in_one_go_and_the_partitions_of_the_dead() -> None:
     setting.store.close()
 
 
-def test_too_large_with_the_headers_is_retried(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
-    large = b"x" * 1_900
-    setting.send(large, b"a")
-    with setting.subscribe(retry=RetryPolicy(first_ms=0, max_ms=500, attempts=1), dead_letter="mail.dead") as sub:
+def test_one_as_large_as_can_be_lands_with_all_its_headers(setting: Setting) -> None:
+    headers = [("own", b"h" * 100)]
+    room = next(size for size in range(2_048, 0, -1) if sent(setting, b"x" * size, headers))
+    large = b"x" * room
+    setting.send(b"a")
+    reason = "because " * 50
+    with setting.subscribe(retry=ONCE, dead_letter="mail.dead") as sub:
         received = sub.receive()
-        assert (2, 0) == ((answer := sub.nack(received)).done, answer.stale)
-        assert "1 records are too large for mail.dead" in caplog.text
-        assert [(b"a", "nacked", 1)] == setting.dead()
+        assert (2, 0) == ((answer := sub.nack(received, reason=reason)).done, answer.stale)
+        assert (0, 2) == (sub.stats().retrying, sub.stats().dead)
         setting.clock.advance(10_000)
-        assert 0 == len(sub.receive()), "given up again, in vain"
-        assert (1, 1) == (sub.stats().retrying, sub.stats().dead)
-        with setting.subscribe() as patient:
-            setting.clock.advance(10_000)
-            assert [large] == values(patient.receive())
+        assert 0 == len(sub.receive())
+    assert [(large, reason, 1), (b"a", reason, 1)] == setting.dead()
+    with setting.store.subscribe("mail.dead", "of-the-dead", retry=ONCE, dead_letter="mail.dead.dead") as sub:
+        assert 2 == sub.nack(sub.receive(), reason=reason).done  # now with two origins
+    assert [2, 2] == [setting.store.redrive("mail.dead.dead"), setting.store.redrive("mail.dead", limit=2)]
+    assert [large, b"a"] * 2 == drained(setting.store.topic("mail").partition(0))
+
+
+def sent(setting: Setting, value: bytes, headers: Headers) -> bool:
+    try:
+        setting.store.send("mail", value, headers=headers)
+    except RecordTooLarge:
+        return False
+    return True
 
 
 def test_a_full_disk_is_waited_for(setting: Setting) -> None:

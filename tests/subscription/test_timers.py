@@ -81,6 +81,26 @@ def test_retries() -> None:
     assert timers.memory_bytes() > 0
 
 
+@pytest.mark.parametrize("precision_ms", [1, 10, 1_000])
+def test_retries_are_never_early_and_late_by_less_than_the_precision(precision_ms: int) -> None:
+    state = leased(*range(60))
+    timers = Timers(state, precision_ms)
+    asked = {offset: 5_000 + 37 * offset * (1 + offset % 3) for offset in range(60)}
+    for offset, retry_ms in asked.items():
+        state.apply(returned(Reason.NACKED, offset, retry_ms=retry_ms))
+        timers.retry(np.array([retry_ms]), np.array([offset]))
+    for now_ms in range(4_000, 13_000):
+        for _, offset in rows(timers.due(now_ms, 100)):
+            assert asked[offset] <= now_ms < asked[offset] + precision_ms
+            del asked[offset]
+    assert {} == asked
+    now_ms = at_once_ms(13_999, precision_ms)
+    state.apply(Leased(60, BitMap64([0])))
+    state.apply(returned(Reason.RELEASED, 0, retry_ms=now_ms))
+    timers.retry(np.array([now_ms]), np.array([0]))
+    assert timers.has_due(13_999)
+
+
 def test_retries_come_in_one_order_however_they_came_in() -> None:
     state = leased(*range(60))
     state.apply(Returned(Reason.CRASHED, np.arange(20), np.arange(20), 2_001 - 100 * np.arange(20)))

@@ -1,0 +1,209 @@
+"""A partition as a plain Kafka log: batches one behind another, no prefixes, with the two sparse indexes of Kafka.
+
+    append order      every batch that is in the log, at its offset
+    delivery order    every batch up to a high watermark, at its delivery offset: what was committed here holds there
+
+What is cancelled is left out, as compaction leaves records out: its offset is a gap. A batch of which all is left goes
+byte for byte; base offset and leader epoch, which no checksum covers, are set. A time that all records of a batch have
+stands in front of it here, and so is lost: a plain broker delivers at once what it has. The header
+`deliver-after` of a record stays.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from afterlog.errors import CorruptFile
+from afterlog.fetch.partition import Partition
+from afterlog.files import File, Files
+from afterlog.index.entries import Key
+from afterlog.index.sparse import SparseIndexes
+from afterlog.log.scan import steps
+from afterlog.log.segment import SealedSegment
+from afterlog.log.version import Version
+from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.records.batch import without_records
+from afterlog.records.columns import Bools, Int64Array, view_of
+from afterlog.records.header import CONTROL, BatchHeader
+
+_CHUNK_BYTES = 8 << 20
+"""Read and written at a time, about."""
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = bytes(4)
+
+
+class _Batch(NamedTuple):
+    data: memoryview
+    offset: int
+    """In the log that is made."""
+    left_out: Sequence[int]
+    """Records, by their place in the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    topic: str
+    partition: int
+    batches: int
+    records: int
+    log_bytes: int
+    segments: int
+    first_offset: int
+    end_offset: int
+
+
+def export(files: Files, partition: Partition, folder: Path, *, delivery_order: bool) -> Exported:
+    """Write a folder with the segments of a partition, durably.
+
+    partition: a snapshot (`open_snapshot`), whose reading says what is due: delivery order goes up to there.
+    Raises FileExistsError where the folder is there, StorageFull with a part written, CorruptFile.
+    """
+    files.make_folder(folder)
+    writer = _Writer(files, folder, partition)
+    try:
+        for batches in _by_delivery(partition) if delivery_order else _by_append(partition.log.pin()):
+            writer.write(batches)
+        writer.finish()
+    finally:
+        writer.close()
+    files.sync_folder(folder)
+    files.sync_folder(folder.parent)
+    return Exported(
+        topic=partition.topic,
+        partition=partition.number,
+        batches=writer.batches,
+        records=writer.records,
+        log_bytes=writer.log_bytes,
+        segments=len(writer.bases),
+        first_offset=writer.bases[0] if writer.bases else 0,
+        end_offset=writer.end_offset,
+    )
+
+
+def _by_delivery(partition: Partition) -> Iterator[list[_Batch]]:
+    position = partition.log_start
+    while position < partition.high_watermark():
+        found = partition.fetch(position, max_bytes=_CHUNK_BYTES)
+        yield [
+            _batch(data, offset, found.cancelled)
+            for data, offset in zip(found.batches, found.delivery_offsets.tolist(), strict=True)
+        ]
+        position = found.next_position
+
+
+def _by_append(version: Version) -> Iterator[list[_Batch]]:
+    visible, hidden, gone = version.readable(), np.sort(version.hidden.offsets()), version.log_start.key
+    for segment in visible.segments:
+        end = segment.size if isinstance(segment, SealedSegment) else visible.end.position
+        for found, fault, piece, start in steps(segment.view(0, end), 0, end, segment.base_offset, limit=4_096):
+            if fault:
+                raise CorruptFile(fault, path=segment.path, position=found.stop)
+            kept = (found.attributes & CONTROL == 0) & ~_up_to(gone, found.deliver_after, found.offset)
+            view, begin = view_of(piece), found.batch_position - start
+            size = found.size - (found.batch_position - found.position)
+            yield [
+                _batch(view[begin[row] : begin[row] + size[row]], int(found.offset[row]), hidden)
+                for row in np.flatnonzero(kept).tolist()
+            ]
+
+
+def _up_to(key: Key, deliver_after: Int64Array, offset: Int64Array) -> Bools:
+    """Of entries in append order which lie before the log start, or at it: they are gone for readers."""
+    at: Bools = (deliver_after == key.deliver_after) & (offset <= key.offset)
+    return np.asarray(at | (deliver_after < key.deliver_after))
+
+
+def _batch(data: memoryview, offset: int, hidden: Int64Array) -> _Batch:
+    """hidden: append offsets, ascending."""
+    if not len(hidden):
+        return _Batch(data, offset, ())
+    header = BatchHeader.read(data, 0)
+    first, last = hidden.searchsorted([header.base_offset, header.base_offset + header.records])
+    return _Batch(data, offset, (hidden[first:last] - header.base_offset).tolist())
+
+
+@dataclass
+class _Writer:
+    """Segments in the making: a log file, and the entries of its indexes."""
+
+    files: Files
+    folder: Path
+    partition: Partition
+    bases: list[int] = field(default_factory=list)
+    batches: int = 0
+    records: int = 0
+    log_bytes: int = 0
+    end_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self._config = self.partition.log.context.config
+        self._file: File | None = None
+        self._size = 0
+
+    def write(self, batches: list[_Batch]) -> None:
+        parts: list[bytes] = []
+        for batch in batches:
+            data: bytes | memoryview = batch.data
+            if batch.left_out:
+                data = without_records(batch.data, batch.left_out, limit_bytes=self._config.decompressed_bytes_max)
+            header = BatchHeader.read(memoryview(data), 0)
+            if not header.records:
+                continue
+            if not self.bases or self._is_full(header, batch.offset):
+                self._append(parts)
+                self._roll(batch.offset)
+                parts = []
+            parts.append(_BASE_OFFSET.pack(batch.offset) + data[8:12] + _LEADER_EPOCH + data[16:])
+            last_offset = batch.offset + header.last_offset_delta
+            self._noted.append((self._size, last_offset, header.max_timestamp))
+            self._size += header.size
+            self.log_bytes += header.size
+            self.batches += 1
+            self.records += header.records
+            self.end_offset = last_offset + 1
+        self._append(parts)
+
+    def finish(self) -> None:
+        """Make the last segment durable."""
+        if self._file is None:
+            return
+        self._file.sync()
+        self.close()
+        self._sparse.finish()
+        for suffix, content in zip((OFFSET_INDEX, TIME_INDEX), self._sparse.to_bytes(), strict=True):
+            file = self.files.create(self.folder / segment_file(self.bases[-1], suffix))
+            file.append([content])
+            file.sync()
+            file.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _is_full(self, header: BatchHeader, offset: int) -> bool:
+        beyond = offset + header.last_offset_delta - self.bases[-1] > 2**31 - 1
+        return beyond or self._size + header.size > self._config.segment_bytes
+
+    def _roll(self, base_offset: int) -> None:
+        self.finish()
+        self.bases.append(base_offset)
+        self._size = 0
+        self._noted: list[tuple[int, int, int]] = []
+        self._file = self.files.create(self.folder / segment_file(base_offset, LOG))
+        self._sparse = SparseIndexes(base_offset, self._config.index_interval_bytes)
+
+    def _append(self, parts: list[bytes]) -> None:
+        if parts:
+            assert self._file is not None, "a batch begins a segment"
+            self._file.append([b"".join(parts)])
+            self._sparse.add(*np.array(self._noted, np.int64).reshape(-1, 3).T.copy())
+            self._noted = []
