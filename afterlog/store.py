@@ -103,30 +103,30 @@ class Store:
         self._closing = threading.RLock()
         self._is_held = True
         """Whether the folder is, and all that is open in it."""
-        _make_folders(files, path)
-        self._folder_lock = files.lock(path / LOCK)
         self._sync: Background | None = None
         self._merger: Background | None = None
         if background:
             self._merger = Background("afterlog-merge", lambda: merge_crowded(self._topics.logs()))
         self.tiering: Tiering | None = None
         """Object storage, where the store was opened with it."""
+        _make_folders(files, path)
+        self._folder_lock = files.lock(path / LOCK)
         try:
             if remote is not None:
                 self.tiering = Tiering(remote, files, path, config, clock, background=background, partial=partial)
+            self._topics = OpenTopics(
+                files=files,
+                path=path,
+                config=config,
+                clock=clock,
+                now_ms=self._guard.now_ms,
+                changed=self._changed,
+                crowded=self._crowded,
+                tiering=self.tiering,
+            )
         except BaseException:
             self._folder_lock.release()
             raise
-        self._topics = OpenTopics(
-            files=files,
-            path=path,
-            config=config,
-            clock=clock,
-            now_ms=self._guard.now_ms,
-            changed=self._changed,
-            crowded=self._crowded,
-            tiering=self.tiering,
-        )
         try:
             self._topics.recover()
             self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)

@@ -323,9 +323,10 @@ def lives_on(life: Life, name: str, way: int) -> None:
     if name in ("close", "open") or (name == "adopt" and life.partition.log.commit.poisoned):
         life.reopen()
     life.flushed()
-    if name == "poll" and hasattr(life, "consumer") and not life.consumer.closed:
-        life.polled()
-        life.consumer.commit()
+    if name == "poll" and hasattr(life, "consumer"):
+        if not life.consumer.closed:
+            life.polled()
+            life.consumer.commit()
         life.consumer.close()
     if way & 1:
         drained(life.partition, life.partition.log_start)
