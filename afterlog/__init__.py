@@ -37,8 +37,12 @@ if TYPE_CHECKING:
         ClockBehind,
         CorruptFile,
         CorruptRemote,
+        DiskFailed,
+        FileMissing,
+        FileTaken,
         GroupBusy,
         Interrupted,
+        InvalidArgument,
         InvalidBatch,
         InvalidDeliverAfter,
         InvalidOption,
@@ -46,9 +50,12 @@ if TYPE_CHECKING:
         InvalidRecord,
         InvalidSubscription,
         InvalidTopic,
+        IsAFolder,
         NameTaken,
+        NotAFolder,
         NotPending,
         OffsetOutOfRange,
+        OutOfResources,
         PartitionPoisoned,
         PositionPending,
         RecordTooLarge,
@@ -66,6 +73,7 @@ if TYPE_CHECKING:
         UnknownPartition,
         UnknownTopic,
         UnsupportedCodec,
+        WrongType,
     )
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import Message, RecordId, ScheduledRecord
@@ -87,12 +95,13 @@ _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
     "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
     "afterlog.errors": (
-        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "GroupBusy", "Interrupted", "InvalidBatch",
-        "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription",
-        "InvalidTopic", "NameTaken", "NotPending", "OffsetOutOfRange", "PartitionPoisoned", "PositionPending",
+        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "DiskFailed", "FileMissing", "FileTaken",
+        "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption",
+        "InvalidReceipt", "InvalidRecord", "InvalidSubscription", "InvalidTopic", "IsAFolder", "NameTaken",
+        "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "PartitionPoisoned", "PositionPending",
         "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "SparkUnavailable",
         "StorageFull", "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists",
-        "UnknownPartition", "UnknownTopic", "UnsupportedCodec",
+        "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -113,14 +122,16 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtTime", "CancelResult", "Clock",
-    "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "Durability", "FetchResult",
-    "GroupBusy", "Interrupted", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt",
-    "InvalidRecord", "InvalidSubscription", "InvalidTopic", "LeasedMessage", "ManualClock", "Message", "NameTaken",
-    "NotPending", "OffsetOutOfRange", "Partition", "PartitionPoisoned", "PositionPending", "Producer", "Received",
+    "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "DiskFailed", "Durability",
+    "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
+    "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription", "InvalidTopic",
+    "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotAFolder", "NotPending",
+    "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned", "PositionPending", "Producer", "Received",
     "Record", "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
     "RetryPolicy", "ScaledClock", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed",
     "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists",
-    "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "__version__", "decode_batch", "encode_batch", "open",
+    "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__", "decode_batch",
+    "encode_batch", "open",
 ]  # fmt: skip
 
 
@@ -141,9 +152,14 @@ def open(
     """
     from pathlib import Path
 
+    from afterlog.errors import WrongType
     from afterlog.store import open_store
 
-    return open_store(Path(path).absolute(), config, clock, None, remote)
+    try:
+        folder = Path(path).absolute()
+    except TypeError as error:
+        raise WrongType(f"path must name a folder, as text or pathlib.Path: {error}") from None
+    return open_store(folder, config, clock, None, remote)
 
 
 def __getattr__(name: str) -> Any:

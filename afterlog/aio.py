@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from afterlog.aio_calls import Answer, Calls, Line, Waiters
+from afterlog.arguments import seconds
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
@@ -167,6 +168,7 @@ class AsyncConsumer(Closing):
 
     async def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
         """`poll` as columns, with no Python object per record."""
+        timeout = seconds("timeout", timeout)
         self._reader = asyncio.current_task()
         columns = await self._run(lambda: self._blocking.poll_columns(max_records), self._take_back)
         if len(columns) or timeout == 0:
@@ -275,6 +277,7 @@ class AsyncSubscription(Closing):
 
     async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever)."""
+        timeout = seconds("timeout", timeout)
 
         def look() -> Coroutine[Any, Any, Received | Pause]:
             return self._run(lambda: self._blocking.look(max_records), self._give_back)

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 import weakref
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from afterlog.errors import InvalidDeliverAfter
 
@@ -27,6 +27,7 @@ _WAIT_S_MAX = 0.5
 """A wait looks at the wall clock again after this long, so that a step of the wall clock is seen."""
 
 
+@runtime_checkable
 class Clock(Protocol):
     """What a store needs of time. Implementations are thread-safe."""
 

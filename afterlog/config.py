@@ -6,8 +6,11 @@ Durability(kind='interval', interval_ms=20)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
+
+from afterlog.arguments import whole
+from afterlog.errors import InvalidArgument, WrongType
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -31,10 +34,11 @@ class Durability:
         return Durability("interval", ms)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("always", "interval", "os"):
-            raise ValueError(f"durability is always, interval or os, not {self.kind!r}")
+        if not isinstance(self.kind, str) or self.kind not in ("always", "interval", "os"):
+            raise InvalidArgument(f"durability is always, interval or os, not {self.kind!r}")
+        whole("interval_ms", self.interval_ms, -1)
         if self.kind == "interval" and self.interval_ms < 1:
-            raise ValueError("interval needs at least 1 ms; for every append take ALWAYS")
+            raise InvalidArgument("interval needs at least 1 ms; for every append take ALWAYS")
 
 
 ALWAYS = Durability("always")
@@ -97,26 +101,33 @@ class Config:
     """What is fetched at a time, and cached. Larger: fewer requests, more bytes fetched that nobody wants."""
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.type == "int" or (each.type == "int | None" and value is not None):
+                whole(each.name, value, -1)
+        for name, kind in (("durability", Durability), ("broker_entry_metadata_interceptors", tuple)):
+            if not isinstance(getattr(self, name), kind):
+                raise WrongType(f"{name} must be of {kind.__name__}, not {getattr(self, name)!r:.100}")
         if not 4_096 <= self.segment_bytes < 2**31:
-            raise ValueError("segment_bytes must be at least 4096 and below 2 GiB: positions in an index are int32")
+            raise InvalidArgument("segment_bytes must be at least 4096 and below 2 GiB: an index has int32 positions")
         if not 61 < self.batch_bytes_max <= self.segment_bytes:
-            raise ValueError("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
+            raise InvalidArgument("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
         for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
                      "delayed_delivery_tick_time_ms", "max_time_step_per_bucket_snapshot_segment_s",
                      "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes",
                      "remote_log_manager_task_interval_ms"):  # fmt: skip
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+                raise InvalidArgument(f"{name} must be at least 1")
         if self.remote_cache_bytes < 4 * self.remote_page_bytes:
-            raise ValueError("remote_cache_bytes must hold at least four pages of remote_page_bytes")
+            raise InvalidArgument("remote_cache_bytes must hold at least four pages of remote_page_bytes")
         if self.max_num_buckets != -1 and self.max_num_buckets < 1:
-            raise ValueError("max_num_buckets must be at least 1, or -1: runs are never merged")
+            raise InvalidArgument("max_num_buckets must be at least 1, or -1: runs are never merged")
         if self.max_indexes_per_bucket_snapshot_segment != -1 and self.max_indexes_per_bucket_snapshot_segment < 1:
-            raise ValueError("max_indexes_per_bucket_snapshot_segment must be at least 1, or -1: no limit")
+            raise InvalidArgument("max_indexes_per_bucket_snapshot_segment must be at least 1, or -1: no limit")
         for name in ("linger_ms", "deliver_after_spread_ms"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative")
+                raise InvalidArgument(f"{name} must not be negative")
         if self.clock_jump_limit_ms is not None and self.clock_jump_limit_ms < 0:
-            raise ValueError("clock_jump_limit_ms must not be negative; None reports jumps and holds nothing back")
-        if self.compression not in get_args(Codec):
-            raise ValueError(f"compression is one of {', '.join(get_args(Codec))}, not {self.compression!r}")
+            raise InvalidArgument("clock_jump_limit_ms must not be negative; None reports jumps and holds nothing back")
+        if not isinstance(self.compression, str) or self.compression not in get_args(Codec):
+            raise InvalidArgument(f"compression is one of {', '.join(get_args(Codec))}, not {self.compression!r}")

@@ -6,6 +6,8 @@
     │   ├── RecordTooLarge              larger than a batch or a segment may be
     │   └── InvalidBatch                not a well-formed RecordBatch v2: length, CRC, counts, codec
     │       └── UnsupportedCodec        a compression codec that is not one of Kafka's five
+    ├── InvalidArgument(ValueError)     an argument that the call cannot work with; nothing was done
+    │   └── WrongType(TypeError)        not even of a type that it could
     ├── InvalidTopic(ValueError)        a name that cannot be a topic's, or settings that contradict each other
     ├── InvalidSubscription(ValueError)  a retry policy, lease or delay that a subscription cannot have
     ├── InvalidReceipt(ValueError)      to ack or nack: no message that was received, or another subscription's
@@ -20,6 +22,12 @@
     ├── StorageError(OSError)           what the disk did not do; only its leaves are raised
     │   ├── CorruptFile                 bytes on disk fail their checks: file, position and reason are named
     │   ├── StorageFull                 no room; what was acknowledged stays; retry when there is room
+    │   ├── OutOfResources              no descriptor or memory left to ask the disk; retry when there is
+    │   ├── DiskFailed                  a call to the disk failed otherwise; errno and filename say how and where
+    │   │   ├── FileMissing(FileNotFoundError)  a file of the store, or a folder, is gone
+    │   │   ├── FileTaken(FileExistsError)  something lies where a new file should
+    │   │   ├── NotAFolder(NotADirectoryError)  a file lies where a folder should
+    │   │   └── IsAFolder(IsADirectoryError)  a folder lies where a file should
     │   ├── PartitionPoisoned           an fsync or a rollback failed; reopen the store to recover
     │   ├── SubscriptionPoisoned        its journal could not be synced or mended; reopen the store
     │   ├── StoreLocked                 another process, or another handle here, has the folder open
@@ -73,6 +81,14 @@ class InvalidBatch(InvalidRecord):
 
 class UnsupportedCodec(InvalidBatch):
     """The compression codec is not none, gzip, snappy, lz4 or zstd. Choose one of these."""
+
+
+class InvalidArgument(AfterlogError, ValueError):
+    """The call cannot work with this argument, and did nothing. The message says what it takes."""
+
+
+class WrongType(InvalidArgument, TypeError):
+    """The argument is of a type that the call cannot work with. The message says what it takes."""
 
 
 class InvalidTopic(AfterlogError, ValueError):
@@ -141,9 +157,13 @@ class StorageError(AfterlogError, OSError):
 
     number: ClassVar[int] = errno.EIO
 
-    def __init__(self, message: str, *, path: Path | str, position: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, path: Path | str, position: int | None = None, number: int | None = None
+    ) -> None:
+        """number: the errno, where it is not the one that all of the class have."""
         place = f"{path}" if position is None else f"{path} at byte {position}"
-        super().__init__(self.number, f"{message} ({place})")
+        super().__init__(self.number if number is None else number, f"{message} ({place})")
+        self.filename = str(path)
         self.message = message
         self.path = Path(path)
         self.position = position
@@ -152,7 +172,7 @@ class StorageError(AfterlogError, OSError):
         return str(self.strerror)
 
     def __reduce__(self) -> tuple[partial[StorageError], tuple[str]]:
-        return partial(type(self), path=self.path, position=self.position), (self.message,)
+        return partial(type(self), path=self.path, position=self.position, number=self.errno), (self.message,)
 
 
 class CorruptFile(StorageError):
@@ -164,6 +184,44 @@ class StorageFull(StorageError):
 
     number = errno.ENOSPC
     retriable = True
+
+
+class OutOfResources(StorageError):
+    """No descriptor or memory was left to ask the disk. Close files or raise the limit; then the same call works again.
+
+    What was acknowledged is kept. What the call was to do may be done: an append that fails so may be in the log.
+    """
+
+    number = errno.EMFILE
+    retriable = True
+
+
+class DiskFailed(StorageError):
+    """A call to the disk failed: `errno` and `filename` say how. Look at the disk, and reopen the store."""
+
+
+class FileMissing(DiskFailed, FileNotFoundError):
+    """A file or folder of the store is gone. Run `afterlog verify`, or restore it from a copy."""
+
+    number = errno.ENOENT
+
+
+class FileTaken(DiskFailed, FileExistsError):
+    """Something lies where a new file should. Whoever put it there should take it away."""
+
+    number = errno.EEXIST
+
+
+class NotAFolder(DiskFailed, NotADirectoryError):
+    """A file lies where a folder should. Take another path, or move the file away."""
+
+    number = errno.ENOTDIR
+
+
+class IsAFolder(DiskFailed, IsADirectoryError):
+    """A folder lies where a file should. Take another path, or move the folder away."""
+
+    number = errno.EISDIR
 
 
 class PartitionPoisoned(StorageError):

@@ -13,6 +13,9 @@ What callers rely on:
   reads as zeros from then on, kills nobody, and is told by `lost`: so bytes that fail a check can say why, and
   bytes that pass are only good if nothing was lost while they were read (docs/decisions/0030).
 - `Files.scratch` begins empty and has no name: neither a crash nor a kill leaves anything of it to be found.
+- What a call to the disk raises is a StorageError (`failed_call`): StorageFull, OutOfResources or DiskFailed, whose
+  leaves are a FileNotFoundError and so on. After OutOfResources nothing was changed by that call, but that an append or
+  a scratch pwrite may have written a part.
 """
 
 from __future__ import annotations
@@ -25,12 +28,24 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.errors import CorruptFile, StorageFull, StoreLocked
+from afterlog.errors import (
+    CorruptFile,
+    DiskFailed,
+    FileMissing,
+    FileTaken,
+    IsAFolder,
+    NotAFolder,
+    OutOfResources,
+    StorageError,
+    StorageFull,
+    StoreLocked,
+)
 
 try:
     from afterlog._mapping import Mapping
@@ -51,6 +66,11 @@ Data = bytes | bytearray | memoryview | Bytes
 
 _IOV_MAX = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITING = ("append", "create", "make_folder", "rename", "link", "lock", "scratch", "scratch pwrite")
+_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_LEAVES: dict[int, type[DiskFailed]] = {
+    errno.ENOENT: FileMissing, errno.EEXIST: FileTaken, errno.ENOTDIR: NotAFolder, errno.EISDIR: IsAFolder
+}  # fmt: skip
 _NOT_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)
 """What a file system says that does not know F_FULLFSYNC: network shares."""
 TEMPORARY_SUFFIX = ".tmp"
@@ -139,45 +159,56 @@ class OsFile:
         self._descriptor = descriptor
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        with _asking("size", self.path):
+            return os.fstat(self._descriptor).st_size
 
     def append(self, data: Sequence[Data]) -> None:
         views = [memoryview(part).cast("B") for part in data]
         left = [view for view in views if view.nbytes]
-        with _full_named(self.path):
+        try:
             while left:
                 written = os.writev(self._descriptor, left[:_IOV_MAX])
                 while left and written >= left[0].nbytes:
                     written -= left.pop(0).nbytes
                 if written:
                     left[0] = left[0][written:]
+        except OSError as error:
+            raise failed_call("append", error, self.path) from error
 
     def pread(self, size: int, position: int) -> bytes:
         parts = []
-        while size:
-            part = os.pread(self._descriptor, size, position)
-            if not part:
-                break
-            parts.append(part)
-            size -= len(part)
-            position += len(part)
+        try:
+            while size:
+                part = os.pread(self._descriptor, size, position)
+                if not part:
+                    break
+                parts.append(part)
+                size -= len(part)
+                position += len(part)
+        except OSError as error:
+            raise failed_call("pread", error, self.path) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def sync(self) -> None:
-        if hasattr(os, "fdatasync"):
-            os.fdatasync(self._descriptor)
-        else:  # macOS
-            _full_sync(self._descriptor)
+        try:
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(self._descriptor)
+            else:  # macOS
+                _full_sync(self._descriptor)
+        except OSError as error:
+            raise failed_call("sync", error, self.path) from error
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
+        with _asking("truncate", self.path):
+            os.ftruncate(self._descriptor, size)
 
     def map(self, size: int) -> Bytes:
         if size > self.size():  # refuses a closed file too: of descriptor -1 mmap would make anonymous zeros
             raise ValueError("mmap length is greater than file size")
         if size == 0:
             return np.empty(0, np.uint8)
-        return np.frombuffer(Mapping(self._descriptor, size), np.uint8)
+        with _asking("map", self.path):
+            return np.frombuffer(Mapping(self._descriptor, size), np.uint8)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -196,17 +227,20 @@ class OsScratchFile:
 
     def pread(self, parts: Sequence[tuple[memoryview, int]]) -> int:
         descriptor = self._descriptor
-        for filled, (buffer, position) in enumerate(parts):
-            read = os.preadv(descriptor, [buffer], position)
-            while 0 < read < len(buffer) and (more := os.preadv(descriptor, [buffer[read:]], position + read)):
-                read += more
-            if read < len(buffer):
-                return filled
+        try:
+            for filled, (buffer, position) in enumerate(parts):
+                read = os.preadv(descriptor, [buffer], position)
+                while 0 < read < len(buffer) and (more := os.preadv(descriptor, [buffer[read:]], position + read)):
+                    read += more
+                if read < len(buffer):
+                    return filled
+        except OSError as error:
+            raise failed_call("scratch pread", error, self._path) from error
         return len(parts)
 
     def pwrite(self, data: Data, position: int) -> None:
         left = memoryview(data).cast("B")
-        with _full_named(self._path):
+        with _asking("scratch pwrite", self._path):
             while left.nbytes:
                 written = os.pwrite(self._descriptor, left, position)
                 left = left[written:]
@@ -219,10 +253,17 @@ class OsScratchFile:
 
 
 class OsLock:
-    """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too."""
+    """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too.
+
+    A lock lasts until the last descriptor of it is closed, and a forked child has one: it closes that at once, or the
+    store would stay locked when the process that opened it is killed (docs/decisions/0026).
+    """
+
+    _held: ClassVar[WeakValueDictionary[int, OsLock]] = WeakValueDictionary()
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._held[id(self)] = self
 
     def take(self) -> None:
         """Lock without waiting, or raise BlockingIOError."""
@@ -235,11 +276,21 @@ class OsLock:
         return os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
 
     def release(self) -> None:
+        self._held.pop(id(self), None)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     __del__ = release  # of an open that was interrupted
+
+    @classmethod
+    def let_go_in_child(cls) -> None:
+        """Close what was inherited: what the parent holds stays locked."""
+        for lock in list(cls._held.values()):
+            lock.release()
+
+
+os.register_at_fork(after_in_child=OsLock.let_go_in_child)
 
 
 class OsFiles:
@@ -248,54 +299,61 @@ class OsFiles:
     _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
     def create(self, path: Path) -> OsFile:
-        with _full_named(path):
+        with _asking("create", path):
             return OsFile(path, os.open(path, self._FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open(self, path: Path) -> OsFile:
-        return OsFile(path, os.open(path, self._FLAGS))
+        with _asking("open", path):
+            return OsFile(path, os.open(path, self._FLAGS))
 
     def scratch(self, path: Path) -> OsScratchFile:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        with _full_named(path):
+        with _asking("scratch", path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        os.unlink(path)
+            os.unlink(path)
         return OsScratchFile(path, descriptor)
 
     def names(self, folder: Path) -> list[str]:
-        return sorted(os.listdir(folder))
+        with _asking("names", folder):
+            return sorted(os.listdir(folder))
 
     def exists(self, path: Path) -> bool:
         try:
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return True  # any other error is no answer, and raised
+        except OSError as error:  # no answer
+            raise failed_call("exists", error, path) from error
+        return True
 
     def make_folder(self, path: Path) -> None:
-        with _full_named(path):
+        with _asking("make_folder", path):
             os.mkdir(path, 0o700)
 
     def rename(self, source: Path, target: Path) -> None:
-        with _full_named(target):
+        with _asking("rename", target):
             os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        with _full_named(target):
+        with _asking("link", target):
             os.link(source, target, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:
-        os.unlink(path)
+        with _asking("unlink", path):
+            os.unlink(path)
 
     def sync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with _asking("open", folder):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _full_sync(descriptor)
+            with _asking("sync_folder", folder):
+                _full_sync(descriptor)
         finally:
             os.close(descriptor)
 
     def lock(self, path: Path) -> OsLock:
-        with _full_named(path):
+        with _asking("lock", path):
             lock = OsLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         try:
             lock.take()
@@ -303,6 +361,9 @@ class OsFiles:
             holder = lock.holder()
             lock.release()
             raise StoreLocked(f"the store is open in process {holder}; close it there first", path=path) from None
+        except OSError as error:
+            lock.release()
+            raise failed_call("lock", error, path) from error
         except BaseException:
             lock.release()
             raise
@@ -437,13 +498,31 @@ def _full_sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def failed_call(call: str, error: OSError, path: Path) -> StorageError:
+    """What a call to the disk raises in place of what the system said.
+
+    A sync that failed is a DiskFailed whatever the reason, since nobody knows what it made durable; so is a truncate,
+    which is what takes a failed append back. A folder that could not even be opened was not synced.
+    """
+    if isinstance(error, StorageError):
+        return error
+    number = error.errno or errno.EIO
+    why = f"{call}: {error.strerror or error}"
+    if number in _FULL and call in _WRITING:
+        return StorageFull("no room left to write", path=path)
+    if number == errno.EFAULT:  # a system call gets no signal
+        return CorruptFile("what is to be written here lies in a file that cannot be read", path=path)
+    is_unknown = call in ("sync", "truncate") or (call == "sync_folder" and number == errno.ENOMEM)
+    if number in _NO_RESOURCES and not is_unknown:
+        return OutOfResources(
+            f"{why}; try again when there are fewer files open, or more memory", path=path, number=number
+        )
+    return _LEAVES.get(number, DiskFailed)(why, path=path, number=number)
+
+
 @contextlib.contextmanager
-def _full_named(path: Path) -> Iterator[None]:
+def _asking(call: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFull("no room left to write", path=path) from error
-        if error.errno == errno.EFAULT:  # a system call gets no signal
-            raise CorruptFile("what is to be written here lies in a file that cannot be read", path=path) from error
-        raise
+        raise failed_call(call, error, path) from error

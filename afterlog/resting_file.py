@@ -6,22 +6,17 @@ resting ──first use──> open ──rest──> resting
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from afterlog.errors import StorageFull
 from afterlog.files import Bytes, Data, File, Files
-
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class RestingFile:
     """`File` over one that is opened at its first use. Any thread may use it, but while it is told to `rest`.
 
-    A use that has to open it raises what opening does, and StorageFull where no descriptor is free; nothing is written
-    then. It is synced before it rests.
+    A use that has to open it raises what opening does; nothing is written then. It is synced before it rests.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -74,10 +69,5 @@ class RestingFile:
             if self._file is None:
                 if self._closed:
                     raise ValueError(f"{self.path}: a closed file has no descriptor")
-                try:
-                    self._file = self._files.open(self.path)
-                except OSError as error:
-                    if error.errno not in _NO_DESCRIPTOR:
-                        raise
-                    raise StorageFull("no descriptor is free to open it; close some files", path=self.path) from error
+                self._file = self._files.open(self.path)
             return self._file

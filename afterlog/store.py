@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from afterlog.arguments import flag, whole
 from afterlog.clock import Clock, JumpGuard, SystemClock
 from afterlog.config import Config
 from afterlog.environment import random_generator
@@ -29,6 +30,7 @@ from afterlog.errors import (
     StoreForked,
     UnknownPartition,
     UnknownTopic,
+    WrongType,
 )
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.group import GroupPosition
@@ -49,8 +51,9 @@ from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Delay, DelayColumn, Instant, InstantColumn, asked_column, asked_ms
+from afterlog.records.deliver_after import Delay, DelayColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
+from afterlog.records.instants import Instant, InstantColumn
 from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -161,6 +164,7 @@ class Store:
         remote_storage_enable: bool = False,
         local_retention_ms: int | None = None,
         local_retention_bytes: int | None = None,
+        check_instants: bool = True,
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
@@ -170,18 +174,22 @@ class Store:
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
         local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
+
+        check_instants=False takes any deliver_after. Else, one before 2001-09-09 or over a century ahead is refused,
+        since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
         settings = TopicSettings(
             partitions=partitions,
-            delayed=bool(delayed),
+            delayed=flag("delayed", delayed),
             max_delay_ms=max_delay_ms,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
-            remote_storage_enable=bool(remote_storage_enable),
+            remote_storage_enable=flag("remote_storage_enable", remote_storage_enable),
             local_retention_ms=local_retention_ms,
             local_retention_bytes=local_retention_bytes,
+            check_instants=flag("check_instants", check_instants),
         )
         checked(settings)
         with self._lock:
@@ -193,7 +201,7 @@ class Store:
         self._usable()
         try:
             return self._topics.by_name[name]
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):  # what has no hash names no topic
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})") from None
 
     def topics(self) -> list[Topic]:
@@ -213,15 +221,18 @@ class Store:
         delay: Delay | None = None,
         deliver_after: Instant | None = None,
         partition: int | None = None,
+        check_instants: bool | None = None,
     ) -> RecordId:
         """Append one record; its id. Returns when it is safe under the store's durability.
 
-        delay: seconds or timedelta from now; deliver_after: aware datetime or epoch ms; neither: as soon as possible.
+        delay: seconds or timedelta from now; deliver_after: epoch ms, aware datetime or ISO 8601; neither: as soon as
+        possible. check_instants: whether a deliver_after that is surely wrong is refused; None: as the topic says.
         Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull.
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
-        number = target.partition_of(_key(key)) if partition is None else partition
+        check = target.checks_instants(check_instants)
+        number = target.partition_of(_key(key)) if partition is None else target.checked_partition(partition)
         values, value_valid = ragged([value])
         keys, key_valid = (None, None) if key is None else ragged([key], "keys")
         columns = RecordColumns(
@@ -231,7 +242,7 @@ class Store:
             key_valid=key_valid,
             headers=same_headers(headers, 1),
             timestamps=np.array([now_ms], np.int64),
-            deliver_after=np.array([asked_ms(now_ms, delay, deliver_after)], np.int64),
+            deliver_after=np.array([asked_ms(now_ms, delay, deliver_after, check_instants=check)], np.int64),
         )
         return target.record_id(number, int(target.append(number, columns)[0]))
 
@@ -246,11 +257,13 @@ class Store:
         deliver_after: InstantColumn | None = None,
         timestamps: Int64Array | None = None,
         partition: int | None = None,
+        check_instants: bool | None = None,
     ) -> Int64Array:
         """Append many records as columns; their offsets, int64[n], in the order given.
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
-        deliver_after: one for all or a column (`afterlog.records.deliver_after`). headers: the same for every record.
+        deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
+        `afterlog.records.instants`). check_instants: as in `send`. headers: the same for every record.
         timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
         without keys, to one partition, another with each call.
 
@@ -259,6 +272,7 @@ class Store:
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
+        check = target.checks_instants(check_instants)
         value_column, value_valid = ragged(values)
         count = len(value_column[0]) - 1
         key_column, key_valid = (None, None) if keys is None else ragged(keys, "keys")
@@ -271,7 +285,7 @@ class Store:
             key_valid=key_valid,
             headers=same_headers(headers, count),
             timestamps=np.full(count, now_ms) if timestamps is None else timestamp_column(timestamps, count),
-            deliver_after=asked_column(count, now_ms, delay, deliver_after),
+            deliver_after=asked_column(count, now_ms, delay, deliver_after, check_instants=check),
         )
         if count == 0:
             return np.empty(0, np.int64)
@@ -287,8 +301,8 @@ class Store:
             self.topic(topic),
             clock=self.clock,
             now_ms=self._guard.now_ms,
-            linger_ms=self.config.linger_ms if linger_ms is None else linger_ms,
-            batch_bytes=self.config.batch_bytes if batch_bytes is None else batch_bytes,
+            linger_ms=self.config.linger_ms if linger_ms is None else whole("linger_ms", linger_ms),
+            batch_bytes=self.config.batch_bytes if batch_bytes is None else whole("batch_bytes", batch_bytes, 1),
             batch_bytes_max=self.config.batch_bytes_max,
         )
 
@@ -300,6 +314,7 @@ class Store:
         Returns when that is safe under the store's durability. Whoever gets ALREADY_DELIVERED was too late.
         Raises UnknownTopic, UnknownPartition, StorageFull.
         """
+        _check_id(record)
         return CancelResult(int(self.cancel_many(record.topic, record.partition, np.array([record.offset]))[0]))
 
     def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Int8Array:
@@ -314,8 +329,9 @@ class Store:
         It is cancelled and appended again, both or neither, whatever crashes. The time is given as in `send`.
         Raises NotPending, whose `answer` is the `CancelResult` that says why, and as `send` does.
         """
+        _check_id(record)
         target = self.topic(record.topic)
-        asked = asked_ms(self._guard.now_ms(), delay, deliver_after)
+        asked = asked_ms(self._guard.now_ms(), delay, deliver_after, check_instants=target.check_instants)
         return target.record_id(record.partition, target.partition(record.partition).reschedule(record.offset, asked))
 
     def pending(
@@ -328,7 +344,7 @@ class Store:
         """
         target = self.topic(topic)
         numbers = range(target.partition_count) if partition is None else [partition]
-        return target.pending(limit, _key(key), numbers)
+        return target.pending(whole("limit", limit), _key(key), numbers)
 
     def adopt(self, prepared: Prepared | None = None) -> list[Adopted]:
         """Append what jobs prepared beside the store and handed over, each whole or not at all, and once.
@@ -338,6 +354,10 @@ class Store:
         `send` does.
         """
         self._usable()
+        if not isinstance(prepared, Prepared | None):
+            raise WrongType(
+                f"adopt takes what a job has Prepared, or nothing for what was handed over: {prepared!r:.100}"
+            )
         return self._adoptions.adopt(prepared)
 
     # Reading.
@@ -370,7 +390,7 @@ class Store:
                 clock=self.clock,
                 changed=self._changed,
                 start=start,
-                auto_commit=auto_commit,
+                auto_commit=flag("auto_commit", auto_commit),
             )
             self._consumers.update({(topic, partition.number, group): consumer for partition in chosen})
             return consumer
@@ -405,6 +425,8 @@ class Store:
             dead_letter=dead_letter,
             random=self._jitter() if random is None else random,
         )
+        if dead_letter is not None:
+            check_name(dead_letter)
         if dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
         if dead_letter is not None:
@@ -420,10 +442,11 @@ class Store:
     def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
         """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from."""
         with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
-            return redrive.dead_letters(subscription.shared, limit)
+            return redrive.dead_letters(subscription.shared, whole("limit", limit))
 
     def redrive(self, topic: str, *, limit: int | None = None) -> int:
         """Send dead letters back to where they come from, without our headers, due at once; how many were."""
+        limit = None if limit is None else whole("limit", limit)
         with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
             return redrive.redrive(subscription, self.topic, limit)
 
@@ -572,6 +595,12 @@ def open_store(
 ) -> Store:
     """What `afterlog.open` does, with the disk as an argument too."""
     files = files or OsFiles()
+    if not isinstance(config, Config | None):
+        raise WrongType(f"config must be an afterlog.Config, not {config!r:.100}")
+    if not isinstance(clock, Clock | None):
+        raise WrongType(f"clock must be a clock, as afterlog.SystemClock(), not {clock!r:.100}")
+    if not isinstance(remote, str | RemoteStore | None):
+        raise WrongType(f"remote must be a URL or a RemoteStore, not {remote!r:.100}")
     if isinstance(remote, str):
         from afterlog.tier.remote_url import open_remote
 
@@ -593,13 +622,25 @@ def _make_folders(files: Files, path: Path) -> None:
 
 
 def _chosen(topic: Topic, numbers: Sequence[int] | None) -> list[Partition]:
-    chosen = range(topic.partition_count) if numbers is None else sorted(set(numbers))
+    if numbers is None:
+        return list(topic.partitions)
+    try:
+        chosen = {number: topic.partition(number) for number in numbers}
+    except TypeError as error:
+        raise WrongType(f"partitions must be a list of their numbers, not {numbers!r:.100}") from error
     if not chosen:
         raise UnknownPartition("no partition to read: name one, or leave `partitions` out for all")
-    return [topic.partition(number) for number in chosen]
+    return [partition for _, partition in sorted(chosen.items())]
 
 
-def _key(key: bytes | None) -> bytes | None:
-    if key is not None and not isinstance(key, bytes | bytearray | memoryview):
+def _check_id(record: object) -> None:
+    if not isinstance(record, RecordId):
+        raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
+
+
+def _key(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if not isinstance(key, bytearray | memoryview):
         raise InvalidRecord(f"a key must be bytes, not {type(key).__name__}")
-    return key
+    return bytes(key)

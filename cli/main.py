@@ -71,6 +71,7 @@ def cli() -> None:
 @click.option("--max-delay", type=Duration(), help="How far ahead a record may be due.")
 @click.option("--retention", type=Duration(), help="How long records stay once they are due.")
 @click.option("--retention-bytes", type=click.IntRange(0), help="How large a partition may grow.")
+@click.option("--any-instant", is_flag=True, help="Take times before 2001 or over a century ahead, too.")
 @click.option("--remote-storage", is_flag=True, help="Sealed segments go to the object storage that --remote names.")
 @click.option("--local-retention", type=Duration(), help="How long they stay here, too, once they are there and due.")
 @click.option("--local-retention-bytes", type=click.IntRange(0), help="How much of a partition stays here, about.")
@@ -82,6 +83,7 @@ def create(
     max_delay: int | None,
     retention: int | None,
     retention_bytes: int | None,
+    any_instant: bool,
     remote_storage: bool,
     local_retention: int | None,
     local_retention_bytes: int | None,
@@ -95,6 +97,7 @@ def create(
             max_delay_ms=max_delay,
             retention_ms=retention,
             retention_bytes=retention_bytes,
+            check_instants=not any_instant,
             remote_storage_enable=remote_storage,
             local_retention_ms=local_retention,
             local_retention_bytes=local_retention_bytes,
@@ -165,7 +168,7 @@ def _send_lines(
         keys = None if default.key is None else [default.key] * len(lines)
         yield len(store.send_many(topic, lines, keys=keys, deliver_after=default.deliver_after))
         return
-    from afterlog.records.deliver_after import instant_ms
+    from afterlog.records.instants import instant_ms
 
     records = json_records(lines, first_line, store.clock.now_ms(), default)
     for (headers, has_key, timed), alike in groupby(records, key=InputRecord.kind):

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Hashable, Iterator, Sequence
 from types import TracebackType
 
+from afterlog.arguments import seconds, whole
 from afterlog.clock import Clock
 from afterlog.errors import StoreClosed, UnknownPartition
 from afterlog.fetch.group import GroupPosition
@@ -103,8 +104,7 @@ class Consumer:
 
     def _poll(self, max_records: int, timeout: float | None) -> Columns:
         self._check_open()
-        if max_records < 1:
-            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self._came_back()
         self._buffer.clear()
         self._handing = True
@@ -258,7 +258,7 @@ class Consumer:
 
     def _row(self, number: int) -> int:
         for row, partition in enumerate(self._partitions):
-            if partition.number == number:
+            if isinstance(number, int) and partition.number == number:
                 return row
         raise UnknownPartition(f"this consumer does not read partition {number!r} of {self.topic}")
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange, PositionPending
+from afterlog.arguments import INT64_MAX, whole
+from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange, PositionPending, WrongType
 from afterlog.fetch import verified
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
@@ -30,8 +31,10 @@ from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Instant, instant_ms
-from afterlog.records.encode import encode, parse
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import encode, offset_column, parse
+from afterlog.records.instants import Instant, instant_ms
+from afterlog.records.window import check_instants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,8 @@ class Partition:
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
         batches = parse(batch, asked_ms, self.log.context.config)
         self.log.check_batches(batches)
+        if self.log.context.settings.check_instants:
+            check_instants(batches.deliver_after, self.log.context.now_ms())
         return self.log.append(batches)
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
@@ -89,6 +94,7 @@ class Partition:
         first counts; the others are told that it is cancelled. In a FIFO topic nothing is ever pending. Raises
         StorageFull, with a part of a large call done, and CorruptFile.
         """
+        offsets = offset_column(offsets)
         if len(offsets) == 1:
             return self.log.cancel(offsets)
         distinct, first, which = np.unique(offsets, return_index=True, return_inverse=True)
@@ -103,6 +109,8 @@ class Partition:
 
         Both or neither, at any crash. Key, value, headers and timestamp stay. Raises NotPending, and as `send` does.
         """
+        asked_ms = whole("asked_ms", asked_ms, AS_SOON_AS_POSSIBLE)
+        offset = whole("offset", offset, -INT64_MAX)
         try:
             record = self.records_at(np.array([offset]), np.array([-1]))
         except OffsetOutOfRange:
@@ -153,6 +161,9 @@ class Partition:
 
         `delivery_offset` is -1 in all of them: their ranks are not final.
         """
+        limit = whole("limit", limit)
+        if not isinstance(key, bytes | None):
+            raise WrongType(f"a key must be bytes, not {key!r:.100}")
         reading = self.look()
         columns = self._decoder.first(self._order.pending(reading), limit, key, reading)
         return replace(columns, delivery_offset=np.full(len(columns), -1))
@@ -163,7 +174,10 @@ class Partition:
         Those from the log start on that are not cancelled. `edges`: epoch ms, not decreasing. Without reading a record,
         by the indexes alone.
         """
-        edges = np.ascontiguousarray(edges, np.int64)
+        try:
+            edges = np.ascontiguousarray(edges, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidDeliverAfter(f"edges must be a column of instants in ms: {error}") from None
         if edges.ndim != 1 or len(edges) < 2 or bool((np.diff(edges) < 0).any()):
             raise InvalidDeliverAfter("edges must be at least two instants in ms, not decreasing")
         reading = self.look()
@@ -173,6 +187,7 @@ class Partition:
 
     def is_pending(self, offset: int) -> bool:
         """Whether the record of this append offset is still to come: it is not due, and not cancelled."""
+        offset = whole("offset", offset, -INT64_MAX)
         reading = self.look()
         found = find_entries(reading.version.all_written(), np.array([offset])).entry(0)
         if not found.records or found.deliver_after <= reading.clock_ms:
@@ -185,7 +200,7 @@ class Partition:
 
         By prefixes alone, no record is decoded. Raises InvalidTopic where the log has no broker timestamps.
         """
-        return offset_at_broker_time(self.log.pin().readable(), ms)
+        return offset_at_broker_time(self.log.pin().readable(), whole("ms", ms, -INT64_MAX))
 
     @property
     def bucket_total(self) -> int:
@@ -215,11 +230,12 @@ class Partition:
         if isinstance(position, AtTime):
             return min(self._order.position_at(instant_ms(position.instant), version), end)
         if isinstance(position, AfterOffset):
-            return self._checked(min(self._order.position_after(position.offset, version), end), log_start, end)
+            offset = whole("offset", position.offset, -INT64_MAX)  # outside the log it is out of range
+            return self._checked(min(self._order.position_after(offset, version), end), log_start, end)
         try:
             delivery_offset = operator.index(position)
         except TypeError:
-            raise TypeError(
+            raise WrongType(
                 f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
             ) from None
         return self._checked(delivery_offset, log_start, end)
@@ -259,7 +275,9 @@ class Partition:
         ClockBehind, StoreClosed.
         """
         context = self.log.context
-        deadline_s = context.clock.monotonic_s() + max_wait_ms / 1000
+        max_bytes = whole("max_bytes", max_bytes)
+        max_records = None if max_records is None else whole("max_records", max_records)
+        deadline_s = context.clock.monotonic_s() + whole("max_wait_ms", max_wait_ms, -INT64_MAX) / 1000
         wanted = self.position(position)
         while True:
             reading = self.reading()

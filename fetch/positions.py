@@ -16,7 +16,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from afterlog.records.deliver_after import Instant
+from afterlog.records.instants import Instant
 
 
 class Edge(enum.Enum):
@@ -32,7 +32,7 @@ LATEST: Final = Edge.LATEST
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record due at or after `instant`: aware datetime or epoch ms."""
+    """The first record due at or after `instant`: epoch ms, aware datetime or ISO 8601."""
 
     instant: Instant
 

@@ -1,7 +1,7 @@
 """Commit: what is written becomes safe under the durability, once for all who wait; and what follows when a disk fails.
 
     written ──fdatasync, shared by all who wait──> safe
-        └──────────── an OSError ──> poisoned: nothing is written or synced again until a reopen has looked
+        └──────────── DiskFailed ──> poisoned: nothing is written or synced again until a reopen has looked
 
 Logs and the journals of subscriptions commit by the same rules; each is a `Written`.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from afterlog.config import Durability
-from afterlog.errors import AfterlogError, StorageError, StoreClosed, StoreForked
+from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, StoreForked
 from afterlog.files import PROCESS
 
 logger = logging.getLogger("afterlog.log")
@@ -131,8 +131,8 @@ class Commit:
             self.failed(error)
 
     def failed(self, error: OSError) -> NoReturn:
-        """A call to the disk did. Raises it where it is one of ours: those say what was left as it was."""
-        if not isinstance(error, AfterlogError):
+        """A call to the disk did. Raises it where nobody need doubt the disk: there was no room, or no descriptor."""
+        if isinstance(error, DiskFailed) or not isinstance(error, AfterlogError):
             self.poison(error)
             self.usable()
         raise error

@@ -10,7 +10,8 @@ from afterlog.errors import CorruptFile, InvalidTopic
 from afterlog.names import check_name
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
-_TIERED = ("remote_storage_enable", *_LOCAL_RETENTION)
+_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants")
+"""A document has these where they are not what they are by default: it may be older than they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,11 @@ class TopicSettings:
     local_retention_ms: int | None = None
     """Of segments that were uploaded: how long the local copy stays behind the last record that became due."""
     local_retention_bytes: int | None = None
+    check_instants: bool = True
+    """Refuse what asks for an instant that is surely wrong (`afterlog.records.window`)."""
+
+
+_DEFAULT = TopicSettings()
 
 
 def checked(settings: TopicSettings) -> TopicSettings:
@@ -37,6 +43,8 @@ def checked(settings: TopicSettings) -> TopicSettings:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
+    if not isinstance(settings.check_instants, bool):
+        raise InvalidTopic(f"check_instants must be True or False, not {settings.check_instants!r}")
     if settings.max_delay_ms is not None and not settings.delayed:
         raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
     for name in _LOCAL_RETENTION:
@@ -59,5 +67,5 @@ def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
     return {
         name: value
         for name, value in values
-        if name not in _TIERED or (value is not None and value is not False)  # a local retention of 0 is one
+        if name not in _WHERE_SET or value is not getattr(_DEFAULT, name)  # a local retention of 0 is one
     }

@@ -40,12 +40,13 @@ from pathlib import Path
 from typing import Any
 
 from afterlog import document
-from afterlog.errors import CorruptFile, PartitionPoisoned, StorageFull
+from afterlog.errors import CorruptFile, OutOfResources, PartitionPoisoned, StorageFull
 from afterlog.files import TEMPORARY_SUFFIX, Files
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file, prepared_file
 from afterlog.produce.prepared import Prepared, adoption_folder, read_sections
 from afterlog.records.encode import EncodedBatches
+from afterlog.records.window import check_instants
 
 logger = logging.getLogger("afterlog.log")
 
@@ -178,6 +179,8 @@ class Adoptions:
         for number, log in logs.items():
             for batches in parts[number]:
                 log.check_batches(batches)
+                if log.context.settings.check_instants:
+                    check_instants(batches.deliver_after, log.context.now_ms())
         with contextlib.ExitStack() as held:
             append = {number: held.enter_context(log.appending()) for number, log in logs.items()}
             for log in logs.values():
@@ -225,11 +228,22 @@ class Adoptions:
         try:
             yield
         except BaseException as error:
-            if self._ledger.pending is None and isinstance(error, StorageFull):
-                raise  # no room for the document: nothing was begun
+            if (
+                self._ledger.pending is None
+                and isinstance(error, StorageFull | OutOfResources)
+                and not self._is_begun()
+            ):
+                raise  # no room for the document, or no descriptor
             for log in logs:
                 log.halt(error)
             raise
+
+    def _is_begun(self) -> bool:
+        """Whether the document may say that something is pending."""
+        try:
+            return AdoptionLedger.read(self._files, self._store).pending is not None
+        except OSError:
+            return True
 
     def _logs(self, topic: str, numbers: Collection[int]) -> dict[int, PartitionLog]:
         return {number: self._log_of(topic, number) for number in sorted(numbers)}

@@ -22,9 +22,10 @@ from afterlog.errors import Interrupted, InvalidRecord, RecordTooLarge, StoreClo
 from afterlog.files import PROCESS
 from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Delay, Instant, asked_ms
+from afterlog.records.deliver_after import Delay, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
+from afterlog.records.instants import Instant
 
 BUFFERED_BYTES_MAX = 32 << 20
 """A send waits while more than this is buffered."""
@@ -38,6 +39,8 @@ class Target(Protocol[IdOf]):
 
     @property
     def partition_count(self) -> int: ...
+
+    def checks_instants(self, asked: bool | None) -> bool: ...
 
     def partition_of(self, key: bytes | None) -> int: ...
 
@@ -114,15 +117,15 @@ class Producer(Generic[Id]):
         delay: Delay | None = None,
         deliver_after: Instant | None = None,
         partition: int | None = None,
+        check_instants: bool | None = None,
     ) -> Future[Id]:
-        """Buffer a record; a future of its RecordId. Raises InvalidRecord or a leaf of it, StoreClosed."""
+        """Buffer a record, given as to `Store.send`; a future of its id. Raises InvalidRecord (a leaf), StoreClosed."""
         now_ms = self._now_ms()
-        asked = asked_ms(now_ms, delay, deliver_after)
+        check = self._target.checks_instants(check_instants)
+        asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
         section = encode_headers(own_headers(headers))
-        for part in (value, key):
-            if part is not None and not isinstance(part, bytes | bytearray | memoryview):
-                raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
+        value, key = _own(value), _own(key)
         size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
         if size + HEADER_BYTES > self._batch_bytes_max:
             raise RecordTooLarge(
@@ -200,6 +203,15 @@ class Producer(Generic[Id]):
                     _fail(buffer.records, error)
                 if not isinstance(error, Exception):
                     raise  # a user's interceptor may raise anything else, and the thread must go on
+
+
+def _own(part: bytes | bytearray | memoryview | None) -> bytes | None:
+    """As it is now, and as bytes: what cannot be appended must not fail those beside it."""
+    if part is None or isinstance(part, bytes):
+        return part
+    if not isinstance(part, bytearray | memoryview):
+        raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
+    return bytes(part)
 
 
 def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:

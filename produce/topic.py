@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from afterlog.arguments import flag
 from afterlog.errors import InvalidRecord, UnknownPartition
 from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.message_columns import Columns
@@ -37,6 +38,15 @@ class Topic:
         """`number` itself. Raises UnknownPartition."""
         self.partition(number)
         return number
+
+    @property
+    def check_instants(self) -> bool:
+        """Whether an instant that is surely wrong is refused, unless a call says otherwise."""
+        return self.settings.check_instants
+
+    def checks_instants(self, asked: bool | None) -> bool:
+        """The same for a call that says so for itself, or None."""
+        return self.check_instants if asked is None else flag("check_instants", asked)
 
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""

@@ -28,16 +28,16 @@ Example: the record `hello` without key or headers, due half a second before its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
 from afterlog.clock import check_deliver_after
 from afterlog.config import Codec
-from afterlog.errors import InvalidBatch, InvalidRecord
+from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord
 from afterlog.files import Bytes, Data
 from afterlog.records import pure
 from afterlog.records.columns import INT64_MAX, Bools, Decoded, Int32Array, Int64Array, Ragged, ragged, view_of
@@ -50,6 +50,7 @@ from afterlog.records.header import (
     LENGTH_END,
     LOG_APPEND_TIME,
     MAGIC_2,
+    TRANSACTIONAL,
     BatchHeader,
     with_crc,
 )
@@ -98,14 +99,15 @@ def encode_batch(records: Sequence[Record], codec: Codec = "none") -> bytes:
 
     InvalidRecord, InvalidDeliverAfter, UnsupportedCodec.
     """
+    if not isinstance(records, Sequence):
+        raise InvalidBatch(f"a batch is made of a list of afterlog.Record, not of {records!r:.100}")
     if not records:
         raise InvalidBatch("a batch needs a record")
     for record in records:
-        if not -1 <= record.timestamp <= INT64_MAX:
-            raise InvalidRecord(f"a timestamp is milliseconds since the epoch, up to 2^63-1, not {record.timestamp}")
+        _check_record(record)
     values, value_valid = ragged([record.value for record in records])
     keys, key_valid = ragged([record.key for record in records])
-    headers, _ = ragged([encode_headers([*record.headers, *_deliver_after(record)]) for record in records])
+    headers, _ = ragged([encode_headers([*_pairs(record.headers), *_deliver_after(record)]) for record in records])
     timestamps = np.array([record.timestamp for record in records], np.int64)
     bounds = np.array([0, len(records)], np.int64)
     batch, positions = encode_batches(values, value_valid, keys, key_valid, headers, timestamps, None, bounds)
@@ -114,7 +116,7 @@ def encode_batch(records: Sequence[Record], codec: Codec = "none") -> bytes:
 
 def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
     """The records of one batch, of any codec; the first has its base offset. InvalidBatch, UnsupportedCodec."""
-    batch = np.frombuffer(data, np.uint8)
+    batch = _bytes(data)
     headers = _read_headers(batch)
     if len(headers) != 1:
         raise InvalidBatch(f"{len(headers)} batches where one was expected")
@@ -191,7 +193,7 @@ def validate_batch(data: Data, *, limit_bytes: int) -> BatchInfo:
 
 def validate_batches(data: Data, *, limit_bytes: int) -> BatchColumns:
     """The same for one or more batches that fill `data`; the limit is for each. InvalidBatch, UnsupportedCodec."""
-    batches = np.frombuffer(data, np.uint8)
+    batches = _bytes(data)
     headers = _read_headers(batches)
     for batch, header in enumerate(headers):
         _check_from_client(header, batch)
@@ -258,7 +260,13 @@ def encode_headers(headers: Headers) -> bytes:
     if not headers:
         return b""
     parts = [zigzag(len(headers))]
-    for name, value in headers:
+    name: Any
+    value: Any
+    for row, (name, value) in enumerate(headers):
+        if not isinstance(name, str) or not isinstance(value, bytes | bytearray | memoryview | None):
+            raise InvalidRecord(f"header {row}: a name is text and a value bytes or None, not {(name, value)!r:.100}")
+        if isinstance(value, memoryview):
+            value = value.tobytes()
         try:
             key = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
@@ -288,15 +296,49 @@ def decode_headers(section: Data) -> list[tuple[str, bytes | None]]:
 
 
 def own_headers(headers: Headers) -> Headers:
-    """`headers` themselves. InvalidRecord where one has the name under which the log keeps a record's time."""
-    if any(name == DELIVER_AFTER for name, _ in headers):
+    """`headers` themselves. InvalidRecord where they are no pairs, or one has the name under which the log keeps a
+    record's time."""
+    if isinstance(headers, tuple | list) and not headers:
+        return headers
+    headers = _pairs(headers)
+    if any(isinstance(name, str) and name == DELIVER_AFTER for name, _ in headers):
         raise InvalidRecord(f"the header {DELIVER_AFTER!r} is the log's: give the time as deliver_after or delay")
     return headers
+
+
+def _pairs(headers: Headers) -> Headers:
+    try:
+        if isinstance(headers, Mapping):
+            raise TypeError("a mapping")
+        return [(name, value) for name, value in headers]
+    except (TypeError, ValueError) as error:
+        example = '[("name", b"value")]'
+        raise InvalidRecord(f"headers must be pairs, {example}; of a dict, list(headers.items()): {error}") from None
 
 
 def decode_own_headers(section: Data) -> tuple[tuple[str, bytes | None], ...]:
     """The headers as they were sent, without the one that the log keeps a record's time in."""
     return tuple(header for header in decode_headers(section) if header[0] != DELIVER_AFTER)
+
+
+def _check_record(record: Any) -> None:
+    """Of one that a user made. Raises InvalidRecord."""
+    if not isinstance(record, Record):
+        raise InvalidRecord(f"a batch is made of afterlog.Record, not of {record!r:.100}")
+    for name, part in (("value", record.value), ("key", record.key)):
+        if part is not None and not isinstance(part, bytes | bytearray):
+            raise InvalidRecord(f"a {name} must be bytes or None, not {part!r:.100}")
+    if not isinstance(record.timestamp, int | np.integer) or not -1 <= record.timestamp <= INT64_MAX:
+        raise InvalidRecord(f"a timestamp is milliseconds since the epoch, up to 2^63-1, not {record.timestamp!r:.100}")
+    if not isinstance(record.deliver_after, int | None):
+        raise InvalidDeliverAfter(f"a record's deliver_after is epoch milliseconds, not {record.deliver_after!r:.100}")
+
+
+def _bytes(data: Data) -> Bytes:
+    try:
+        return np.frombuffer(data, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise InvalidBatch(f"no bytes: {error}") from None
 
 
 def _deliver_after(record: Record) -> Headers:
@@ -337,6 +379,8 @@ def _check_from_client(header: BatchHeader, batch: int) -> None:
     """What a producer may not send, although it is well-formed."""
     if header.attributes & CONTROL:
         raise InvalidBatch(f"batch {batch}: control batches are for the log to write")
+    if header.attributes & TRANSACTIONAL:  # KIP-1277 excludes them, and here no marker would ever end one
+        raise InvalidBatch(f"batch {batch}: transactional; there are no transactions here, send it without one")
     if header.attributes & LOG_APPEND_TIME:
         raise InvalidBatch(f"batch {batch}: only the log may claim log append time")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -22,7 +22,7 @@ from afterlog.config import Config
 from afterlog.errors import InvalidRecord, RecordTooLarge
 from afterlog.files import Bytes
 from afterlog.records import kernels
-from afterlog.records.batch import compress_batches, encode_headers, own_headers, validate_batches
+from afterlog.records.batch import Headers, compress_batches, encode_headers, own_headers, validate_batches
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.header import HEADER_BYTES, LENGTH_END
@@ -294,9 +294,9 @@ def ragged(values: Any, name: str = "values") -> tuple[Ragged, Bools | None]:
     return (offsets[np.append(0, np.cumsum(valid))], data), valid
 
 
-def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Ragged | None:
+def same_headers(headers: Headers, count: int) -> Ragged | None:
     """The encoded header section of `headers`, once for each of `count` records. None where there are none."""
-    section = encode_headers(own_headers(list(headers)))
+    section = encode_headers(own_headers(headers))
     if not section:
         return None
     data = np.tile(np.frombuffer(section, np.uint8), count)
@@ -305,7 +305,7 @@ def same_headers(headers: Iterable[tuple[str, bytes | None]], count: int) -> Rag
 
 def timestamp_column(column: Any, count: int) -> Int64Array:
     """`count` record timestamps, ms since the epoch or -1 for none. Raises InvalidRecord."""
-    column = np.asarray(column)
+    column = _array(column, "timestamps")
     if column.shape != (count,) or (count and column.dtype.kind not in "iu"):
         raise InvalidRecord(f"timestamps must be {count} integers, not {column.dtype} of shape {column.shape}")
     if count and not -1 <= int(column.min()) <= int(column.max()) <= INT64_MAX:
@@ -315,10 +315,17 @@ def timestamp_column(column: Any, count: int) -> Int64Array:
 
 def offset_column(column: Any) -> Int64Array:
     """A column of offsets. Raises InvalidRecord."""
-    column = np.asarray(column)
+    column = _array(column, "offsets")
     if column.ndim != 1 or (len(column) and column.dtype.kind not in "iu"):
         raise InvalidRecord(f"offsets must be a column of integers, not {column.dtype} of shape {column.shape}")
     return np.ascontiguousarray(column, np.int64)
+
+
+def _array(column: Any, name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(column)
+    except Exception as error:  # what others' columns raise may be anything
+        raise InvalidRecord(f"{name} must be a column of integers: {error}") from error
 
 
 def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:

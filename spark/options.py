@@ -49,7 +49,7 @@ from afterlog.errors import InvalidDeliverAfter, InvalidOption
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.log.snapshot import SETTLE_MS
 from afterlog.names import is_job
-from afterlog.records.deliver_after import instant_ms
+from afterlog.records.instants import instant_ms
 
 COLUMNS = {
     "topic": "STRING",

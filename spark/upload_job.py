@@ -30,7 +30,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from afterlog.clock import Clock, SystemClock
 from afterlog.config import Config
-from afterlog.errors import CorruptFile, CorruptRemote, RemoteError, StorageError
+from afterlog.errors import (
+    CorruptFile,
+    CorruptRemote,
+    DiskFailed,
+    FileMissing,
+    OutOfResources,
+    RemoteError,
+    StorageError,
+)
 from afterlog.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
 from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile
@@ -184,7 +192,9 @@ def upload_batch(
                         outcomes[attempt] = row
                     else:
                         prepared[attempt] = _files_of(files, segment, config, attempt, held)
-                except (StorageError, FileNotFoundError) as error:
+                except StorageError as error:
+                    if _is_of_this_machine(error):
+                        raise
                     outcomes[attempt] = error
             outcomes |= upload_together(manifest, prepared, now_ms=clock.now_ms())
         except RemoteError as error:  # the manifest cannot be read, or changed
@@ -194,6 +204,11 @@ def upload_batch(
         _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1))
         for attempt, segment in zip(attempts, batch, strict=True)
     ]
+
+
+def _is_of_this_machine(error: StorageError) -> bool:
+    """Whether its disk failed: not what a segment is like, and not the storage."""
+    return isinstance(error, DiskFailed | OutOfResources) and not isinstance(error, FileMissing)
 
 
 def _partition(segment: SegmentToIndex) -> str:
@@ -230,10 +245,10 @@ def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome,
         action, reason, path = ("corrupt", GONE, str(segment.path)) if kept else ("skipped", RETAINED, None)
     elif isinstance(outcome, CorruptFile | CorruptRemote):
         action, path, position, reason = "corrupt", str(outcome.path), outcome.position, outcome.message
-    elif isinstance(outcome, StorageError):
-        action, path, reason = "refused", str(outcome.path), outcome.message
-    elif isinstance(outcome, FileNotFoundError):
+    elif isinstance(outcome, FileMissing):
         action, reason = "refused", NO_INDEXES if segment.mark is None else SWEPT
+    elif isinstance(outcome, StorageError) and not _is_of_this_machine(outcome):
+        action, path, reason = "refused", str(outcome.path), outcome.message
     else:
         raise outcome
     return UploadedSegment(

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.config import Durability
-from afterlog.errors import SubscriptionPoisoned
+from afterlog.errors import OutOfResources, SubscriptionPoisoned
 from afterlog.files import Files, publishing
 from afterlog.log.commit import Commit
 from afterlog.names import journal_file, parse_journal_file
@@ -150,9 +150,14 @@ class Journal:
         frame = encode_frame(number, 0, Kind.SNAPSHOT, snapshot, log_end_offset=log_end_offset, durable=0)
         # Once the name may be there, only a reopen can tell which journal counts. StorageFull comes before that.
         with self.commit.poisoning():
-            with publishing(self._files, path) as file:
-                file.append(frame)
-            self._file = self._files.open(path)
+            try:
+                with publishing(self._files, path) as file:
+                    file.append(frame)
+                self._file = self._files.open(path)
+            except OutOfResources as error:
+                if self._files.exists(path):
+                    self.commit.poison(error)
+                raise
         size = len(frame[0]) + len(snapshot)
         self.path, self._limit_bytes = path, size + max(LIMIT_BYTES, size)
         self._written = self._safe = JournalPosition(number, size)

@@ -39,7 +39,7 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.log.mark import Mark
 from afterlog.records.columns import Bools
-from afterlog.records.deliver_after import instant_ms
+from afterlog.records.instants import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.events import Acked, Dead, DeadLetter, Intended, Leased, Reason, Returned, Sought

@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from afterlog.arguments import seconds, whole
 from afterlog.clock import Clock
 from afterlog.errors import (
     AfterlogError,
@@ -175,7 +176,7 @@ class Subscription:
         Raises ClockBehind, CorruptFile, StorageFull, SubscriptionPoisoned, StoreClosed, StoreForked.
         """
         self._check_open()
-        return self._take(max_records, timeout)
+        return self._take(max_records, seconds("timeout", timeout))
 
     # What became of them. Each returns when it is safe under the durability of the store.
 
@@ -306,6 +307,7 @@ class Subscription:
         """Lease what is due now, or say how long nothing is. Nothing is received where it was closed meanwhile."""
         if self.closed:
             return self._received([])
+        max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
         try:
             seen = self._seen()
             received = self._sweep(max_records)

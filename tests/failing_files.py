@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from afterlog.errors import StorageFull
-from afterlog.files import Bytes, Data, File, Files, Lock, ScratchFile
+from afterlog.files import Bytes, Data, File, Files, Lock, ScratchFile, failed_call
 from tests.simulated_disk import join_data, os_error
 
 Fail = Callable[[str, Path, int], OSError | int | None]
@@ -16,8 +15,6 @@ Fail = Callable[[str, Path, int], OSError | int | None]
 having done nothing. An int: of append, write this many bytes (negative: all but so many), then fail; of sync and
 sync_folder, return as if done."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WRITING = ("append", "create", "make_folder", "rename", "link", "lock", "scratch", "scratch pwrite")
 _TRUTHFUL = ("sync", "sync_folder")
 
 
@@ -162,9 +159,7 @@ class FailingScratchFile:
 
 
 def _as_real_files_would(operation: str, error: OSError, path: Path) -> OSError:
-    """Of what OsFiles raises when the disk is full, StorageFull; else the error itself."""
-    if operation in _WRITING and error.errno in _FULL:
-        full = StorageFull("no room left to write", path=path)
-        full.__cause__ = error
-        return full
-    return error
+    """What OsFiles raises where the system says that."""
+    typed = failed_call(operation, error, path)
+    typed.__cause__ = error
+    return typed

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from afterlog.errors import StoreLocked
-from afterlog.files import Bytes, Data
+from afterlog.files import Bytes, Data, failed_call
 
 Numbers = dict[int, dict[str, int]]
 """The names in each folder, by number of the folder; 0 is the root. A number that is no folder's is a file's."""
@@ -224,17 +224,17 @@ class SimulatedFiles:
             number = self._number(source)
             (folder, name), (target_folder, target_name) = self._place(source), self._place(target)
             if folder != target_folder:  # would be two operations, of which a crash may keep one: nobody should want it
-                raise os_error(errno.EXDEV, target)
+                raise _refused(errno.EXDEV, target)
             replaced = self._folders[folder].get(target_name, number)
             if replaced == number and name != target_name and target_name in self._folders[folder]:
                 return  # two names of one file: POSIX leaves both
             if replaced != number and replaced in self._folders:
                 if number in self._files:
-                    raise os_error(errno.EISDIR, target)
+                    raise _refused(errno.EISDIR, target)
                 if self._folders[replaced]:
-                    raise os_error(errno.ENOTEMPTY, target)
+                    raise _refused(errno.ENOTEMPTY, target)
             elif replaced != number and number in self._folders:
-                raise os_error(errno.ENOTDIR, target)
+                raise _refused(errno.ENOTDIR, target)
             self.do(Rename(str(source), folder, name, target_name))
 
     def link(self, source: Path, target: Path) -> None:
@@ -242,7 +242,7 @@ class SimulatedFiles:
             number = self._number(source)
             folder, name = self._free_place(target)
             if number in self._folders:
-                raise os_error(errno.EPERM, source)
+                raise _refused(errno.EPERM, source)
             self.do(Link(str(target), folder, name, number))
 
     def unlink(self, path: Path) -> None:
@@ -286,20 +286,20 @@ class SimulatedFiles:
                 number = self._folders[number][name]
             except KeyError:
                 if number not in self._folders:
-                    raise os_error(errno.ENOTDIR, asked or path) from None
+                    raise _refused(errno.ENOTDIR, asked or path) from None
                 raise no_entry(name, asked or path) from None
         return number
 
     def _folder(self, path: Path, asked: Path | None = None) -> int:
         number = self._number(path, asked)
         if number not in self._folders:
-            raise os_error(errno.ENOTDIR, asked or path)
+            raise _refused(errno.ENOTDIR, asked or path)
         return number
 
     def _file(self, path: Path) -> int:
         number = self._number(path)
         if number not in self._files:
-            raise os_error(errno.EISDIR, path)
+            raise _refused(errno.EISDIR, path)
         return number
 
     def _place(self, path: Path) -> tuple[int, str]:
@@ -307,7 +307,7 @@ class SimulatedFiles:
 
     def _free_place(self, path: Path) -> tuple[int, str]:
         if self.exists(path):
-            raise os_error(errno.EEXIST, path)
+            raise _refused(errno.EEXIST, path)
         return self._place(path)
 
 
@@ -329,7 +329,7 @@ class SimulatedFile:
 
     def pread(self, size: int, position: int) -> bytes:
         if size < 0 or position < 0:
-            raise os_error(errno.EINVAL, self.path)
+            raise _refused(errno.EINVAL, self.path)
         return self._open().bytes_of(self.number, position, position + size)
 
     def sync(self) -> None:
@@ -337,7 +337,7 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         if size < 0:
-            raise os_error(errno.EINVAL, self.path)
+            raise _refused(errno.EINVAL, self.path)
         self._open().do(Truncate(str(self.path), self.number, size))
 
     def map(self, size: int) -> Bytes:
@@ -352,7 +352,7 @@ class SimulatedFile:
 
     def _open(self) -> SimulatedFiles:
         if self._closed:
-            raise os_error(errno.EBADF, self.path)
+            raise _refused(errno.EBADF, self.path)
         return self._files
 
 
@@ -381,7 +381,7 @@ class SimulatedScratchFile:
 
     def _open(self) -> bytearray:
         if self._data is None:
-            raise os_error(errno.EBADF, self._path)
+            raise _refused(errno.EBADF, self._path)
         return self._data
 
 
@@ -426,7 +426,12 @@ def digest_of(data: bytes) -> bytes:
 def no_entry(name: str, path: Path) -> Exception:
     if "\0" in name:
         return ValueError("embedded null byte")
-    return os_error(errno.ENAMETOOLONG if len(os.fsencode(name)) > _NAME_BYTES_MAX else errno.ENOENT, path)
+    return _refused(errno.ENAMETOOLONG if len(os.fsencode(name)) > _NAME_BYTES_MAX else errno.ENOENT, path)
+
+
+def _refused(number: int, path: Path) -> OSError:
+    """What the real files make of it."""
+    return failed_call("the disk", os_error(number, path), path)
 
 
 def os_error(number: int, path: Path) -> OSError:

@@ -14,6 +14,7 @@ import pytest
 import afterlog
 from afterlog import AtTime, Config, ManualClock, Store
 from afterlog.clock import INT64_MAX
+from afterlog.records.header import HEADER_BYTES, BatchHeader, with_crc
 from afterlog.store import open_store
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import Image, SimulatedFiles
@@ -45,6 +46,11 @@ def store(disk: SimulatedFiles) -> Iterator[Store]:
 RECORD = afterlog.Record(value=b"v", timestamp=NOW_MS)
 BATCH = afterlog.encode_batch([RECORD])
 ROTTEN = BATCH[:-1] + bytes([BATCH[-1] ^ 1])
+HEADER = BatchHeader.read(memoryview(BATCH), 0)
+TRANSACTIONAL, ABORT = (
+    with_crc(HEADER._replace(attributes=bits, producer_id=7, producer_epoch=0, base_sequence=0), BATCH[HEADER_BYTES:])
+    for bits in (0x10, 0x30)
+)
 BAD_SENDS: list[tuple[type[Exception], Call]] = [
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=-1)),
     (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=INT64_MAX + 1)),
@@ -65,6 +71,10 @@ BAD_SENDS: list[tuple[type[Exception], Call]] = [
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], deliver_after=[NAIVE])),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], delay=[math.nan])),
     (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b""], delay=[1], deliver_after=[NOW_MS])),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after=NOW_MS / 1000 + 30)),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send("mail", b"", deliver_after="1970-01-20T00:00Z")),
+    (afterlog.InvalidDeliverAfter, lambda store: store.send_many("mail", [b"", b""], deliver_after=[NOW_MS, 7])),
+    (afterlog.InvalidDeliverAfter, lambda store: store.topic("mail").partition(0).append(BATCH, deliver_after=7)),
     (afterlog.InvalidTopic, lambda store: store.send("plain", b"", delay=1)),
     (afterlog.InvalidTopic, lambda store: store.send("plain", b"", deliver_after=NOW_MS)),
     (afterlog.RecordTooLarge, lambda store: store.send("mail", bytes(4_096))),
@@ -90,6 +100,10 @@ BAD_SENDS: list[tuple[type[Exception], Call]] = [
     (afterlog.InvalidBatch, lambda store: store.topic("mail").partition(0).append(BATCH[:-1])),
     (afterlog.InvalidBatch, lambda store: store.topic("mail").partition(0).append(BATCH + b"\0")),
     (afterlog.InvalidBatch, lambda store: store.topic("mail").partition(0).append(ROTTEN)),
+    (afterlog.InvalidBatch, lambda store: store.topic("mail").partition(0).append(TRANSACTIONAL)),
+    (afterlog.InvalidBatch, lambda store: store.topic("mail").partition(0).append(ABORT)),
+    (afterlog.InvalidBatch, lambda store: store.topic("mail").partition(0).append(BATCH + TRANSACTIONAL)),
+    (afterlog.InvalidBatch, lambda store: store.topic("plain").partition(0).append(TRANSACTIONAL)),
     (afterlog.InvalidDeliverAfter, lambda store: store.topic("mail").partition(0).append(BATCH, deliver_after=-1)),
     (afterlog.InvalidTopic, lambda store: store.topic("plain").partition(0).append(BATCH, deliver_after=NOW_MS)),
     (afterlog.OffsetOutOfRange, lambda store: store.topic("mail").partition(0).fetch(-1)),

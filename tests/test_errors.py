@@ -82,7 +82,9 @@ class TestTree:
 
     def test_retriable(self) -> None:
         retriable = {name for name, each in CLASSES.items() if each.retriable}
-        assert {"StorageFull", "StoreLocked", "RemoteUnavailable", "ClockBehind", "GroupBusy"} == retriable
+        assert retriable == {
+            "StorageFull", "OutOfResources", "StoreLocked", "RemoteUnavailable", "ClockBehind", "GroupBusy"
+        }  # fmt: skip
 
 
 class TestStorageError:

@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import StorageFull, StoreLocked
+from afterlog.errors import DiskFailed, FileMissing, OutOfResources, StorageFull, StoreLocked
 from afterlog.files import (
     PROCESS,
     Data,
     File,
     Files,
     OsFiles,
+    failed_call,
     map_file,
     opened,
     publish,
@@ -526,7 +527,9 @@ class TestOnlyReal:
             with pytest.raises(StorageFull, match="no room"):
                 call()
 
-    def test_another_error_passes_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_error_has_a_type_and_keeps_what_the_system_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def broken(*arguments: object) -> int:
             raise OSError(errno.EIO, "Input/output error")
 
@@ -534,7 +537,25 @@ class TestOnlyReal:
         monkeypatch.setattr("os.writev", broken)
         with pytest.raises(OSError, match="Input/output") as caught:
             file.append([b"1"])
-        assert (OSError, None) == (type(caught.value), caught.value.__cause__)
+        cause = caught.value.__cause__
+        assert (DiskFailed, OSError) == (type(caught.value), type(cause))
+        assert (errno.EIO, str(file.path)) == (caught.value.errno, caught.value.filename)
+
+    def test_whatever_a_sync_or_a_truncate_lacks_nobody_knows_what_it_did(self, tmp_path: Path) -> None:
+        for call in ("sync", "truncate"):
+            for number in (errno.EMFILE, errno.ENOMEM):
+                assert DiskFailed is type(failed_call(call, OSError(number, "no"), tmp_path))
+        for call, number, kind in (
+            ("sync_folder", errno.EMFILE, OutOfResources),
+            ("sync_folder", errno.ENOMEM, DiskFailed),
+            ("open", errno.EMFILE, OutOfResources),
+            ("map", errno.ENOMEM, OutOfResources),
+            ("append", errno.ENOMEM, OutOfResources),
+            ("append", errno.EIO, DiskFailed),
+            ("open", errno.ENOENT, FileMissing),
+        ):
+            error = failed_call(call, OSError(number, "no"), tmp_path)
+            assert (kind, number, str(tmp_path)) == (type(error), error.errno, error.filename)
 
     def test_a_full_disk_does_not_keep_the_store_shut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*arguments: object) -> int:

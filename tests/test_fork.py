@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,3 +66,34 @@ def test_child_is_refused_and_parent_goes_on(tmp_path: Path) -> None:
     with afterlog.open(tmp_path) as store, store.consumer("mail", group="g") as consumer:
         assert {0: 2} == consumer.positions()
         store.check()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_does_not_keep_the_lock_of_an_owner_that_was_killed(tmp_path: Path) -> None:
+    """The child inherits the descriptor, and a lock lasts as long as any of them is open."""
+    opened_read, opened_write = os.pipe()
+    read, write = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        try:
+            afterlog.open(tmp_path)
+            if os.fork() == 0:
+                os.write(opened_write, b"1")
+                os.close(write)
+                os.read(read, 1)  # lives until the test is done with it
+                os._exit(0)
+            os.close(opened_write)
+            os.read(read, 1)
+        finally:
+            os._exit(0)
+    os.close(opened_write)
+    assert b"1" == os.read(opened_read, 1)
+    with pytest.raises(afterlog.StoreLocked):
+        afterlog.open(tmp_path)
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+    try:
+        afterlog.open(tmp_path).close()
+    finally:
+        for descriptor in (opened_read, read, write):
+            os.close(descriptor)

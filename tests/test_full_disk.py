@@ -6,14 +6,18 @@ until it is reopened, and goes on giving out what was visible.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import resource
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from afterlog import AfterlogError, ManualClock, PartitionPoisoned, StorageFull, Store, StoreLocked
+import afterlog
+from afterlog import AfterlogError, ManualClock, OutOfResources, PartitionPoisoned, StorageFull, Store, StoreLocked
 from afterlog.store import open_store
 from tests import campaigns
 from tests.campaigns import share
@@ -34,7 +38,6 @@ class Work:
         self.delivered: dict[int, bytes] = {}
         self.committed: int | None = None
         self.errors: list[AfterlogError] = []
-        self.untyped = 0
         self.store: Store | None = None
 
     def run(self) -> None:
@@ -59,17 +62,8 @@ class Work:
         try:
             if self.store is not None or step == self.open:
                 step(*arguments)
-        except (AfterlogError, OSError) as error:
-            self.note(error)
-
-    def note(self, error: Exception) -> None:
-        """Typed errors; the disk's own where no partition is to blame: opening, creating, reading."""
-        if isinstance(error, AfterlogError):
+        except AfterlogError as error:
             self.errors.append(error)
-        else:
-            assert isinstance(error, OSError)
-            assert error.errno in (errno.EIO, errno.ENOSPC)
-            self.untyped += 1
 
     def open(self) -> None:
         self.store = open_store(PATH, CONFIG, self.clock, self.files)
@@ -112,7 +106,9 @@ class Work:
             store.check()
 
 
-FAULTS = [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, False), (errno.ENOSPC, True)]
+FAULTS = [
+    (number, for_ever) for number in (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM) for for_ever in (False, True)
+]
 
 
 @pytest.mark.parametrize(("number", "for_ever"), FAULTS)
@@ -124,7 +120,7 @@ def test_every_call_fails(number: int, for_ever: bool) -> None:
         work.run()
         if files.calls < call:
             break
-        if not for_ever and number == errno.ENOSPC:
+        if not for_ever and number != errno.EIO:
             goes_on_when_there_is_room(work)
         if work.store is not None:
             work.attempt(work.store.close)
@@ -138,8 +134,8 @@ def test_every_call_fails(number: int, for_ever: bool) -> None:
 
 
 def goes_on_when_there_is_room(work: Work) -> None:
-    """A full disk, unless it was met by a sync, leaves nothing behind: the same handle works."""
-    full = all(isinstance(error, StorageFull) for error in work.errors) and not work.untyped
+    """A full disk, or no descriptors, unless a sync met it, leaves nothing behind: the same handle works."""
+    full = all(isinstance(error, StorageFull | OutOfResources) for error in work.errors)
     if full and work.store is not None:
         work.create()
         work.send(b"room", 0)
@@ -196,3 +192,32 @@ def test_failed_sync_poisons_until_reopened() -> None:
         assert 2 == store.send(TOPIC, b"again").offset
         with pytest.raises(StoreLocked):
             open_store(PATH, CONFIG, clock, store._files)
+
+
+def test_descriptors_run_out_for_real(tmp_path: Path) -> None:
+    """A limit that nothing more fits under, and then the one from before."""
+    with afterlog.open(tmp_path, config=CONFIG) as store:
+        log = store.create_topic(TOPIC).partition(0).log
+        store.send_many(TOPIC, [b"%d" % number for number in range(5)])
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
+        spare: list[int] = []
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    spare.append(os.open("/dev/null", os.O_RDONLY))
+            for call in (log.roll, log.checkpoint, lambda: store.create_topic("new")):
+                with pytest.raises(OutOfResources) as caught:
+                    call()
+                assert errno.EMFILE == caught.value.errno
+                assert isinstance(caught.value, OSError)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for descriptor in spare:
+                os.close(descriptor)
+        log.roll()
+        store.create_topic("new")
+        assert 5 == store.send(TOPIC, b"5").offset
+        store.check()
+        with store.consumer(TOPIC, group="g") as consumer:
+            assert [b"%d" % number for number in range(6)] == [message.value for message in consumer.poll()]

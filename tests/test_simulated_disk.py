@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import StorageFull
+from afterlog.errors import DiskFailed, StorageFull
 from afterlog.files import Files, opened, publish, read_file
 from tests.crash_states import CrashModel, crash_states, kill_state
 from tests.explorer import Explored, explore
@@ -432,7 +432,7 @@ class TestFailingFiles:
         )
         with pytest.raises(OSError, match="Input/output") as caught:
             files.create(Path("/a")).append([b"12"])
-        assert OSError is type(caught.value)
+        assert DiskFailed is type(caught.value)
 
     def test_a_sync_that_lies_does_nothing(self) -> None:
         disk = SimulatedFiles()

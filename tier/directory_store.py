@@ -23,6 +23,7 @@ so that nobody acts on what a power cut could take back.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ import numpy as np
 
 from afterlog.errors import (
     CorruptRemote,
+    DiskFailed,
+    OutOfResources,
     RemoteConflict,
     RemoteMissing,
     RemoteRefused,
@@ -248,11 +251,10 @@ def _named(key: str) -> Iterator[None]:
     """Errors of the file system as those of a storage. StorageFull is one already."""
     try:
         yield
-    except StorageError:
-        raise
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise RemoteMissing("no such object", path=key) from None
-    except PermissionError as error:
-        raise RemoteRefused(f"{error.strerror}", path=key) from error
     except OSError as error:
-        raise RemoteUnavailable(f"{error.strerror}", path=key) from error
+        if isinstance(error, StorageError) and not isinstance(error, DiskFailed | OutOfResources):
+            raise
+        if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+            raise RemoteMissing("no such object", path=key) from None
+        refused = error.errno in (errno.EACCES, errno.EPERM)
+        raise (RemoteRefused if refused else RemoteUnavailable)(f"{error.strerror}", path=key) from error

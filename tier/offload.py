@@ -26,7 +26,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from afterlog.errors import CorruptFile, CorruptRemote
+from afterlog.errors import CorruptFile, CorruptRemote, FileMissing
 from afterlog.files import unused_name
 from afterlog.log.checkpoints import Checkpoints, RemoteMark
 from afterlog.log.partition_log import PartitionLog
@@ -140,7 +140,17 @@ class Offloader:
                 self.log.uploaded({segment.base_offset: None})
 
     def _uploaded(self, segment: SealedSegment, facts: LogFacts | None) -> bool:
-        """Upload a segment and note it, and tell the facts with it; False where it is gone meanwhile."""
+        """Upload a segment and note it, and tell the facts with it; False where it is gone meanwhile.
+
+        A merge may take the segment's own run from under it. The second time it is made from the log, which stays.
+        """
+        try:
+            return self._uploaded_once(segment, facts)
+        except FileMissing:
+            return self._uploaded_once(segment, facts)
+
+    def _uploaded_once(self, segment: SealedSegment, facts: LogFacts | None) -> bool:
+        """The same. FileNotFoundError where a file of it is gone, and the segment is not."""
         context, attempts = self.log.context, (unused_name(), unused_name())
         try:
             with segment_files(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from afterlog.files import TEMPORARY_SUFFIX, Bytes, Data
 
@@ -42,6 +42,7 @@ class RemoteObject(NamedTuple):
     size: int
 
 
+@runtime_checkable
 class RemoteStore(Protocol):
     """Thread-safe. Every method may raise RemoteUnavailable and RemoteRefused; keys are checked with `check_key`."""
 

@@ -58,7 +58,7 @@ class TestSendAndReceive:
     def test_nothing_is_early(self, data: Path) -> None:
         run("send", data, "mail", "later", "--delay", "1h")
         run("send", data, "mail", "much later", "--at", "2099-01-01T00:00:00Z")
-        run("send", data, "mail", "at once", "--at", "2001-01-01T00:00:00+01:00")
+        run("send", data, "mail", "at once", "--at", "2002-01-01T00:00:00+01:00")
         assert "at once\n" == run("receive", data, "mail", "--group", "shell").stdout
 
     def test_waits_until_the_timeout(self, data: Path) -> None:
@@ -86,9 +86,9 @@ class TestSendAndReceive:
 
     def test_json_lines_there_and_back(self, data: Path) -> None:
         records: list[dict[str, Any]] = [
-            {"value": "text", "key": "k", "headers": {"a": "1"}, "deliver_after": 1_000},
-            {"value": {"base64": "/w=="}, "headers": {"a": "1", "b": None}, "deliver_after": "2001-01-01T00:00:00Z"},
-            {"value": None, "deliver_after": 2_000},
+            {"value": "text", "key": "k", "headers": {"a": "1"}, "deliver_after": 10**12 + 1_000},
+            {"value": {"base64": "/w=="}, "headers": {"a": "1", "b": None}, "deliver_after": "2002-01-01T00:00:00Z"},
+            {"value": None, "deliver_after": 10**12 + 2_000},
             {"value": "at once"},
             {"value": "later", "delay": "1h"},
         ]
@@ -97,7 +97,7 @@ class TestSendAndReceive:
         assert ["text", {"base64": "/w=="}, None, "at once"] == [row["value"] for row in received]
         assert ["k", None, None, None] == [row["key"] for row in received]
         assert [["a", "1"], ["b", None]] == received[1]["headers"]
-        assert [1_000, 978_307_200_000, 2_000] == [row["deliver_after"] for row in received[:3]]
+        assert [10**12 + 1_000, 1_009_843_200_000, 10**12 + 2_000] == [row["deliver_after"] for row in received[:3]]
         assert [0, 1, 2, 3] == [row["delivery_offset"] for row in received]
 
     def test_a_bad_line_says_where_and_what_was_sent(self, data: Path) -> None:

@@ -66,7 +66,7 @@ class TestSchedule:
     def test_reschedule(self, data: Path) -> None:
         run("send", data, "mail", "a", "--delay", "1h")
         assert "mail-0@2\n" == run("reschedule", data, "mail-0@0", "--delay", "2h").stdout
-        [row] = rows(run("reschedule", data, "mail-0@2", "--at", "2001-01-01T00:00:00Z", "--json"))
+        [row] = rows(run("reschedule", data, "mail-0@2", "--at", "2002-01-01T00:00:00Z", "--json"))
         assert "a\n" == run("receive", data, "mail", "--group", "g").stdout
         told = run("reschedule", data, f"mail-0@{row['offset']}", "--delay", "1h", code=1).stderr
         assert told.startswith("afterlog: ")

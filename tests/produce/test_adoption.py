@@ -66,6 +66,18 @@ def found(store: Store) -> list[list[bytes]]:
     return [[record[0] for record in contents(part) if record] for part in store.topic(TOPIC).partitions]
 
 
+def test_a_time_that_is_surely_wrong_is_refused_as_in_send() -> None:
+    rows = {0: [(b"good", NOW_MS + 50), (b"seconds", NOW_MS // 1000)], 1: [(b"good", -1)]}
+    disk = SimulatedFiles()
+    with begun(disk) as store:
+        with pytest.raises(InvalidDeliverAfter, match="looks like seconds"):
+            store.adopt(job(disk, rows))
+        assert [[], []] == found(store)
+        store.create_topic("any", 2, check_instants=False)
+        store.adopt(replace(job(disk, rows), topic="any"))
+        assert 2 == store.topic("any").partition(0).log_end_offset
+
+
 def left(disk: SimulatedFiles) -> list[str]:
     return disk.names(PATH / ADOPTION)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from afterlog.clock import INT64_MAX
 from afterlog.errors import InvalidDeliverAfter
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, asked_column, asked_ms, delay_ms, instant_ms
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, asked_column, asked_ms, delay_ms
+from afterlog.records.instants import instant_ms
 
 NOW_MS = 1_700_000_000_000
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)

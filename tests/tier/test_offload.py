@@ -387,6 +387,19 @@ def readable(setting: SmallStore) -> bool:
 
 
 class TestRaces:
+    @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+    def test_a_merge_takes_the_run_that_is_uploaded(self, number: int) -> None:
+        setting = opened()
+        setting.segments(3, delay_ms=10**6)
+        setting.store.close()
+        merged: list[int] = []
+        plan = at_call("put", number, lambda: merged.append(setting.partition.log.merge_buckets()))
+        setting.open(FaultyRemoteStore(setting.storage, plan), max_num_buckets=1)
+        assert 3 == setting.offload().uploaded
+        assert 1 <= merged[0]
+        assert [0, 2, 4] == [row.base_offset for row in setting.manifest.read()]
+        assert [] == scrub(setting.manifest, deep=True)
+
     @pytest.mark.parametrize(("operation", "number"), [("put", 1), ("put", 3), ("head", 1), ("put_if", 2), ("get", 2)])
     def test_retention_takes_the_segment_while_it_is_uploaded(self, operation: str, number: int) -> None:
         setting = opened(retention_ms=100)

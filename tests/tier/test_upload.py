@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError, RemoteMissing, RemoteUnavailable
+from afterlog.errors import (
+    CorruptFile,
+    CorruptRemote,
+    FileMissing,
+    RemoteConflict,
+    RemoteError,
+    RemoteMissing,
+    RemoteUnavailable,
+)
 from afterlog.files import OsFiles, publish, read_file
 from afterlog.log.facts import FileMark
 from afterlog.names import LOG, OFFSET_INDEX
@@ -331,7 +339,7 @@ class TestTogether:
         segments = {name: segments[name] for name in sorted(segments, reverse=True)}
         outcomes = upload_together(taking, segments, now_ms=NOW_MS)
         kinds = [type(outcomes[attempt(number)]) for number in range(5)]
-        assert [RemoteSegment, RemoteConflict, CorruptFile, FileNotFoundError, RemoteSegment] == kinds
+        assert [RemoteSegment, RemoteConflict, CorruptFile, FileMissing, RemoteSegment] == kinds
         assert there == outcomes[attempt(0)]
         assert [0, 100, 400] == [row.base_offset for row in manifest.read()]
         assert [] == scrub(manifest, deep=True)

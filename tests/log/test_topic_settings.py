@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from afterlog.errors import CorruptFile
+from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
+
+PATH = Path("/store/topics")
+OLD = {"partitions": 1, "delayed": True, "max_delay_ms": None, "retention_ms": None, "retention_bytes": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        (TopicSettings(), {}),
+        (TopicSettings(check_instants=False), {"check_instants": False}),
+        (TopicSettings(remote_storage_enable=True), {"remote_storage_enable": True}),
+        (
+            TopicSettings(remote_storage_enable=True, local_retention_ms=0),
+            {"remote_storage_enable": True, "local_retention_ms": 0},
+        ),
+    ],
+)
+def test_a_document_has_later_settings_where_they_are_set(settings: TopicSettings, more: dict[str, object]) -> None:
+    assert OLD | more == settings_to_json(settings)
+    assert {"mail": settings} == topics_of_json({"mail": OLD | more}, PATH)
+
+
+def test_a_setting_of_another_type() -> None:
+    with pytest.raises(CorruptFile):
+        topics_of_json({"mail": OLD | {"check_instants": "no"}}, PATH)
