@@ -39,5 +39,7 @@ def flag(name: str, value: Any) -> bool:
     """Yes or no."""
     try:
         return bool(value)
+    except MemoryError:
+        raise
     except Exception as error:  # what others' truth raises may be anything
         raise WrongType(f"{name} must be True or False, not {value!r:.100}") from error

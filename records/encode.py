@@ -324,6 +324,8 @@ def offset_column(column: Any) -> Int64Array:
 def _array(column: Any, name: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(column)
+    except MemoryError:
+        raise
     except Exception as error:  # what others' columns raise may be anything
         raise InvalidRecord(f"{name} must be a column of integers: {error}") from error
 

@@ -62,6 +62,8 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any]:
             if isinstance(plain, np.dtype) and plain.kind == "M":  # pandas would make a Timestamp of each
                 return np.asarray(column, plain)
         return np.asarray(column)
+    except MemoryError:
+        raise
     except Exception as error:  # what others' columns raise may be anything
         raise InvalidDeliverAfter(f"{name} must be one value or a column: {error}") from error
 

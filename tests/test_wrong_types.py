@@ -84,6 +84,7 @@ PARTITION: dict[str, dict[str, Any]] = {
     "is_pending": {"offset": 0},
     "offset_at_broker_time": {"ms": 5},
     "position": {"position": 0},
+    "beginning": {"position": 0},
 }
 PRODUCER: dict[str, dict[str, Any]] = {"send": {"value": b"v", "key": b"k", "headers": [("h", b"v")]}}
 WAITING = ("timeout", "max_wait_ms", "linger_ms")

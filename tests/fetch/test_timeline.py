@@ -14,6 +14,7 @@ from afterlog.fetch.timeline import Timeline, empty_block
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block, MergeIterator
+from afterlog.names import LOG, segment_file
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, drained, due_of, flipped, killed, open_small, with_file
@@ -268,12 +269,14 @@ def test_a_clock_far_behind_can_be_looked_at_only(setting: Setting) -> None:
 
 
 def test_corruption_is_told_and_forgotten(setting: Setting) -> None:
-    """A run is rotten: reading there fails each time; in front of it and behind it all is well."""
+    """A run is rotten, and so is what it was made of: reading there fails each time; elsewhere all is well."""
     setting.store.close()
     [first, *_] = [path for path in setting.disk.image().contents if path.endswith("0.deliverafterindex")]
     path = setting.store.path / first.removeprefix(f"{setting.store.path}/")
     data = setting.disk.image().contents[first]
     disk = with_file(setting.disk, path, flipped(data, 70))
+    log = setting.store.path / "t-0" / segment_file(0, LOG)
+    disk = with_file(disk, log, flipped(setting.disk.image().contents[str(log)], 100))
     timeline = Timeline(open_small(disk, ManualClock(NOW_MS + SPAN_MS)).topic("t").partition(0).log)
     for _ in range(2):
         with pytest.raises(CorruptFile) as raised:

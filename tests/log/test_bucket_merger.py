@@ -333,9 +333,9 @@ def test_a_rotten_source_stays_and_is_named(caplog: pytest.LogCaptureFixture) ->
     setting.segments(0, 0, 0)
     path = setting.log.index.runs[1].path
     image = setting.disk.image()
-    disk = SimulatedFiles(
-        type(image)(image.folders, image.contents | {str(path): flipped(image.contents[str(path)], 64)})
-    )
+    log_path = path.with_suffix(LOG)  # what it could be made anew of
+    rotten = {str(each): flipped(image.contents[str(each)], 64) for each in (path, log_path)}
+    disk = SimulatedFiles(type(image)(image.folders, image.contents | rotten))
     store = crowded_store(disk, 0)
     eventually(lambda: str(path) in caplog.text)
     log = store.topic("t").partition(0).log

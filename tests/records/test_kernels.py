@@ -25,6 +25,7 @@ from afterlog.records.columns import (
     INDEX,
     INT64_MAX,
     LENGTH,
+    LOST,
     MAGIC,
     OFFSET,
     OK,
@@ -210,7 +211,7 @@ def test_the_compiled_kernels_are_taken() -> None:
 
 def test_codes_have_words() -> None:
     assert list(range(len(FAULTS))) == [
-        OK, SHORT, MAGIC, LENGTH, HEADER_CRC, BODY_CRC, OFFSET, EPOCH, PREFIX, INDEX,
+        OK, SHORT, MAGIC, LENGTH, HEADER_CRC, BODY_CRC, OFFSET, EPOCH, PREFIX, INDEX, LOST,
     ]  # fmt: skip
 
 
