@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +70,7 @@ def watched(seen: Seen) -> Iterator[None]:
             seen(frame, event)
 
     before = sys.gettrace(), sys.getprofile()
+    gc.disable()  # its finalizers would be places that come and go
     sys.settrace(trace)
     sys.setprofile(profile)
     try:
@@ -76,6 +78,7 @@ def watched(seen: Seen) -> Iterator[None]:
     finally:
         sys.setprofile(before[1])
         sys.settrace(before[0])
+        gc.enable()
 
 
 def _is_ours(frame: FrameType | None) -> bool:

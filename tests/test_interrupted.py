@@ -37,6 +37,11 @@ from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, drained, killed, small
 from tests.tier.memory_store import MemoryStore
 
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # it strikes in finalizers, too
+]
+
 RETRY = RetryPolicy(attempts=2, first_ms=100, max_ms=1_000, jitter=0)
 TOPICS: dict[str, dict[str, Any]] = {
     "t": {},
@@ -347,7 +352,6 @@ def places(name: str, durability: Durability) -> list[int]:
     return strikes.places(lambda: OPERATIONS[name](life))
 
 
-@pytest.mark.usefixtures("quiet")
 def test_a_reader_looks_after_an_append_that_nobody_waits_for() -> None:
     """Interrupted while it waits for its fdatasync: it is written, and holds back what is due behind it."""
     life = life_of(ALWAYS).ready()
@@ -357,7 +361,6 @@ def test_a_reader_looks_after_an_append_that_nobody_waits_for() -> None:
     assert b"struck" in drained(life.partition)
 
 
-@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     ("owner", "method", "name"),
     [
@@ -386,21 +389,19 @@ def interrupted(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_struck_at_every_place(name: str) -> None:
     for turn, (error, durability) in enumerate([(KeyboardInterrupt, ALWAYS), (MemoryError, OS)]):
-        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 400):
+        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 600):
             struck(name, place, durability, error, number // 2 % 8)
             campaigns.count("interrupts")
 
 
-@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failed_allocation(name: str) -> None:
     """Of Python, numpy, the kernels, Roaring bitmaps: one in four of them at least, one by one."""
     fail = pytest.importorskip("_testcapi", reason="a Python without its test modules cannot fail allocations")
-    for number in itertools.count(campaigns.SEED % 4, 4) if campaigns.WHOLE else itertools.islice(spread(), 4):
+    for number in itertools.count(campaigns.SEED % 4, 4) if campaigns.WHOLE else itertools.islice(spread(), 2):
         life = life_of(OS).ready()
         failed = True
         try:
