@@ -11,6 +11,7 @@ What is pending has none: its ranges are cut by keys, and of what was appended s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,6 +27,8 @@ from afterlog.log.snapshot import ALL_MS
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.readable import Readable
+
+logger = logging.getLogger("afterlog.spark")
 
 ROWS = 65_536
 """Records in a batch for Spark, at most. Fewer cost a call each, more do not fit the processor's cache."""
@@ -65,6 +68,7 @@ class RangePlanner:
             start = min(partition.position(self._options.start), high_watermark)
             end = min(partition.position(self._options.end), high_watermark)
             ranges += self._cut(partition, start, end)
+        self._tell()
         return ranges
 
     def initial(self) -> dict[str, int]:
@@ -85,6 +89,7 @@ class RangePlanner:
         for partition in self._partitions():
             name = str(partition.number)
             ranges += self._cut(partition, start[name], end[name])
+        self._tell()
         return ranges
 
     def _partitions(self) -> Iterator[Partition]:
@@ -92,6 +97,15 @@ class RangePlanner:
         for number in range(self._settings.partitions):
             at_ms = None if options.due_only else ALL_MS
             yield self._source.partition(number, self._settings, at_ms=at_ms, settle_ms=options.settle_ms)
+
+    def _tell(self) -> None:
+        held_back = sum(self._source.held_back.values())
+        if held_back:
+            logger.warning(
+                "%s: %d records in object storage are due by the clock and not read: one that was not uploaded may come "
+                "before them. Read beside the store's folder, or with dueOnly=false",
+                self._options.topic, held_back,
+            )  # fmt: skip
 
     def _cut(self, partition: Partition, start: int, end: int) -> list[DeliveryRange]:
         """[start, end) in pieces of about `partition_bytes` of log."""

@@ -4,7 +4,8 @@
     storage alone     a folder made of its manifest for as long as it takes (`afterlog.tier.restore`), and its snapshot
 
 Of object storage alone, what is due is what was due when the last record that is there was appended: whatever has not
-been uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded.
+been uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded; how much is
+due by the clock and not in view yet, is told.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from afterlog.config import Config
 from afterlog.errors import UnknownTopic
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files, OsFiles, temporary_folder
+from afterlog.index.entries import Key
 from afterlog.log.context import LogContext
 from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment
@@ -44,6 +46,8 @@ class Readable:
         self._topic = options.topic
         self._tiering = tiering
         self._scratch = scratch
+        self.held_back: dict[int, int] = {}
+        """Of object storage alone, by partition: records there that are due by the clock, and not in view."""
 
     def settings(self) -> TopicSettings:
         """Of the topic. FileNotFoundError, UnknownTopic, CorruptFile; of object storage as `Tiering.topics`."""
@@ -70,7 +74,11 @@ class Readable:
             self._tiering.restore(context)
             log = open_snapshot(context, at_ms=0 if at_ms is None else at_ms)
             if at_ms is None:
-                log = open_snapshot(context, at_ms=min(last_stamp_ms(log.sealed), self._clock.now_ms()))
+                now_ms = self._clock.now_ms()
+                log = open_snapshot(context, at_ms=min(last_stamp_ms(log.sealed), now_ms))
+                if log.delayed:
+                    due, shown = (log.index.rank(Key(ms, INT64_MAX)) for ms in (now_ms, log.frontier_ms))
+                    self.held_back[number] = max(due - shown, 0)
         return Partition(self._topic, number, log)
 
     def _context(self, files: Files, folder: Path, number: int, settings: TopicSettings) -> LogContext:

@@ -98,6 +98,20 @@ def test_object_storage_alone_has_a_prefix_of_what_is_delivered(setting: Setting
         assert whole[: len(part)] == part
 
 
+def test_what_is_due_and_not_in_view_is_told(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    """The tail of a bucket that is read alone: a fresh machine's consumer would get it, by the wall clock."""
+    found = setting.read(location=False, remote=True)
+    uploaded = [partition.log.sealed[-1].end_offset for partition in setting.store.topic("t").partitions]
+    due = {row for row in setting.delivered() if row[2] < uploaded[row[0]]}
+    [record] = [record for record in caplog.records if record.name == "afterlog.spark"]
+    told = int(record.getMessage().split()[1])
+    cancelled = (len(due) - len(found)) // 9 + 2  # of ten one is, and counts
+    assert 0 < len(due) - len(found) <= told <= len(due) - len(found) + 2 * cancelled
+    caplog.clear()
+    setting.read(location=True, remote=True)
+    assert not [record for record in caplog.records if record.name == "afterlog.spark"]
+
+
 def test_all_of_an_object_storage_in_due_order(setting: Setting) -> None:
     found = setting.read(location=False, remote=True, due_only=False)
     uploaded = [partition.log.sealed[-1].end_offset for partition in setting.store.topic("t").partitions]
