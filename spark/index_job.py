@@ -19,7 +19,14 @@ from afterlog.config import Config
 from afterlog.errors import RemoteConflict
 from afterlog.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
 from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
-from afterlog.spark.location import StoredSegment, find_remote_segments, find_segments, is_url, sweep
+from afterlog.spark.location import (
+    StoredSegment,
+    check_shared,
+    find_remote_segments,
+    find_segments,
+    is_url,
+    sweep,
+)
 from afterlog.spark.tasks import balanced, run_tasks, task_count
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_indexing import Workshop, index_kafka, index_listed
@@ -80,6 +87,7 @@ def index_group(group: Sequence[SegmentToIndex], config: Config, verify_only: bo
     """What one task does."""
     files = ReadOnlyFiles() if verify_only else OsFiles()
     clock, attempt = SystemClock(), unused_name()
+    check_shared(files, {segment.path.parent for segment in group})
     for segment in group:
         yield index_segment(files, segment, config, clock, attempt=attempt, verify_only=verify_only)
 

@@ -15,11 +15,11 @@ segments of a Kafka broker   <topic>-<partition>/<base offset>.log, as they were
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterlog.errors import UnknownTopic
+from afterlog.errors import InvalidOption, UnknownTopic
 from afterlog.files import Files, opened
 from afterlog.index.run import Run
 from afterlog.log.build import SegmentToIndex, abandoned
@@ -76,6 +76,13 @@ class StoredSegment:
     def folder(self) -> str:
         """The partition's, in object storage."""
         return partition_folder(self.topic, self.partition)
+
+
+def check_shared(files: Files, folders: Iterable[Path]) -> None:
+    """For a task: the driver has seen these folders. Raises InvalidOption where this worker does not."""
+    for folder in folders:
+        if not files.exists(folder):
+            raise InvalidOption(f"{folder} is not on this worker: driver and workers need it under the same path")
 
 
 def is_url(location: Path | str) -> bool:

@@ -102,7 +102,7 @@ class RangePlanner:
         held_back = sum(self._source.held_back.values())
         if held_back:
             logger.warning(
-                "%s: %d records in object storage are due by the clock and not read: one that was not uploaded may come "
+                "%s: %d records in object storage are due by the clock and not read: what was not uploaded may come "
                 "before them. Read beside the store's folder, or with dueOnly=false",
                 self._options.topic, held_back,
             )  # fmt: skip

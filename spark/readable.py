@@ -4,8 +4,8 @@
     storage alone     a folder made of its manifest for as long as it takes (`afterlog.tier.restore`), and its snapshot
 
 Of object storage alone, what is due is what was due when the last record that is there was appended: whatever has not
-been uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded; how much is
-due by the clock and not in view yet, is told.
+been uploaded was stamped later, and so is due later. What is in view grows with every segment that is uploaded. How
+much is due by the clock, and not in view yet, is told.
 """
 
 from __future__ import annotations

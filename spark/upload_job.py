@@ -46,7 +46,7 @@ from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
 from afterlog.log.topics_document import read_topics
 from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
-from afterlog.spark.location import find_segments, sweep
+from afterlog.spark.location import check_shared, find_segments, sweep
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
@@ -155,6 +155,7 @@ def upload_group(
     group: Sequence[SegmentToIndex], url: str, options: Mapping[str, Any], config: Config
 ) -> Iterator[UploadedSegment]:
     """What one task does."""
+    check_shared(ReadOnlyFiles(), {segment.path.parent for segment in group})
     storage = open_remote(url, **options)
     for batch in batches(group):
         yield from upload_batch(OsFiles(), Manifest(storage, _partition(batch[0])), batch, config, SystemClock())

@@ -26,9 +26,10 @@ from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
 from afterlog.files import OsFiles, ReadOnlyFiles, unused_name
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
-from afterlog.names import prepared_file
+from afterlog.names import TOPICS, prepared_file
 from afterlog.produce.adoption import give_up, hand_over
 from afterlog.produce.prepared import Prepared, PreparedFile, preparing
+from afterlog.spark.location import check_shared
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.rows import check_columns, routed
 from afterlog.store import Store, open_store
@@ -121,6 +122,7 @@ def _prepare(
     if first is None:
         return PreparedMessage(job, None)
     name = prepared_file(job, batch, now_ms, unused_name())
+    check_shared(OsFiles(), [options.location / TOPICS])
     with preparing(OsFiles(), options.location, name, options.config) as writer:
         for part in chain([first], parts):
             writer.add(part.partition, part.columns)

@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, CorruptRemote, UnknownTopic
+from afterlog.config import Config
+from afterlog.errors import CorruptFile, CorruptRemote, InvalidOption, UnknownTopic
+from afterlog.files import ReadOnlyFiles
+from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark
-from afterlog.names import CHECKPOINTS
-from afterlog.spark.location import find_remote_segments, find_segments, is_url, sweep
+from afterlog.names import CHECKPOINTS, LOG, segment_file
+from afterlog.spark.index_job import index_group
+from afterlog.spark.location import check_shared, find_remote_segments, find_segments, is_url, sweep
+from afterlog.spark.upload_job import upload_group
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from tests.simulated_disk import Image, SimulatedFiles
@@ -130,3 +135,17 @@ def test_what_a_store_has_only_in_object_storage_is_not_found_in_the_folder() ->
 )
 def test_urls(location: Path | str, expected: bool) -> None:
     assert expected == is_url(location)
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    """It called healthy segments corrupt, since their files were not there."""
+    segments = [
+        SegmentToIndex(topic="t", partition=0, base_offset=0, path=tmp_path / name / segment_file(0, LOG), log_bytes=1)
+        for name in ("t-0", "t-1")
+    ]
+    (tmp_path / "t-0").mkdir()
+    with pytest.raises(InvalidOption, match="t-1 is not on this worker"):
+        list(index_group(segments, Config(), verify_only=True))
+    with pytest.raises(InvalidOption, match="t-1 is not on this worker"):
+        list(upload_group(segments, f"file://{tmp_path}", {}, Config()))
+    check_shared(ReadOnlyFiles(), [tmp_path / "t-0"])
