@@ -3,6 +3,8 @@
     make test       a share: one in so many states, bits, calls, with each seed another, so that some runs cover all
     make torture    all of it (AFTERLOG_WHOLE=1)
 
+Of what takes an hour by itself a whole run takes a share, too: three seeds that follow each other see all.
+
 The seed is in the header of a run and beside each of its failures: `AFTERLOG_SEED=… make test` takes the same shares
 again, and Hypothesis the same examples. What every run must see, such as a planted bug, takes no share.
 """
@@ -28,14 +30,14 @@ WHOLE = bool(os.environ.get("AFTERLOG_WHOLE"))
 _counted: Counter[str] = Counter()
 
 
-def is_chosen(number: int, of: int) -> bool:
-    """Whether this run takes that item of a campaign of which it takes one in `of`."""
-    return WHOLE or (number + SEED) % of == 0
+def is_chosen(number: int, of: int, *, whole: int = 1) -> bool:
+    """Whether this run takes that item of a campaign of which it takes one in `of`; a whole run one in `whole`."""
+    return (number + SEED) % (whole if WHOLE else of) == 0
 
 
-def share(items: Iterable[Item], of: int) -> Iterator[Item]:
-    """One in `of` of the items, in order; in a whole run all."""
-    return (item for number, item in enumerate(items) if is_chosen(number, of))
+def share(items: Iterable[Item], of: int, *, whole: int = 1) -> Iterator[Item]:
+    """One in `of` of the items, in order; in a whole run all, or what one run of below an hour has time for."""
+    return (item for number, item in enumerate(items) if is_chosen(number, of, whole=whole))
 
 
 def examples(number: int, *, whole: int | None = None) -> int:
