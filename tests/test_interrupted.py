@@ -398,9 +398,12 @@ def test_struck_at_every_place(name: str) -> None:
             campaigns.count("interrupts")
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "flush"])
 def test_a_failed_allocation(name: str) -> None:
-    """Of Python, numpy, the kernels, Roaring bitmaps: one in four of them at least, one by one."""
+    """Of Python, numpy, the kernels, Roaring bitmaps: one in four of them at least, one by one.
+
+    Not where a thread is started: CPython's `Thread.start` waits for ever for one that has no memory to say it runs.
+    """
     fail = pytest.importorskip("_testcapi", reason="a Python without its test modules cannot fail allocations")
     for number in itertools.count(campaigns.SEED % 4, 4) if campaigns.WHOLE else itertools.islice(spread(), 2):
         life = life_of(OS).ready()
