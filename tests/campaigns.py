@@ -2,6 +2,7 @@
 
     make test       a share: one in so many states, bits, calls, with each seed another, so that some runs cover all
     make torture    all of it (AFTERLOG_WHOLE=1)
+    … HOURS=2       one share after the other, of seeds that follow each other: tests/torture.py
 
 Of what takes an hour by itself a whole run takes a share, too: three seeds that follow each other see all.
 
@@ -26,13 +27,15 @@ SEED = int(os.environ.setdefault(SEED_VARIABLE, str(random.randrange(10**6))))
 """The run's. Processes that it starts, such as those of pytest-xdist, find it in their environment."""
 WHOLE = bool(os.environ.get("AFTERLOG_WHOLE"))
 """Whether this run takes everything."""
+DEPTH = int(os.environ.get("AFTERLOG_DEPTH", "1"))
+"""How many times the share of `make test` this run takes, if it does not take everything."""
 
 _counted: Counter[str] = Counter()
 
 
 def is_chosen(number: int, of: int, *, whole: int = 1) -> bool:
     """Whether this run takes that item of a campaign of which it takes one in `of`; a whole run one in `whole`."""
-    return (number + SEED) % (whole if WHOLE else of) == 0
+    return (number + SEED) % (whole if WHOLE else max(1, of // DEPTH)) == 0
 
 
 def share(items: Iterable[Item], of: int, *, whole: int = 1) -> Iterator[Item]:
@@ -42,7 +45,7 @@ def share(items: Iterable[Item], of: int, *, whole: int = 1) -> Iterator[Item]:
 
 def examples(number: int, *, whole: int | None = None) -> int:
     """How many examples Hypothesis tries; ten times as many in a whole run, or as is said."""
-    return number if not WHOLE else 10 * number if whole is None else whole
+    return number * DEPTH if not WHOLE else 10 * number if whole is None else whole
 
 
 @contextlib.contextmanager

@@ -10,9 +10,10 @@ from tests.crash_states import CrashModel
 ITEMS = range(100)
 
 
-def seeded(monkeypatch: pytest.MonkeyPatch, seed: int, *, whole: bool = False) -> None:
+def seeded(monkeypatch: pytest.MonkeyPatch, seed: int, *, whole: bool = False, depth: int = 1) -> None:
     monkeypatch.setattr(campaigns, "SEED", seed)
     monkeypatch.setattr(campaigns, "WHOLE", whole)
+    monkeypatch.setattr(campaigns, "DEPTH", depth)
 
 
 @pytest.mark.parametrize("of", [1, 7, 64, 1_000])
@@ -22,6 +23,16 @@ def test_as_many_seeds_as_shares_cover_all_of_it_once(of: int, monkeypatch: pyte
         seeded(monkeypatch, seed)
         taken += campaigns.share(ITEMS, of)
         assert [each for each in ITEMS if campaigns.is_chosen(each, of)] == [*campaigns.share(ITEMS, of)]
+    assert [*ITEMS] == sorted(taken)
+
+
+@pytest.mark.parametrize(("depth", "seeds"), [(1, 12), (3, 4), (5, 2), (12, 1), (99, 1)])
+def test_a_deeper_run_takes_as_many_times_the_share(depth: int, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    for seed in range(seeds):
+        seeded(monkeypatch, seed, depth=depth)
+        taken += campaigns.share(ITEMS, 12)
+        assert 7 * depth == campaigns.examples(7)
     assert [*ITEMS] == sorted(taken)
 
 
