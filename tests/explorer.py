@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from afterlog.files import Files
 from tests import campaigns
 from tests.crash_states import CrashModel, CrashPoints, CrashState
-from tests.simulated_disk import Mark, SimulatedFiles, digest_of
+from tests.simulated_disk import Image, Mark, SimulatedFiles, digest_of
 
 Workload = Callable[[Files, SimulatedFiles], object]
 """Works on the files, and marks on the disk what it promised."""
@@ -52,6 +52,8 @@ def explore(
     *,
     wrap: Callable[[SimulatedFiles], Files] | None = None,
     model: CrashModel | None = None,
+    image: Image | None = None,
+    begin: object = None,
     kill: bool = False,
     again_every: int = 0,
     of: int = 1,
@@ -62,17 +64,19 @@ def explore(
     """Run `workload` once, then verify every state that a crash at any point of it may leave, or one in `of`: which,
     the run's seed says, or `phase`.
 
-    `wrap` puts something between the workload and the disk, a FailingFiles for instance. `kill`: kills of the process
+    `wrap` puts something between the workload and the disk, a FailingFiles for instance. `image`: what is on the disk
+    before. `begin`: the mark from which on it may crash. `kill`: kills of the process
     instead of power cuts. `again_every`: every so many states, also cut the power at every point of what `verify` did
     to the crashed disk (it gets the marks of both lives). `only` takes the description of one state. Marks must have
     the same repr in every run. Stops after `failures_max` failing states.
     """
-    disk = SimulatedFiles()
+    disk = SimulatedFiles(image)
     workload(disk if wrap is None else wrap(disk), disk)
+    first = 0 if begin is None else 1 + [isinstance(each, Mark) and each.event for each in disk.operations].index(begin)
     explorer = _Explorer(verify, model or CrashModel(), again_every, (of, phase), only, failures_max)
     started = time.monotonic()
     with campaigns.quiet():
-        explorer.explore(disk, 0, CrashPoints.kills if kill else CrashPoints.power_cuts, (), "")
+        explorer.explore(disk, first, CrashPoints.kills if kill else CrashPoints.power_cuts, (), "")
     explored = explorer.explored
     explored.seconds = time.monotonic() - started
     campaigns.count("crash states", explored.states)

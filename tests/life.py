@@ -1,0 +1,319 @@
+"""A store with something of everything, the public operations on it, and the oracle of what an interruption may cost.
+
+`tests/test_interrupted.py` strikes them by exceptions, `tests/test_crashed_operations.py` by power cuts and kills.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from afterlog.clock import ManualClock
+from afterlog.config import Durability
+from afterlog.errors import AfterlogError
+from afterlog.fetch.message import RecordId
+from afterlog.fetch.partition import Partition
+from afterlog.fetch.positions import EARLIEST
+from afterlog.produce.prepared import Prepared
+from afterlog.store import Store, open_store
+from afterlog.subscription.leased_message import LeasedMessage
+from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.subscription import Subscription
+from tests.produce.prepare import prepare
+from tests.simulated_disk import Image, SimulatedFiles
+from tests.support import NOW_MS, PATH, small
+from tests.tier.memory_store import MemoryStore
+
+RETRY = RetryPolicy(attempts=2, first_ms=100, max_ms=1_000, jitter=0)
+TOPICS: dict[str, dict[str, Any]] = {
+    "t": {},
+    "old": {"retention_ms": 1_000},
+    "far": {"remote_storage_enable": True, "local_retention_ms": 0},
+    "dead": {},
+}
+
+
+@dataclass
+class Told:
+    """What the store has said, and what it was asked: the oracle."""
+
+    asked: dict[str, set[bytes]] = field(default_factory=lambda: {name: set() for name in TOPICS})
+    acknowledged: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    moving: set[tuple[str, int]] = field(default_factory=set)
+    """Cancelled or rescheduled, or on the way to that."""
+    gone: set[tuple[str, int]] = field(default_factory=set)
+    """Of these, what the store has said to be."""
+    acked: set[bytes] = field(default_factory=set)
+    perhaps: set[bytes] = field(default_factory=set)
+    """Under way to be acked or dead when it struck: acked, or not, or among the dead letters."""
+    buried: set[bytes] = field(default_factory=set)
+    """Has no attempts left: among the dead letters, or there to be received."""
+    handed: set[bytes] = field(default_factory=set)
+    """Out by the group's consumer."""
+    job: Prepared | None = None
+
+    def acknowledge(self, topic: str, offset: int, value: bytes) -> None:
+        """An offset that was acknowledged never names another record."""
+        assert value == self.acknowledged.setdefault((topic, offset), value), (topic, offset)
+
+    def copy(self) -> Told:
+        return Told(
+            {name: {*values} for name, values in self.asked.items()},
+            dict(self.acknowledged),
+            {*self.moving},
+            {*self.gone},
+            {*self.acked},
+            {*self.perhaps},
+            {*self.buried},
+            {*self.handed},
+            self.job,
+        )
+
+
+@dataclass
+class Life:
+    """A store with a subscription, some records in each state, a segment for object storage, and a prepared job."""
+
+    durability: Durability
+    disk: SimulatedFiles
+    clock: ManualClock
+    storage: MemoryStore
+    told: Told
+    futures: dict[bytes, Future[RecordId]] = field(default_factory=dict)
+
+    def open(self) -> None:
+        config = small(durability=self.durability, max_num_buckets=1, remote_cache_bytes=4_096, remote_page_bytes=512)
+        self.store: Store = open_store(PATH, config, self.clock, self.disk, self.storage, background=False)
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.open()
+
+    def subscribe(self) -> Subscription:
+        return self.store.subscribe("t", "s", retry=RETRY, lease_ms=1_000, dead_letter="dead")
+
+    @property
+    def partition(self) -> Partition:
+        return self.store.topic("t").partition(0)
+
+    def send(self, value: bytes, delay_ms: int = 0, topic: str = "t") -> RecordId:
+        self.told.asked[topic].add(value)
+        record = self.store.send(topic, value, deliver_after=self.clock.now_ms() + delay_ms)
+        self.told.acknowledge(topic, record.offset, value)
+        return record
+
+    def send_many(self) -> None:
+        values = [b"many %d" % number for number in range(9)]
+        self.told.asked["t"].update(values)
+        offsets = self.store.send_many("t", values, deliver_after=[self.clock.now_ms() + n % 3 for n in range(9)])
+        for offset, value in zip(offsets.tolist(), values, strict=True):
+            self.told.acknowledge("t", offset, value)
+
+    def flush(self) -> None:
+        with self.store.producer("t") as producer:
+            for value in (b"f0", b"f1", b"f2"):
+                self.told.asked["t"].add(value)
+                self.futures[value] = producer.send(value)
+            producer.flush()
+
+    def flushed(self) -> None:
+        """Every future is resolved, whatever struck."""
+        for value, future in self.futures.items():
+            with suppress(AfterlogError, MemoryError):
+                self.told.acknowledge("t", future.result(0).offset, value)
+
+    def cancel(self) -> None:
+        record = self.moving()
+        self.store.cancel(record)
+        self.told.gone.add(("t", record.offset))
+
+    def reschedule(self) -> None:
+        record = self.moving()
+        value = self.told.acknowledged["t", record.offset]
+        self.told.acknowledge("t", self.store.reschedule(record, delay=1_000).offset, value)
+        self.told.gone.add(("t", record.offset))
+
+    def moving(self) -> RecordId:
+        """The next that is pending, not to be counted on from now on."""
+        [record] = self.store.pending("t", limit=1)
+        self.told.moving.add(("t", record.offset))
+        return RecordId("t", 0, record.offset)
+
+    def ack(self, message: LeasedMessage) -> None:
+        value = message.value or b""
+        self.told.perhaps.add(value)
+        message.subscription.ack(message)
+        self.told.acked.add(value)
+
+    def bury(self) -> None:
+        """A nack for good."""
+        self.told.perhaps.add(self.exhausted.value or b"")
+        self.subscription.nack(self.exhausted)
+
+    def seek(self) -> None:
+        self.told.perhaps |= self.told.acked
+        self.told.acked.clear()
+        self.subscription.seek(EARLIEST)
+
+    def poll(self) -> None:
+        self.consumer = self.store.consumer("t", group="g", auto_commit=False)
+        for _ in range(2):
+            self.polled()
+        self.consumer.commit()
+        self.consumer.close()
+
+    def polled(self) -> None:
+        self.told.handed |= {message.value or b"" for message in self.consumer.poll(2)}
+
+    def iterate(self) -> None:
+        with self.store.consumer("t", group="g") as consumer:
+            messages = iter(consumer)
+            for _ in range(min(3, consumer.lag())):
+                self.told.handed.add(next(messages).value or b"")
+
+    def redrive(self) -> None:
+        self.store.redrive("dead")
+
+    def close_subscription(self) -> None:
+        self.subscription.close()
+
+    def begin(self) -> None:
+        """What the first life holds: made once."""
+        self.open()
+        for name, settings in TOPICS.items():
+            self.store.create_topic(name, **settings)
+        for topic in ("t", "old", "far"):
+            for number in range(6):
+                self.send(b"%s before %d" % (topic.encode(), number), number * 300, topic)
+            self.store.topic(topic).partition(0).log.roll()
+            for number in range(5):
+                self.send(b"%s after %d" % (topic.encode(), number), 1_000 + number * 300, topic)
+        self.clock.advance(1_600)
+        self.subscription = self.subscribe()
+        first, second, *_ = self.subscription.receive(4)
+        self.ack(first)
+        self.subscription.nack(second)
+        self.subscription.close()
+        self.clock.advance(1_000)
+        for number in range(4):
+            self.send(b"pending %d" % number, 60_000 + number)
+            self.partition.log.checkpoint()
+        rows = [(b"adopted %d" % number, NOW_MS + number) for number in range(3)]
+        self.told.asked["t"].update(value for value, _ in rows)
+        self.told.job = Prepared(job="job", batch=0, topic="t", files=(prepare(self.disk, PATH, "job", 0, {0: rows}),))
+
+    def ready(self) -> Life:
+        """Open, with messages that are leased: one fresh, one that has failed once."""
+        self.open()
+        self.subscription = self.subscribe()
+        received = [*self.subscription.receive(20)]
+        [self.exhausted] = [message for message in received if message.redelivery_count]
+        self.fresh, self.other, *rest = [message for message in received if not message.redelivery_count]
+        self.subscription.release(rest)
+        self.told.perhaps -= self.told.acked
+        self.told.perhaps.add(self.exhausted.value or b"")
+        self.told.buried.add(self.exhausted.value or b"")
+        return self
+
+    def goes_on(self) -> None:
+        """More work, which must find nothing in its way."""
+        for number in range(3):
+            self.send(b"more %d" % number, number)
+        self.poll()
+        self.iterate()
+        self.store.create_topic("new", 2)
+        self.store.subscribe("t", "another").close()
+        self.store.adopt(self.told.job)
+        for message in self.subscribe().receive(2):
+            self.ack(message)
+        self.store.enforce_retention()
+        self.store.topic("far").partition(0).log.roll()
+        self.store.offload()
+
+    def verify(self) -> None:
+        """All is there that was acknowledged, and nothing that nobody asked for, or twice."""
+        self.store.check()
+        self.clock.advance(10_000_000)
+        held = {name: self.values(name) for name in TOPICS}
+        told = self.told
+        for name, values in held.items():
+            found = [*values.values()]
+            assert len(found) == len({*found}), name
+            assert {*found} <= told.asked[name] | (told.perhaps if name == "dead" else set()), name
+        for (name, offset), value in told.acknowledged.items():
+            is_free = (name, offset) in told.moving or name == "old"
+            assert value == held[name].get(offset) or is_free, (name, offset, value)
+        assert not told.gone & {(name, offset) for name, values in held.items() for offset in values}
+        assert sum(value.startswith(b"adopted") for value in held["t"].values()) in (0, 3), "all or nothing"
+        self.verify_subscription({*held["t"].values()}, {*held["dead"].values()})
+        with self.store.consumer("t", group="g") as consumer:
+            handed = {message.value or b"" for message in consumer.poll(1_000)}
+        assert {*held["t"].values()} <= handed | told.handed
+
+    def verify_subscription(self, visible: set[bytes], dead: set[bytes]) -> None:
+        """Nobody gets what was acked; everybody else's is received, or dead."""
+        told, seen = self.told, set[bytes]()
+        with self.store.subscribe("t", "s", lease_ms=1_000) as subscription:
+            while len(received := subscription.receive(50)):
+                seen |= {message.value or b"" for message in received}
+                subscription.ack_many(received)
+            assert 0 == subscription.stats().pending == subscription.stats().retrying
+        assert not seen & told.acked
+        assert visible - told.acked - told.perhaps - dead <= seen
+        assert not dead & seen
+        assert told.buried <= seen | told.acked | {*self.values("dead").values()}
+
+    def values(self, topic: str) -> dict[int, bytes]:
+        partition = self.store.topic(topic).partition(0)
+        found, position = dict[int, bytes](), partition.log_start
+        while len(columns := partition.columns(position, 10_000, 1 << 20)[0]):
+            found |= {message.offset: message.value or b"" for message in columns.to_messages()}
+            position = int(columns.delivery_offset[-1]) + 1
+        return found
+
+
+@functools.cache
+def first_life(durability: Durability) -> tuple[Image, int, MemoryStore, Told]:
+    life = Life(durability, SimulatedFiles(), ManualClock(NOW_MS), MemoryStore(), Told())
+    life.begin()
+    return life.disk.image(), life.clock.now_ms(), life.storage, life.told
+
+
+def life_of(durability: Durability) -> Life:
+    image, now_ms, storage, told = first_life(durability)
+    return Life(durability, SimulatedFiles(image), ManualClock(now_ms), storage.copy(), told.copy())
+
+
+OPERATIONS: dict[str, Callable[[Life], object]] = {
+    "send": lambda life: life.send(b"struck", 5),
+    "send many": Life.send_many,
+    "flush": Life.flush,
+    "roll": lambda life: life.partition.log.roll(),
+    "checkpoint": lambda life: (life.send(b"struck"), life.partition.log.checkpoint()),
+    "merge": lambda life: life.partition.log.merge_buckets(),
+    "retention": lambda life: life.store.enforce_retention(),
+    "cancel": Life.cancel,
+    "reschedule": Life.reschedule,
+    "poll": Life.poll,
+    "iterate": Life.iterate,
+    "pending": lambda life: life.store.pending("t"),
+    "receive": lambda life: life.subscription.receive(3),
+    "ack": lambda life: life.ack(life.fresh),
+    "nack": lambda life: life.subscription.nack(life.fresh),
+    "dead letter": Life.bury,
+    "extend": lambda life: life.subscription.extend([life.fresh, life.other]),
+    "release": lambda life: life.subscription.release([life.fresh, life.other]),
+    "seek": Life.seek,
+    "redrive": Life.redrive,
+    "offload": lambda life: life.store.offload(),
+    "adopt": lambda life: life.store.adopt(life.told.job),
+    "create topic": lambda life: life.store.create_topic("new", 2),
+    "subscribe": lambda life: life.store.subscribe("t", "another"),
+    "close of a subscription": Life.close_subscription,
+    "close": lambda life: life.store.close(),
+    "open": Life.reopen,
+}
