@@ -39,9 +39,14 @@ check: $(READY)
 docs: $(READY)
 	$(BIN)/python -m tests.architecture
 
-# All of every campaign of which `make test` takes a share: tests/campaigns.py.
+# All of every campaign of which `make test` takes a share: tests/campaigns.py. With HOURS=2, their lanes for so long,
+# share after share; LANE=kills takes one of them: tests/torture.py.
 torture: $(READY)
+ifdef HOURS
+	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") $(if $(REPORT),--report $(REPORT))
+else
 	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
+endif
 
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name

@@ -29,6 +29,8 @@ WHOLE = bool(os.environ.get("AFTERLOG_WHOLE"))
 """Whether this run takes everything."""
 DEPTH = int(os.environ.get("AFTERLOG_DEPTH", "1"))
 """How many times the share of `make test` this run takes, if it does not take everything."""
+COUNTS_VARIABLE = "AFTERLOG_COUNTS"
+"""Where it is set, the file that gets the counts of the run, as JSON."""
 
 _counted: Counter[str] = Counter()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import core, settings
@@ -44,6 +47,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
     if call.when == "call":
+        if "planted_bug" in item.name and report.passed:
+            campaigns.count("planted bugs, caught")
         report.user_properties.append((COUNTED, campaigns.take_counted()))
         if report.failed:
             report.sections.append(("seed", f"{campaigns.SEED_VARIABLE}={campaigns.SEED} takes the same share again"))
@@ -55,6 +60,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for reports in terminalreporter.stats.values():
         for report in reports:
             counted.update(dict(getattr(report, "user_properties", ())).get(COUNTED, {}))
+    if campaigns.COUNTS_VARIABLE in os.environ:
+        Path(os.environ[campaigns.COUNTS_VARIABLE]).write_text(json.dumps(counted))
     if counted:
         seconds = time.monotonic() - config.stash[STARTED_S]
         terminalreporter.section("campaigns")

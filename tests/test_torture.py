@@ -1,0 +1,66 @@
+"""The lanes name tests that are there, share the time, tell what failed by its seed, and go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from tests import campaigns, torture
+from tests.torture import BEGIN, END, LANES, ROOT, Lane, Result
+
+PASSES = Lane("passes", ("tests/test_campaigns.py",), chosen="counts_are_added_up")
+FAILS = Lane("fails", ("tests/no_such_test.py",), once=True)
+
+
+@pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
+def test_the_tests_of_a_lane_are_there(lane: Lane) -> None:
+    assert [] == [test for test in lane.tests if not (ROOT / test).exists()]
+
+
+def test_rounds_go_to_who_had_the_least_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(torture.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0))
+    results = [Result(PASSES), Result(FAILS), Result(Lane("third", ()))]
+    lines = [*torture.torture(results, 30 / 3_600, tmp_path)]
+    assert [4, 1, 3] == [result.rounds for result in results]
+    assert len(lines) == 8
+
+
+def test_what_failed_is_told_with_its_seed_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], *, env: dict[str, str], stdout: TextIO, **_: Any) -> subprocess.CompletedProcess[str]:
+        stdout.write("words")
+        Path(env[campaigns.COUNTS_VARIABLE]).write_text('{"kills": 3}')
+        if env[campaigns.SEED_VARIABLE] == "9":
+            raise subprocess.TimeoutExpired(command, 1)
+        return subprocess.CompletedProcess(command, int(env[campaigns.SEED_VARIABLE] == "7"))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nbehind\n")
+    results = [Result(FAILS), Result(PASSES)]
+    failed = results[0].round(7, tmp_path)
+    assert f"exit status 1: {campaigns.SEED_VARIABLE}=7 AFTERLOG_DEPTH=1" in failed
+    assert "words" == (tmp_path / "fails-7.log").read_text()
+    assert not results[0].goes_on
+    assert "" == results[1].round(8, tmp_path)
+    assert not (tmp_path / "passes-8.log").exists()
+    assert "did not end" in results[1].round(9, tmp_path)
+    torture.write(page, results)
+    text = page.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n| lane |")
+    assert text.endswith(f"{END}\nbehind\n")
+    assert "| 6 kills | 1 |" in text
+
+
+def test_as_a_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.torture", "--hours", "0"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith(f"{campaigns.SEED_VARIABLE}={campaigns.SEED}, 0.0 hours")
