@@ -128,7 +128,7 @@ def elsewhere() -> Iterator[Apart]:
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "flush"])
 def test_a_failed_allocation(name: str, elsewhere: Apart) -> None:
-    """Of Python, numpy, the kernels, Roaring bitmaps: one in four of them, one by one; in another process, for what
+    """Of Python, numpy, the kernels, Roaring bitmaps: one in twelve of them, one by one; in another process, for what
     the interpreter does not survive.
 
     Not where a thread is started: CPython's `Thread.start` waits for ever for one that has no memory to say it runs.
@@ -165,7 +165,7 @@ def fail_allocation(name: str, number: int) -> bool:
                 memory.remove_mem_hooks()
         except (MemoryError, SystemError, RuntimeError, AfterlogError):
             pass
-        lives_on(life, name, number // 4 % 8)
+        lives_on(life, name, number // 12 % 8)
     except BaseException as failure:
         failure.add_note(f"allocation {number} of {name!r}")
         raise
@@ -173,8 +173,8 @@ def fail_allocation(name: str, number: int) -> bool:
 
 
 def allocations() -> Iterator[int]:
-    """Every fourth; or numbers from among all that an operation may make."""
+    """Every twelfth; or numbers from among all that an operation may make."""
     if campaigns.WHOLE:
-        return itertools.count(campaigns.SEED % 4, 4)
+        return itertools.count(campaigns.SEED % 12, 12)
     chance = random.Random(campaigns.SEED)
     return (chance.randrange(1_000) for _ in range(2 * campaigns.DEPTH))
