@@ -246,12 +246,12 @@ class PartitionSubscription:
 
         Not later than now where there is something already.
         """
+        now_ms = self._context.now_ms()  # before the reading: what comes between the two is due
         with self._lock, self._looking():
             reading = self.partition.look()
             times = [self._timers.next_ms(), self._fresh.next_due_ms(reading)]
             if self._fresh.high_watermark(reading) > self._state.position:
                 times = [reading.clock_ms]
-        now_ms = self._context.now_ms()
         # What has come by the wall clock and not by the reading is held back by an append in flight, which notifies.
         coming = [ms for ms in times if ms is not None and (ms <= reading.clock_ms or ms > now_ms)]
         return min(coming) + self._context.clock.now_ms() - now_ms if coming else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -72,6 +73,25 @@ def given() -> Given:
     given = Given()
     given.partition()
     return given
+
+
+class RunningClock(ManualClock):
+    """One that goes on with every look at it."""
+
+    def now_ms(self) -> int:
+        self.advance(1)
+        return super().now_ms()
+
+
+@pytest.mark.parametrize("phase", range(12))
+def test_what_becomes_due_while_a_reader_decides_to_wait_wakes_it(given: Given, phase: int) -> None:
+    """D15: it is no record that an append in flight holds back, which nobody would be woken for."""
+    sub = given.subscribe()
+    given.store.send("mail", b"soon", deliver_after=NOW_MS + 10)
+    given.clock.set(NOW_MS + phase)
+    running = RunningClock(NOW_MS + phase)
+    with patch.object(given.clock, "now_ms", running.now_ms):
+        assert sub.next_wake_ms() is not None
 
 
 class TestReceive:
