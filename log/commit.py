@@ -120,7 +120,7 @@ class Commit:
     def poison(self, error: BaseException) -> None:
         """Nobody knows what is on disk: refuse to write until a reopen has looked."""
         self._poison = self._poison or str(error) or repr(error)
-        logger.error("%s: poisoned until it is reopened: %s", self.path, error)
+        logger.error("%s: poisoned until it is reopened: %s", self.path, self._poison)
 
     @contextlib.contextmanager
     def poisoning(self) -> Iterator[None]:

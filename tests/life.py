@@ -15,7 +15,7 @@ from typing import Any
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.message import Message, RecordId
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.produce.prepared import Prepared
@@ -84,6 +84,8 @@ class Life:
     storage: MemoryStore
     told: Told
     futures: dict[bytes, Future[RecordId]] = field(default_factory=dict)
+    received: list[list[Message]] = field(default_factory=lambda: [[] for _ in range(9)])
+    """Of the group's consumer, poll by poll; the list is there before, since what struck leaves no memory for one."""
 
     def open(self) -> None:
         config = small(durability=self.durability, max_num_buckets=1, remote_cache_bytes=4_096, remote_page_bytes=512)
@@ -121,7 +123,8 @@ class Life:
             producer.flush()
 
     def flushed(self) -> None:
-        """Every future is resolved, whatever struck."""
+        """What was received is known, and every future is resolved, whatever struck."""
+        self.handed()
         for value, future in self.futures.items():
             with suppress(AfterlogError, MemoryError):
                 self.told.acknowledge("t", future.result(0).offset, value)
@@ -161,13 +164,15 @@ class Life:
 
     def poll(self) -> None:
         self.consumer = self.store.consumer("t", group="g", auto_commit=False)
-        for _ in range(2):
-            self.polled()
+        self.received[0] = self.consumer.poll(2)
+        self.received[1] = self.consumer.poll(2)
         self.consumer.commit()
         self.consumer.close()
+        self.handed()
 
-    def polled(self) -> None:
-        self.told.handed |= {message.value or b"" for message in self.consumer.poll(2)}
+    def handed(self) -> None:
+        for messages in self.received:
+            self.told.handed |= {message.value or b"" for message in messages}
 
     def iterate(self) -> None:
         with self.store.consumer("t", group="g") as consumer:

@@ -259,8 +259,9 @@ class SimulatedFiles:
             file = self._file(path) if self.exists(path) else self.create(path).number
             if file in self._held:
                 raise StoreLocked(f"the store is open in process {os.getpid()}; close it there first", path=path)
+            lock = SimulatedLock(self._held, file)
             self._held.add(file)
-            return SimulatedLock(self._held, file)
+            return lock
 
     def size_of(self, file: int) -> int:
         return len(self._files[file])
@@ -388,13 +389,16 @@ class SimulatedScratchFile:
 class SimulatedLock:
     """`Lock` on a SimulatedFiles."""
 
+    _file = -1
+
     def __init__(self, held: set[int], file: int) -> None:
         self._held = held
         self._file = file
 
     def release(self) -> None:
-        self._held.discard(self._file)
-        self._file = -1
+        if self._file >= 0:
+            self._held.discard(self._file)
+            self._file = -1
 
     __del__ = release
 
