@@ -7,7 +7,9 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import linecache
 import random
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -164,13 +166,22 @@ def fail_allocation(name: str, number: int) -> bool:
                 failed = False
             finally:
                 memory.remove_mem_hooks()
-        except (MemoryError, SystemError, RuntimeError, AfterlogError):
-            pass
+        except (MemoryError, SystemError, RuntimeError, AfterlogError) as error:
+            if is_exit_lost(error):
+                return True
         lives_on(life, name, number // 12 % 8)
     except BaseException as failure:
         failure.add_note(f"allocation {number} of {name!r}")
         raise
     return failed
+
+
+def is_exit_lost(error: BaseException) -> bool:
+    """Whether CPython had no memory to leave an ExitStack, and lost it with the locks that it held (0024, limits)."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return type(error) is MemoryError and "with contextlib.ExitStack()" in linecache.getline(
+        frame.f_code.co_filename, line
+    )
 
 
 def allocations() -> Iterator[int]:
