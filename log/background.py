@@ -2,6 +2,7 @@
 
 It begins when it is woken for the first time, or told to, sleeps until it is woken again or its time has come, and then
 works. What the work may raise it sees to itself: nothing that is done here is needed for an append or a fetch to go on.
+What it does not expect, a failed allocation for one, ends its turn and not the thread: the next turn may have memory.
 
 The rules for stopping: `stop` returns when nothing is worked at any more, and nothing is begun behind it. Work that
 takes long looks whether it should end (a log that is being closed says so); `stop` comes after that.
@@ -9,10 +10,13 @@ takes long looks whether it should end (a log that is being closed says so); `st
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from afterlog.clock import Clock, SystemClock
+
+logger = logging.getLogger("afterlog.log")
 
 
 class Background:
@@ -57,8 +61,13 @@ class Background:
             self._thread.start()
 
     def _run(self) -> None:
-        while self._waited():
-            self._work()
+        while True:
+            try:
+                if not self._waited():
+                    return
+                self._work()
+            except Exception:
+                logger.exception("%s: given up until its next turn", self._name)
 
     def _waited(self) -> bool:
         """Wait for the next turn; False when there is none."""

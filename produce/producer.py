@@ -8,6 +8,7 @@ append that fails fails the futures of that append and of no other, and the prod
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -26,6 +27,8 @@ from afterlog.records.deliver_after import Delay, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
 from afterlog.records.instants import Instant
+
+logger = logging.getLogger("afterlog.produce")
 
 BUFFERED_BYTES_MAX = 32 << 20
 """A send waits while more than this is buffered."""
@@ -168,18 +171,25 @@ class Producer(Generic[Id]):
         self.flush()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return
-                now_s = self._clock.monotonic_s()
-                ready = [number for number, buffer in self._buffers.items() if self._ripe(buffer, now_s)]
-                if not ready:
-                    firsts = [buffer.first_s for buffer in self._buffers.values()]
-                    wait_s = None if not firsts else max(min(firsts) + self._linger_s - now_s, 0.0)
-                    self._clock.wait(self._changed, None, wait_s)
-            for number in ready:
-                self._append(number)
+        while not self._closed:
+            try:
+                self._append_ripe()
+            except Exception:  # no memory, say: the next time there may be some, and `flush` has not ended
+                logger.exception("a producer's linger is over, and nothing was appended")
+
+    def _append_ripe(self) -> None:
+        """Append what has lingered long enough, or wait until something has."""
+        with self._changed:
+            if self._closed:
+                return
+            now_s = self._clock.monotonic_s()
+            ready = [number for number, buffer in self._buffers.items() if self._ripe(buffer, now_s)]
+            if not ready:
+                firsts = [buffer.first_s for buffer in self._buffers.values()]
+                wait_s = None if not firsts else max(min(firsts) + self._linger_s - now_s, 0.0)
+                self._clock.wait(self._changed, None, wait_s)
+        for number in ready:
+            self._append(number)
 
     def _ripe(self, buffer: _Buffer[Id], now_s: float) -> bool:
         return buffer.size >= self._batch_bytes or now_s - buffer.first_s >= self._linger_s

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from afterlog.clock import ManualClock
 from afterlog.log.background import Background
 from tests.support import NOW_MS, Gate, eventually
@@ -45,6 +47,22 @@ def test_woken_while_it_works_it_works_once_more() -> None:
     eventually(lambda: work.done == 2)
     background.stop()
     assert 2 == work.done
+
+
+def test_what_it_does_not_expect_ends_a_turn_and_not_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work()
+    background = Background("x", lambda: work() or fail(work.done))
+    background.wake()
+    eventually(lambda: "given up until its next turn" in caplog.text)
+    background.wake()
+    eventually(lambda: work.done == 2)
+    background.stop()
+    assert "MemoryError" in caplog.text
+
+
+def fail(times: int) -> None:
+    if times == 1:
+        raise MemoryError
 
 
 def test_stop_waits_for_what_is_being_done() -> None:

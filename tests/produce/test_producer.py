@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,23 @@ def test_linger_is_over(setting: Setting) -> None:
     with setting.producer(linger_ms=1) as producer:
         assert 0 == producer.send(b"a").result(5).offset
         assert 1 == producer.send(b"b").result(5).offset
+
+
+def test_linger_goes_on_where_there_was_no_memory_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = iter([MemoryError()])
+
+    def ripe(*arguments: Any) -> bool:
+        for error in failing:
+            raise error
+        return is_ripe(*arguments)
+
+    is_ripe = Producer._ripe
+    monkeypatch.setattr(Producer, "_ripe", ripe)
+    with setting.producer(linger_ms=1) as producer:
+        assert 0 == producer.send(b"a").result(5).offset
+    assert "nothing was appended" in caplog.text
 
 
 def test_a_batch_is_full(setting: Setting) -> None:
