@@ -6,6 +6,7 @@ thing of which an old copy is as good as the new one: what was processed since i
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import combinations, islice
@@ -36,14 +37,15 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def images(topics: Mapping[str, bool]) -> list[Image]:
-    """What a disk held after each step in the life of a store, the last after a clean close."""
+    """What a disk held after each step in the life of a store, the last after a clean close: another one each run."""
     disk, clock, taken = SimulatedFiles(), ManualClock(START_MS), []
+    chance = random.Random(campaigns.SEED)
     store = open_store(PATH, CONFIG, clock, disk)
     for number, (name, delayed) in enumerate(topics.items()):
         topic = store.create_topic(name, delayed=delayed)
         for step in range(3):
-            values = [b"%d" % step * (number + row + 1) for row in range(2 + number)]
-            after = [START_MS + 2 * row + 1 for row in range(len(values))]
+            values = [chance.randbytes(chance.randrange(1, 6)) for _ in range(2 + number)]
+            after = [START_MS + 2 * row + chance.randrange(2) for row in range(len(values))]
             store.send_many(name, values, deliver_after=after if delayed else None)
             store.send(name, b"k", key=b"key", headers=[("h", b"v")])
             taken.append(disk.image())
