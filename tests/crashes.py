@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import random
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -400,6 +401,58 @@ def in_order(session: Session) -> None:
     session.partition.log.roll()
     session.send((b"e", None))
     session.poll()
+
+
+def random_life(seed: int, steps: int = 9) -> Scenario:
+    """Whatever a partition does, in an order that nobody thought of."""
+    chance = random.Random(seed)
+    durability = chance.choice([ALWAYS, ALWAYS, INTERVAL, OS])
+    config = small(durability, max_num_buckets=chance.choice([1, 8]), compression=chance.choice(["none", "gzip"]))
+    topic = {"retention_ms": 20} if chance.random() < 0.5 else {}
+    survives = durability.kind != "os"
+    return Scenario(
+        f"random {seed}", lambda session: lived(session, random.Random(seed), steps), config, topic, survives
+    )
+
+
+def lived(session: Session, chance: random.Random, steps: int) -> None:
+    def send() -> None:
+        count = chance.choice([1, 1, 3, 5])
+        after = [0, 1, 5, 20, 50, 200, 10**6] if count > 1 else [None, -9, 1, 20, 200, 10**6]
+        session.send(*((b"%d" % number * chance.randrange(1, 9), chance.choice(after)) for number in range(count)))
+
+    def far() -> list[Message]:
+        """One that is due long after any clock reading so far."""
+        pending = session.store.pending(TOPIC)
+        return [record for record in pending if record.due > START_MS + 10**5][:1]
+
+    def cancel() -> None:
+        for record in far():
+            session.cancel(record.offset)
+
+    def reschedule() -> None:
+        for record in far():
+            session.reschedule(record.offset, record.value or b"", chance.choice([1, 30]))
+
+    def retain() -> None:
+        session.store.enforce_retention()
+
+    does = [
+        (send, 6),
+        (session.poll, 3),
+        (lambda: session.advance(chance.choice([1, 9, 30, 60, -40])), 4),
+        (session.commit, 2),
+        (lambda: session.partition.log.roll(), 2),
+        (session.merge, 1),
+        (cancel, 2),
+        (reschedule, 2),
+        (retain, 1),
+        (session.reopen, 1),
+        (session.sync, 1),
+    ]
+    send()
+    for do in chance.choices([do for do, _ in does], [weight for _, weight in does], k=steps):
+        do()
 
 
 INTERVAL = Durability.interval(3_600_000)

@@ -10,9 +10,10 @@ from functools import partial
 
 import pytest
 
+from tests import campaigns
 from tests.campaigns import WHOLE
 from tests.crash_states import CrashModel
-from tests.crashes import SCENARIOS, Scenario, Verifier
+from tests.crashes import SCENARIOS, Scenario, Verifier, random_life
 from tests.explorer import explore, first_failure
 from tests.planted_bugs import BUGS, Bug
 
@@ -54,6 +55,17 @@ def test_kill_then_power_cut(scenario: Scenario) -> None:
     explored = explore(scenario, verifier, kill=True, again_every=1 if WHOLE else 193, model=model)
     print(explored)
     assert not explored.failures, str(explored)
+
+
+@pytest.mark.parametrize("number", range(30 if WHOLE else campaigns.DEPTH))
+def test_crashes_of_a_random_life(number: int) -> None:
+    """Another workload each time: a power cut, or a kill and a power cut."""
+    scenario = random_life(1_000 * campaigns.SEED + number)
+    verifier = Verifier(scenario, scenario.survives_power_cut)
+    exploring = partial(explore, scenario, verifier, model=CrashModel(every_byte_max=16, sector_cuts_max=1))
+    for explored in (exploring(of=8), exploring(of=8, kill=True, again_every=1 if WHOLE else 97)):
+        print(scenario.name, explored)
+        assert not explored.failures, f"{scenario.name}: {explored}"
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
