@@ -4,7 +4,7 @@
     make torture    all of it (AFTERLOG_WHOLE=1)
     … HOURS=2       one share after the other, of seeds that follow each other: tests/torture.py
 
-Of what takes an hour by itself a whole run takes a share, too: five seeds that follow each other see all, twelve of failed allocations.
+Of what takes an hour by itself a whole run takes a share, too: as many seeds in a row see all of it.
 
 The seed is in the header of a run and beside each of its failures: `AFTERLOG_SEED=… make test` takes the same shares
 again, and Hypothesis the same examples. What every run must see, such as a planted bug, takes no share.

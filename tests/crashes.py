@@ -149,22 +149,21 @@ class Session:
             column = asked if self.partition.log.delayed else None
             values = [value for value, _ in records]
             offset = int(self.store.send_many(TOPIC, values, deliver_after=column)[0])
-        if self.config.durability.kind != "interval":
-            self.acked(offset, len(records))
+        self.returned(offset, len(records))
 
     def cancel(self, *offsets: int) -> None:
         """Pending records that no other cancel named."""
         control = self.control(offsets)
         answers = self.store.cancel_many(TOPIC, 0, np.array(offsets))
         assert [CancelResult.CANCELLED] * len(offsets) == answers.tolist()
-        self.acked(control, 1)
+        self.returned(control, 1)
 
     def reschedule(self, offset: int, value: bytes, after: int) -> None:
         """The same of one, whose value is this, for some ms from now."""
         asked = self.clock.now_ms() + after
         control = self.control((offset,), (value, asked))
         assert control + 1 == self.store.reschedule(RecordId(TOPIC, 0, offset), deliver_after=asked).offset
-        self.acked(control, 2)
+        self.returned(control, 2)
 
     def control(self, targets: tuple[int, ...], *followers: tuple[bytes, int]) -> int:
         """Mark what is about to be written; the offset of the control record."""
@@ -174,6 +173,11 @@ class Session:
         self.disk.mark(Tried(((value, max(due for _, due in rows)), *followers)))
         self.disk.mark(Controls(control, targets, bool(followers)))
         return control
+
+    def returned(self, offset: int, count: int) -> None:
+        """An append of so many records did: they are there, if it waited for a sync, or a power cut is not covered."""
+        if self.config.durability.kind != "interval":
+            self.acked(offset, count)
 
     def acked(self, offset: int, count: int) -> None:
         dues = tuple(due_of(self.partition, offset + row) or 0 for row in range(count))
