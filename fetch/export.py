@@ -6,7 +6,8 @@
 What is cancelled is left out, as compaction leaves records out: its offset is a gap. A batch of which all is left goes
 byte for byte; base offset and leader epoch, which no checksum covers, are set. A time that all records of a batch have
 stands in front of it here, and so is lost: a plain broker delivers at once what it has. The header
-`deliver-after` of a record stays.
+`deliver-after` of a record stays. Of a Kafka broker's log (docs/decisions/0032) what transactions committed is there,
+no longer transactional: it goes without their markers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from afterlog.log.version import Version
 from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.records.batch import without_records
 from afterlog.records.columns import Bools, Int64Array, view_of
-from afterlog.records.header import CONTROL, BatchHeader
+from afterlog.records.header import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, with_crc
 
 _CHUNK_BYTES = 8 << 20
 """Read and written at a time, about."""
@@ -103,10 +104,15 @@ def _by_append(version: Version) -> Iterator[list[_Batch]]:
     visible, hidden, gone = version.readable(), np.sort(version.hidden.offsets()), version.log_start.key
     for segment in visible.segments:
         end = segment.size if isinstance(segment, SealedSegment) else visible.end.position
-        for found, fault, piece, start in steps(segment.view(0, end), 0, end, segment.base_offset, limit=4_096):
+        taken = steps(segment.view(0, end), 0, end, segment.base_offset, limit=4_096, foreign=segment.foreign)
+        for found, fault, piece, start in taken:
             if fault:
                 raise CorruptFile(fault, path=segment.path, position=found.stop)
-            kept = (found.attributes & CONTROL == 0) & ~_up_to(gone, found.deliver_after, found.offset)
+            kept = found.attributes & CONTROL == 0
+            if segment.foreign:  # nothing is gone; the index leaves out what came to nothing
+                kept &= np.array([version.delayed_index.contains(offset) for offset in found.offset.tolist()], np.bool_)
+            else:
+                kept &= ~_up_to(gone, found.deliver_after, found.offset)
             view, begin = view_of(piece), found.batch_position - start
             size = found.size - (found.batch_position - found.position)
             yield [
@@ -157,6 +163,9 @@ class _Writer:
             header = BatchHeader.read(memoryview(data), 0)
             if not header.records:
                 continue
+            if header.attributes & TRANSACTIONAL:  # it is committed, and no marker comes with it
+                header = header._replace(attributes=header.attributes & ~TRANSACTIONAL)
+                data = with_crc(header, bytes(data[HEADER_BYTES:]))
             if not self.bases or self._is_full(header, batch.offset):
                 self._append(parts)
                 self._roll(batch.offset)

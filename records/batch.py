@@ -154,6 +154,18 @@ def decode_compacted(data: Data, *, limit_bytes: int) -> list[tuple[int, Record]
     ]
 
 
+def compacted_columns(data: Data, *, limit_bytes: int) -> tuple[Int64Array, Decoded]:
+    """The same as columns: the offset deltas, int64[n], and the records. InvalidBatch, InvalidDeliverAfter."""
+    view = view_of(data)
+    if BatchHeader.read(view, 0).attributes & CODEC_BITS:
+        view = view_of(_image(np.frombuffer(view, np.uint8), limit_bytes))
+    deltas, records = list[int](), list[pure.DecodedRecord]()
+    for delta, record in pure.decode_compacted(view):
+        deltas.append(delta)
+        records.append(record)
+    return np.array(deltas, np.int64), pure.decoded_columns(records)
+
+
 def without_records(data: Data, left_out: Collection[int], *, limit_bytes: int) -> bytes:
     """An intact batch as compaction would leave it: some records, by their place, are gone; offsets stay. InvalidBatch.
 

@@ -249,6 +249,11 @@ def decode_records(
             decoded += _decode_batch(views[buffer][position : position + size], count)
         except (InvalidBatch, InvalidDeliverAfter) as error:
             raise type(error)(f"batch {batch}: {error}") from None
+    return decoded_columns(decoded)
+
+
+def decoded_columns(decoded: Sequence[DecodedRecord]) -> Decoded:
+    """Columns of some records."""
     key, key_valid = ragged([record[0] for record in decoded])
     value, value_valid = ragged([record[1] for record in decoded])
     headers, _ = ragged([record[2] for record in decoded])

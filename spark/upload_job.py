@@ -36,6 +36,7 @@ from afterlog.errors import (
     DiskFailed,
     FileMissing,
     OutOfResources,
+    RemoteConflict,
     RemoteError,
     StorageError,
 )
@@ -44,6 +45,7 @@ from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
+from afterlog.log.topic_settings import FOREIGN
 from afterlog.log.topics_document import read_topics
 from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.spark.location import check_shared, find_segments, sweep
@@ -52,7 +54,7 @@ from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles
 from afterlog.tier.remote_store import RemoteStore
-from afterlog.tier.remote_topics import tell_topic
+from afterlog.tier.remote_topics import read_remote_topics, tell_topic
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove_leftovers
 from afterlog.tier.segment_files import kafka_segment_files, segment_files
@@ -68,7 +70,7 @@ BATCH_SEGMENTS = 64
 LEFTOVERS_AFTER_S = 86_400.0
 LISTED = "listed already"
 RETAINED = "gone: retention was first"
-NO_INDEXES = "it has no indexes: run the index job first"
+NO_INDEXES = "it has no indexes: run the index job first, which says of a segment that needs none why"
 SWEPT = "another job swept a temporary file away: run again"
 SCHEMA = (
     "topic STRING, partition INT, base_offset BIGINT, end_offset BIGINT, action STRING, attempt STRING, bytes BIGINT, "
@@ -124,6 +126,9 @@ def upload_segments(
     segments = find_segments(files, folder, topics)
     sweep(OsFiles(), segments)
     storage = open_remote(remote, **options)
+    kafka = not files.exists(folder / TOPICS)
+    if kafka:
+        check_of_kafka(storage, {segment.topic for segment in segments})
     before_ms = SystemClock().now_ms() - int(leftovers_after_s * 1000)
     for partition in sorted({_partition(segment) for segment in segments}):
         remove_leftovers(Manifest(storage, partition), started_before_ms=before_ms)
@@ -132,9 +137,28 @@ def upload_segments(
         return upload_group(group, remote, options, config)
 
     done = run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA)
-    if files.exists(folder / TOPICS):
+    if kafka:
+        tell_of_kafka(storage, segments)
+    else:
         _tell_of_store(files, folder, storage, {segment.topic for segment in segments})
     return done
+
+
+def check_of_kafka(storage: RemoteStore, topics: Collection[str]) -> None:
+    """RemoteConflict where a topic of one of these names is a store's: nothing of a Kafka broker is put beside it."""
+    for name, settings in read_remote_topics(storage).items():
+        if name in topics and not settings.foreign:
+            raise RemoteConflict(f"{name} is a store's topic there: upload to another prefix", path=TOPICS)
+
+
+def tell_of_kafka(storage: RemoteStore, segments: Collection[SegmentToIndex]) -> None:
+    """Say in object storage which topics of Kafka brokers have segments there, so that a store can open them.
+
+    Last of all: who opens one has what is listed then, and never more.
+    """
+    for topic, partition in sorted({(segment.topic, segment.partition) for segment in segments}):
+        if Manifest(storage, partition_folder(topic, partition)).listed():
+            tell_topic(storage, topic, replace(FOREIGN, partitions=partition + 1))
 
 
 def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str]) -> None:
