@@ -364,6 +364,30 @@ def decode_compacted(batch: memoryview) -> list[tuple[int, DecodedRecord]]:
     return records
 
 
+def timed_records(batch: memoryview, deliver_after: int) -> list[bytes]:
+    """The records of a batch that is not compressed, as stored, each that does not say when with a header that does.
+
+    Of a batch out of which compaction took records, too. InvalidBatch. There is no compiled form: who exports asks.
+    """
+    records, position = list[bytes](), HEADER_BYTES
+    for _ in range(BatchHeader.read(batch, 0).records):
+        size, start = read_zigzag(batch, position, len(batch), 32)
+        if not 1 <= size <= len(batch) - start:
+            raise InvalidBatch(REASONS[BOUNDS])
+        position = start + size
+        _, at = read_zigzag(batch, start + 1, position)
+        _, at = read_zigzag(batch, at, position, 32)
+        _, at = _read_nullable(batch, at, position)
+        _, at = _read_nullable(batch, at, position)
+        section = batch[at:position].tobytes()
+        if not _read_headers(batch, at, position)[1]:
+            section = _header_section(section, deliver_after, len(records))
+        records.append(_with_length(batch[start:at].tobytes() + section))
+    if position != len(batch):
+        raise InvalidBatch(REASONS[LEFT_OVER])
+    return records
+
+
 def _read_record(
     batch: memoryview, position: int, deltas: range, header: BatchHeader
 ) -> tuple[DecodedRecord, int, int]:
