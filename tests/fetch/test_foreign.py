@@ -35,7 +35,7 @@ from tests import campaigns
 from tests.log import kafka_python
 from tests.log.kafka_log import batch, compacted, marker, transactional
 from tests.simulated_disk import Image, SimulatedFiles
-from tests.support import NOW_MS, PATH, small
+from tests.support import NOW_MS, PATH, flipped, small
 from tests.tier.memory_store import MemoryStore
 from tests.tier.support import attempt
 
@@ -450,6 +450,25 @@ def test_what_is_in_the_bucket_is_not_believed() -> None:
         for read in (lambda: seen(partition), lambda: partition.fetch(partition.log_start, max_bytes=1 << 20)):
             with pytest.raises(CorruptFile, match="is not the one that the index names"):
                 read()
+
+
+def test_a_bit_that_rots_in_the_bucket_is_an_error_or_changes_nothing() -> None:
+    """Kafka's checksum covers neither base offset, which the index tells, nor leader epoch, which nobody reads."""
+    broker = Broker(THREE)
+    broker.uploaded()
+    broker.clock.set(LONG_AFTER_MS)
+    key, expected = log_key(broker.storage), broker.records()
+    good, harmless = broker.storage.objects[key], list[int]()
+    for position in campaigns.share(range(len(good)), 12):
+        broker.storage.objects[key] = flipped(good, position)
+        with broker.opened() as store:
+            try:
+                assert expected == seen(store.topic("orders").partition(0))
+            except CorruptFile:
+                continue
+        harmless.append(position)
+    second = len(THREE[0][1][0])
+    assert {*harmless} <= {*range(12, 16), *range(second + 12, second + 16)}  # the epochs
 
 
 def log_key(storage: MemoryStore) -> str:
