@@ -5,7 +5,7 @@
 What comes of a segment:
 
     uploaded    it is listed by this attempt: every object is there and was read back
-    skipped     `reason`: it was listed already, or retention took it while the job ran
+    skipped     `reason`: it was listed already, or retention took it while the job ran, or nothing in it is for readers
     refused     `reason`: nothing was listed, and nothing is wrong with the segment: the storage would not, or lists
                 other bytes at these offsets; the segment has no indexes yet; somebody gave the attempt up
     corrupt     a file, or an object as it was read back, is not as it was written: `path`, `position`, `reason`
@@ -41,7 +41,7 @@ from afterlog.errors import (
     StorageError,
 )
 from afterlog.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
-from afterlog.log.build import SegmentToIndex
+from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
@@ -70,7 +70,7 @@ BATCH_SEGMENTS = 64
 LEFTOVERS_AFTER_S = 86_400.0
 LISTED = "listed already"
 RETAINED = "gone: retention was first"
-NO_INDEXES = "it has no indexes: run the index job first, which says of a segment that needs none why"
+NO_INDEXES = "it has no indexes: run the index job first"
 SWEPT = "another job swept a temporary file away: run again"
 SCHEMA = (
     "topic STRING, partition INT, base_offset BIGINT, end_offset BIGINT, action STRING, attempt STRING, bytes BIGINT, "
@@ -226,7 +226,7 @@ def upload_batch(
             outcomes |= {attempt: error for attempt in attempts if attempt not in outcomes}
     seconds, total = clock.monotonic_s() - start_s, sum(segment.log_bytes for segment in batch)
     return [
-        _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1))
+        _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1), config, clock)
         for attempt, segment in zip(attempts, batch, strict=True)
     ]
 
@@ -256,7 +256,15 @@ def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: st
     )
 
 
-def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome, seconds: float) -> UploadedSegment:
+def _told(
+    files: Files,
+    segment: SegmentToIndex,
+    attempt: str,
+    outcome: Outcome,
+    seconds: float,
+    config: Config,
+    clock: Clock,
+) -> UploadedSegment:
     """The row of a segment."""
     end_offset = segment.mark.end_offset if segment.mark else None
     action: UploadAction
@@ -271,7 +279,11 @@ def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome,
     elif isinstance(outcome, CorruptFile | CorruptRemote):
         action, path, position, reason = "corrupt", str(outcome.path), outcome.position, outcome.message
     elif isinstance(outcome, FileMissing):
-        action, reason = "refused", NO_INDEXES if segment.mark is None else SWEPT
+        action, reason = "refused", SWEPT
+        if segment.mark is None:
+            looked = index_segment(files, segment, config, clock, attempt=attempt, verify_only=True)
+            needs_none = looked.action == "skipped"
+            action, reason = ("skipped", looked.reason) if needs_none else ("refused", NO_INDEXES)
     elif isinstance(outcome, StorageError) and not _is_of_this_machine(outcome):
         action, path, reason = "refused", str(outcome.path), outcome.message
     else:

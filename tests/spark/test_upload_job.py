@@ -14,7 +14,7 @@ from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.errors import RemoteConflict
 from afterlog.files import Files, OsFiles
-from afterlog.log.build import SegmentToIndex, index_segment
+from afterlog.log.build import EMPTY, UNSEEN, SegmentToIndex, index_segment
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.spark import upload_job
 from afterlog.spark.index_job import build_indexes
@@ -36,7 +36,7 @@ from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles
 from tests.fetch.test_foreign import in_due_order, records_of, seen
-from tests.log.kafka_log import some_segment
+from tests.log.kafka_log import marker, some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, content, drained, flipped, open_small, small, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at
@@ -172,6 +172,10 @@ class TestBatches:
         [done] = uploaded(disk)
         assert ("uploaded", segment.end_offset) == (done.action, done.end_offset)
         assert [("skipped", LISTED)] == told(uploaded(disk))
+        end = segment.end_offset
+        for base, log in ((end, marker(7, commit=False, offset=end)), (end + 1, b"")):
+            disk = with_file(disk, path.with_name(segment_file(base, LOG)), log)
+        assert [("skipped", LISTED), ("skipped", UNSEEN), ("skipped", EMPTY)] == told(uploaded(disk))
 
 
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
