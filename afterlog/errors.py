@@ -9,6 +9,7 @@
     ├── InvalidArgument(ValueError)     an argument that the call cannot work with; nothing was done
     │   └── WrongType(TypeError)        not even of a type that it could
     ├── InvalidTopic(ValueError)        a name that cannot be a topic's, or settings that contradict each other
+    │   └── ReadOnlyTopic               a Kafka broker's log in object storage: it is read, and never changed
     ├── InvalidSubscription(ValueError)  a retry policy, lease or delay that a subscription cannot have
     ├── InvalidReceipt(ValueError)      to ack or nack: no message that was received, or another subscription's
     ├── NameTaken(ValueError)           a consumer group and a subscription cannot have one name
@@ -93,6 +94,10 @@ class WrongType(InvalidArgument, TypeError):
 
 class InvalidTopic(AfterlogError, ValueError):
     """The topic's name or settings cannot be used. Names: 1 to 249 of ``a-z A-Z 0-9 . _ -``, not ``-`` first."""
+
+
+class ReadOnlyTopic(InvalidTopic):
+    """The topic is a Kafka broker's log in object storage: it is only read. Change a topic of your own instead."""
 
 
 class InvalidSubscription(AfterlogError, ValueError):

@@ -51,7 +51,7 @@ from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Delay, DelayColumn, asked_column, asked_ms
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.records.instants import Instant, InstantColumn
 from afterlog.subscription import redrive
@@ -430,7 +430,7 @@ class Store:
         if dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
         if dead_letter is not None:
-            self._made_topic(dead_letter)
+            self._made_topic(dead_letter).check_asked(AS_SOON_AS_POSSIBLE)
         chosen = _chosen(target, partitions)
         with self._lock:
             self._usable()
@@ -465,7 +465,8 @@ class Store:
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
         self._usable()
-        return sum(partition.log.enforce_retention() for topic in self.topics() for partition in topic.partitions)
+        own = [partition.log for topic in self.topics() for partition in topic.partitions]
+        return sum(log.enforce_retention() for log in own if not log.read_only)
 
     def offload(self) -> dict[str, Offloaded]:
         """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.

@@ -97,7 +97,7 @@ class OpenTopics:
             for partition in partitions:
                 partition.log.let_go()
             raise
-        if self.tiering is not None and settings.remote_storage_enable:
+        if self.tiering is not None and settings.remote_storage_enable and not settings.foreign:
             for partition in partitions:
                 self.tiering.add(partition.log)
         self.by_name[name] = Topic(name, settings, partitions)

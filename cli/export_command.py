@@ -22,13 +22,14 @@ from afterlog.cli.base import JSON, StoreCommand, opened, store_arguments
     help="At which offsets: those of the log, or delivery offsets.",
 )
 @click.option("--due-only", is_flag=True, help="In delivery order: leave out what is pending.")
+@click.option("--times", is_flag=True, help="Have each record say when it is due, in its header deliver-after.")
 @JSON
-def export(data: Path, topic: str, to: Path, order: str, due_only: bool, as_json: bool) -> None:
+def export(data: Path, topic: str, to: Path, order: str, due_only: bool, times: bool, as_json: bool) -> None:
     """Write TOPIC as a plain Kafka log into the folder TO, a folder for each partition.
 
     For a Kafka broker to take over (docs/kafka.md): never put the folders of a store under one, it cuts them. Cancelled
     records are left out, and leave gaps. A plain broker delivers everything at once: the time of a record is in its
-    header deliver-after where it has one of its own, and else lost.
+    header deliver-after where it has one of its own, and else lost without --times, which makes batches anew.
     """
     from afterlog.cli.output import json_line
     from afterlog.fetch.export import export as export_partition
@@ -51,7 +52,11 @@ def export(data: Path, topic: str, to: Path, order: str, due_only: bool, as_json
             log = open_snapshot(replace(partition.log.context, files=ReadOnlyFiles()), at_ms=at_ms)
             target = folder / partition_folder(topic, partition.number)
             done = export_partition(
-                files, Partition(topic, partition.number, log), target, delivery_order=order == "delivery"
+                files,
+                Partition(topic, partition.number, log),
+                target,
+                delivery_order=order == "delivery",
+                times=times,
             )
             row = asdict(done)
             named = f"{done.topic}-{done.partition}: {done.records} records in {done.segments} segments, {target}"

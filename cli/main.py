@@ -416,7 +416,7 @@ def _topic_row(topic: Topic) -> list[object]:
 
     settings = topic.settings
     spans = [None if ms is None else span(ms) for ms in (settings.max_delay_ms, settings.retention_ms)]
-    order = "delayed" if settings.delayed else "fifo"
+    order = "read only" if settings.foreign else "delayed" if settings.delayed else "fifo"
     return [topic.name, settings.partitions, order, *spans, settings.retention_bytes]
 
 

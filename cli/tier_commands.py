@@ -52,9 +52,9 @@ def offload(data: Path, topic: str | None, roll: bool, as_json: bool) -> None:
     noted_remote()
     with opened(data, background=False) as store:
         chosen = store.topics() if topic is None else [store.topic(topic)]
-        tiered = [each for each in chosen if each.settings.remote_storage_enable]
+        tiered = [each for each in chosen if each.settings.remote_storage_enable and not each.settings.foreign]
         if not tiered:
-            raise click.UsageError(f"{topic or 'every topic'} was made without --remote-storage")
+            raise click.UsageError(f"{topic or 'every topic'} was made without --remote-storage, or is only read")
         for partition in (partition for each in tiered for partition in each.partitions):
             row = _offloaded(store, partition, roll=roll)
             click.echo(json_line(row) if as_json else _offloaded_line(row))
@@ -226,16 +226,17 @@ def _restored(store: Store, partition: Partition) -> dict[str, Any]:
 
     assert store.tiering is not None, "there is a --remote"
     known = partition.log.checkpoints.current
+    foreign = partition.log.read_only  # what it lacks are gaps
     facts = Manifest(store.tiering.remote, partition.log.context.folder.name).content().log
     return {
         "topic": partition.topic,
         "partition": partition.number,
         "segments": len(known.sealed),
         "bytes": sum(mark.log_bytes for mark in known.sealed),
-        "records": sum(mark.end_offset - mark.base_offset for mark in known.sealed),
+        "records": sum(mark.records for mark in known.sealed),
         "log_start_offset": partition.log_start_offset,
         "log_end_offset": partition.log_end_offset,
-        "missing": known.removed_records - (0 if facts is None else facts.removed_records),
+        "missing": 0 if foreign else known.removed_records - (0 if facts is None else facts.removed_records),
     }
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from afterlog.fetch import verified
+from afterlog.fetch import foreign, verified
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.timeline import Reading
-from afterlog.fetch.verified import Located
+from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block
@@ -28,10 +28,21 @@ class Decoder:
         self._topic = topic
         self._number = number
         self._delayed = log.delayed
+        self._foreign = log.read_only
         self._limit_bytes = log.context.config.decompressed_bytes_max
+
+    def batches(self, located: Located, visible: Visible, max_bytes: int) -> Fetched:
+        """The first of these entries, at least one and further ones within `max_bytes`, as they lie."""
+        if self._foreign:
+            return foreign.batches(located, visible, max_bytes, self._limit_bytes)
+        return verified.batches(located, visible, self._delayed, max_bytes)
 
     def some(self, located: Located, visible: Visible, max_bytes: int) -> tuple[Block, Columns]:
         """The first of these entries, at least one and further ones within `max_bytes`, and their records."""
+        if self._foreign:
+            block, parts = foreign.records(located, visible, max_bytes, self._limit_bytes)
+            columns = [self._columns(*part) for part in parts] or [Columns.empty(self._topic)]
+            return block, Columns.concatenate(columns)
         block, decoded = verified.records(located, visible, self._delayed, max_bytes, self._limit_bytes)
         return block, self._columns(block, decoded)
 
@@ -48,8 +59,9 @@ class Decoder:
         once = found.take(first)
         row = np.cumsum(once.records) - once.records
         block = Block(row, once.deliver_after, once.offset, once.position, once.records, -1)
-        columns = [columns for _, columns in self.pieces(block, visible)] or [Columns.empty(self._topic)]
-        return Columns.concatenate(columns).take(row[entry] + offsets - found.offset)
+        parts = [columns for _, columns in self.pieces(block, visible)] or [Columns.empty(self._topic)]
+        columns, rows = Columns.concatenate(parts), row[entry] + offsets - found.offset
+        return columns.take(foreign.rows_of(columns.delivery_offset, rows, offsets, visible) if self._foreign else rows)
 
     def first(self, blocks: Iterable[Block], limit: int, key: bytes | None, reading: Reading) -> Columns:
         """The first `limit` records of some blocks, of one key where that is given; no more of them are read."""

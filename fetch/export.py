@@ -5,8 +5,12 @@
 
 What is cancelled is left out, as compaction leaves records out: its offset is a gap. A batch of which all is left goes
 byte for byte; base offset and leader epoch, which no checksum covers, are set. A time that all records of a batch have
-stands in front of it here, and so is lost: a plain broker delivers at once what it has. The header
-`deliver-after` of a record stays.
+stands in front of it here, and so is lost, unless `times` are asked for: then each record that has no header
+`deliver-after` gets one, and its batch is made anew. A plain broker delivers at once whatever it has; a reader of those
+headers need not (docs/kafka.md).
+
+Of a Kafka broker's log (docs/decisions/0032) what transactions committed is there, and no longer transactional: it goes
+without their markers.
 """
 
 from __future__ import annotations
@@ -28,9 +32,9 @@ from afterlog.log.scan import steps
 from afterlog.log.segment import SealedSegment
 from afterlog.log.version import Version
 from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
-from afterlog.records.batch import without_records
+from afterlog.records.batch import with_times, without_records
 from afterlog.records.columns import Bools, Int64Array, view_of
-from afterlog.records.header import CONTROL, BatchHeader
+from afterlog.records.header import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, with_crc
 
 _CHUNK_BYTES = 8 << 20
 """Read and written at a time, about."""
@@ -44,6 +48,8 @@ class _Batch(NamedTuple):
     """In the log that is made."""
     left_out: Sequence[int]
     """Records, by their place in the batch."""
+    due_ms: int
+    """When it is due, where a record does not say so itself; -1: that is not to be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +66,18 @@ class Exported:
     end_offset: int
 
 
-def export(files: Files, partition: Partition, folder: Path, *, delivery_order: bool) -> Exported:
+def export(files: Files, partition: Partition, folder: Path, *, delivery_order: bool, times: bool = False) -> Exported:
     """Write a folder with the segments of a partition, durably.
 
     partition: a snapshot (`open_snapshot`), whose reading says what is due: delivery order goes up to there.
+    times: have each record say when it is due here; a broker's own batches and those of a FIFO topic stay as they are.
     Raises FileExistsError where the folder is there, StorageFull with a part written, CorruptFile.
     """
     files.make_folder(folder)
     writer = _Writer(files, folder, partition)
+    times = times and partition.log.delayed and not partition.log.read_only
     try:
-        for batches in _by_delivery(partition) if delivery_order else _by_append(partition.log.pin()):
+        for batches in _by_delivery(partition, times) if delivery_order else _by_append(partition.log.pin(), times):
             writer.write(batches)
         writer.finish()
     finally:
@@ -88,29 +96,37 @@ def export(files: Files, partition: Partition, folder: Path, *, delivery_order: 
     )
 
 
-def _by_delivery(partition: Partition) -> Iterator[list[_Batch]]:
-    position = partition.log_start
+def _by_delivery(partition: Partition, times: bool) -> Iterator[list[_Batch]]:
+    position, version = partition.log_start, partition.log.pin()
     while position < partition.high_watermark():
         found = partition.fetch(position, max_bytes=_CHUNK_BYTES)
-        yield [
-            _batch(data, offset, found.cancelled)
-            for data, offset in zip(found.batches, found.delivery_offsets.tolist(), strict=True)
-        ]
+        due_ms = np.full(len(found.batches), -1)
+        if times:
+            offsets = np.array([BatchHeader.read(data, 0).base_offset for data in found.batches], np.int64)
+            due_ms = partition.log.find(offsets, version).deliver_after
+        rows = zip(found.batches, found.delivery_offsets.tolist(), due_ms.tolist(), strict=True)
+        yield [_batch(data, offset, found.cancelled, due) for data, offset, due in rows]
         position = found.next_position
 
 
-def _by_append(version: Version) -> Iterator[list[_Batch]]:
+def _by_append(version: Version, times: bool) -> Iterator[list[_Batch]]:
     visible, hidden, gone = version.readable(), np.sort(version.hidden.offsets()), version.log_start.key
     for segment in visible.segments:
         end = segment.size if isinstance(segment, SealedSegment) else visible.end.position
-        for found, fault, piece, start in steps(segment.view(0, end), 0, end, segment.base_offset, limit=4_096):
+        taken = steps(segment.view(0, end), 0, end, segment.base_offset, limit=4_096, foreign=segment.foreign)
+        for found, fault, piece, start in taken:
             if fault:
                 raise CorruptFile(fault, path=segment.path, position=found.stop)
-            kept = (found.attributes & CONTROL == 0) & ~_up_to(gone, found.deliver_after, found.offset)
+            kept = found.attributes & CONTROL == 0
+            if segment.foreign:  # nothing is gone; the index leaves out what came to nothing
+                kept &= np.array([version.delayed_index.contains(offset) for offset in found.offset.tolist()], np.bool_)
+            else:
+                kept &= ~_up_to(gone, found.deliver_after, found.offset)
             view, begin = view_of(piece), found.batch_position - start
+            due_ms = found.deliver_after if times else np.full_like(found.offset, -1)
             size = found.size - (found.batch_position - found.position)
             yield [
-                _batch(view[begin[row] : begin[row] + size[row]], int(found.offset[row]), hidden)
+                _batch(view[begin[row] : begin[row] + size[row]], int(found.offset[row]), hidden, int(due_ms[row]))
                 for row in np.flatnonzero(kept).tolist()
             ]
 
@@ -121,13 +137,13 @@ def _up_to(key: Key, deliver_after: Int64Array, offset: Int64Array) -> Bools:
     return np.asarray(at | (deliver_after < key.deliver_after))
 
 
-def _batch(data: memoryview, offset: int, hidden: Int64Array) -> _Batch:
+def _batch(data: memoryview, offset: int, hidden: Int64Array, due_ms: int) -> _Batch:
     """hidden: append offsets, ascending."""
     if not len(hidden):
-        return _Batch(data, offset, ())
+        return _Batch(data, offset, (), due_ms)
     header = BatchHeader.read(data, 0)
     first, last = hidden.searchsorted([header.base_offset, header.base_offset + header.records])
-    return _Batch(data, offset, (hidden[first:last] - header.base_offset).tolist())
+    return _Batch(data, offset, (hidden[first:last] - header.base_offset).tolist(), due_ms)
 
 
 @dataclass
@@ -150,13 +166,19 @@ class _Writer:
 
     def write(self, batches: list[_Batch]) -> None:
         parts: list[bytes] = []
+        limit_bytes = self._config.decompressed_bytes_max
         for batch in batches:
             data: bytes | memoryview = batch.data
             if batch.left_out:
-                data = without_records(batch.data, batch.left_out, limit_bytes=self._config.decompressed_bytes_max)
+                data = without_records(batch.data, batch.left_out, limit_bytes=limit_bytes)
+            if batch.due_ms >= 0:
+                data = with_times(data, batch.due_ms, limit_bytes=limit_bytes)
             header = BatchHeader.read(memoryview(data), 0)
             if not header.records:
                 continue
+            if header.attributes & TRANSACTIONAL:  # it is committed, and no marker comes with it
+                header = header._replace(attributes=header.attributes & ~TRANSACTIONAL)
+                data = with_crc(header, bytes(data[HEADER_BYTES:]))
             if not self.bases or self._is_full(header, batch.offset):
                 self._append(parts)
                 self._roll(batch.offset)

@@ -27,7 +27,6 @@ from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries, Key
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 from afterlog.records.columns import Int64Array
@@ -189,7 +188,7 @@ class Partition:
         """Whether the record of this append offset is still to come: it is not due, and not cancelled."""
         offset = whole("offset", offset, -INT64_MAX)
         reading = self.look()
-        found = find_entries(reading.version.all_written(), np.array([offset])).entry(0)
+        found = self.log.find(np.array([offset]), reading.version).entry(0)
         if not found.records or found.deliver_after <= reading.clock_ms:
             return False
         key = Key(found.deliver_after, offset)
@@ -283,7 +282,7 @@ class Partition:
             reading = self.reading()
             visible = reading.visible
             located = self._locate(wanted, reading, visible, max_records, max_bytes, whole=True)
-            fetched = verified.batches(located, visible, self.log.delayed, max_bytes)
+            fetched = self._decoder.batches(located, visible, max_bytes)
             wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
             left_s = deadline_s - context.clock.monotonic_s()
             if len(fetched.block) or left_s <= 0:
@@ -307,7 +306,7 @@ class Partition:
             if not len(located.block):
                 return Columns.empty(self.topic), located.block.end_delivery_offset
             block, columns = self._decoder.some(located, visible, max_bytes)
-            columns = columns[max(position - int(block.delivery_offset[0]), 0) :]
+            columns = columns[int(columns.delivery_offset.searchsorted(position)) :]  # its batch may begin before it
             columns = without_cancelled(columns, block, reading.hidden)
             if len(columns) > max_records:
                 columns = columns[:max_records]
@@ -387,7 +386,7 @@ class Partition:
         return position
 
     def _found(self, offsets: Int64Array, version: Version) -> Entries:
-        found = find_entries(version.all_written(), offsets)
+        found = self.log.find(offsets, version)
         missing = offsets[found.records == 0]
         if len(missing):
             raise OffsetOutOfRange(

@@ -34,7 +34,6 @@ from afterlog.index.entries import IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
-from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 
@@ -140,8 +139,10 @@ class Timeline:
     def settled(self) -> int:
         """The delivery offset below which nothing can change any more: the high watermark, or more.
 
-        Right after a crash it is more, by the durable lease of the frontier.
+        Right after a crash it is more, by the durable lease of the frontier. What is only read never changes.
         """
+        if self._log.read_only:
+            return self._log.log_end_offset
         upto, version = self._log.versions.settled()
         with self._lock:
             return max(version.delayed_index.rank(upto), self._high_watermark)
@@ -202,7 +203,7 @@ class Timeline:
 
     def position_after(self, offset: int, version: Version) -> int:
         """The delivery offset behind the record of append offset `offset`."""
-        found = find_entries(version.all_written(), np.array([offset])).entry(0)
+        found = self._log.find(np.array([offset]), version).entry(0)
         start, end = version.log_start, version.visible.offset
         if not found.records:
             why = "retention removed it" if offset < end else "it was not appended yet"

@@ -124,9 +124,9 @@ def batches(located: Located, visible: Visible, delayed: bool, max_bytes: int) -
         checked = kernels.check_entries(
             part.buffers, part.which, part.positions, part.block.offset, part.block.records, due
         )
-        _all_there(part, visible)
+        check_there(part, visible)
         if checked.fault:
-            raise _corrupt(checked.fault, part.block[checked.row :], visible)
+            raise corrupt_entry(checked.fault, part.block[checked.row :], visible)
         steps.append(checked)
         size += int(checked.batch_sizes.sum())
         row = min(row + step, len(block))
@@ -157,9 +157,9 @@ def records(
     read = kernels.read_records(
         located.buffers, located.which, located.positions, block.offset, block.records, due, max_bytes
     )
-    _all_there(located, visible)
+    check_there(located, visible)
     if read.fault:
-        raise _corrupt(read.fault, block[read.row :], visible)
+        raise corrupt_entry(read.fault, block[read.row :], visible)
     if not read.compressed:
         return block[: read.row], read.decoded
     fetched = batches(located, visible, delayed, max_bytes)
@@ -172,13 +172,13 @@ def records(
         limit_bytes,
     )
     decoded = kernels.decode_records(*places, fetched.block.records)
-    _all_there(located, visible)
+    check_there(located, visible)
     asked = np.repeat(fetched.asked, fetched.block.records)
     deliver_after = np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked)
     return fetched.block, decoded._replace(deliver_after=deliver_after)
 
 
-def _all_there(located: Located, visible: Visible) -> None:
+def check_there(located: Located, visible: Visible) -> None:
     """CorruptFile where the disk did not give some of what was read: zeros may have come in behind the checks, too.
 
     A mapping that has lost something is made anew for the next fetch.
@@ -188,7 +188,7 @@ def _all_there(located: Located, visible: Visible) -> None:
             raise CorruptFile(FAULTS[LOST], path=segment.path, position=missing.first)
 
 
-def _corrupt(fault: int, entries: Block, visible: Visible) -> CorruptFile:
+def corrupt_entry(fault: int, entries: Block, visible: Visible) -> CorruptFile:
     """The error for the first of the entries."""
     offset = int(entries.offset[0])
     bases = [segment.base_offset for segment in visible.segments]

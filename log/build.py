@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -41,11 +41,13 @@ from afterlog.index.sparse import SparseIndexes
 from afterlog.index.time_index import TimeIndex
 from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_segment
+from afterlog.log.kafka_transactions import Fate, later_logs
 from afterlog.log.scan import GONE, Intact, read_log
 from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
 
 Action = Literal["built", "verified", "skipped", "corrupt"]
 EMPTY = "it has no batches"
+UNSEEN = "nothing in it is for readers: markers, and transactions that were aborted or never ended"
 _SPARSE = (OFFSET_INDEX, TIME_INDEX)
 _ABANDONED = re.compile(r"[0-9]{20}\.[a-z]+\.[0-9a-f]{32}\.tmp\Z")
 
@@ -86,19 +88,38 @@ class IndexedSegment:
     path: str | None = None
     position: int | None = None
     reason: str | None = None
+    control_batches: int | None = None
+    """Of a Kafka broker's log, what the index leaves out: control batches, and those of transactions that were aborted,
+    or had not ended when the log did. None where the log was not read."""
+    aborted_batches: int | None = None
+    uncommitted_batches: int | None = None
 
 
 def index_segment(
-    files: Files, segment: SegmentToIndex, config: Config, clock: Clock, *, attempt: str, verify_only: bool = False
+    files: Files,
+    segment: SegmentToIndex,
+    config: Config,
+    clock: Clock,
+    *,
+    attempt: str,
+    verify_only: bool = False,
+    following: Iterable[Path] | None = None,
 ) -> IndexedSegment:
     """Build the indexes that are missing or not valid, or verify them all.
 
+    following: of a Kafka broker's segment the logs behind it, in order, read as far as transactions reach that are open
+    at its end; those in its folder, by default.
     `config`: of the store, for chunk sizes and `index_interval_bytes`. `attempt`: an `unused_name`. What is corrupt is
     told, not raised. StorageFull, and OSError; FileNotFoundError where somebody swept the attempt away.
     """
     start_s = clock.monotonic_s()
+    if following is None:
+        following = later_logs(files, segment.path, segment.base_offset)
     try:
-        outcome = _verified(files, segment, config) if verify_only else _built(files, segment, config, attempt)
+        if verify_only:
+            outcome = _verified(files, segment, config, following)
+        else:
+            outcome = _built(files, segment, config, attempt, following)
     except CorruptFile as found:
         outcome = _Indexed("corrupt", error=found)
     summary, error = outcome.summary, outcome.error
@@ -116,6 +137,9 @@ def index_segment(
         path=str(error.path) if error else None,
         position=error.position if error else None,
         reason=error.message if error else outcome.reason,
+        control_batches=outcome.left_out.get(Fate.CONTROL),
+        aborted_batches=outcome.left_out.get(Fate.ABORTED),
+        uncommitted_batches=outcome.left_out.get(Fate.UNCOMMITTED),
     )
 
 
@@ -179,27 +203,41 @@ class _Indexed(NamedTuple):
     summary: _Summary | None = None
     error: CorruptFile | None = None
     reason: str | None = None
+    left_out: Mapping[Fate, int] = {}
+    """Of a Kafka broker's log that was read: how many batches, by their fates."""
 
 
-def _built(files: Files, segment: SegmentToIndex, config: Config, attempt: str) -> _Indexed:
+def _left_out(found: Intact) -> Mapping[Fate, int]:
+    fates = found.fates
+    return {} if fates is None else {fate: int((fates == fate).sum()) for fate in Fate}
+
+
+def _built(
+    files: Files, segment: SegmentToIndex, config: Config, attempt: str, following: Iterable[Path] = ()
+) -> _Indexed:
     run = _valid_run(files, segment) if segment.has_run else None
     if (run or not segment.has_run) and _sparse_valid(files, segment, config):
         return _Indexed("skipped", _Summary.of_run(run) if run else None)
-    found = _read(files, segment, config)
-    if not len(found.entries):
-        return _Indexed("skipped", reason=EMPTY)
+    found = _read(files, segment, config, following)
+    if not len(found.shown):
+        return _nothing(found)
     for suffix, content in zip(_SPARSE, _sparse(found, config), strict=True):
         _publish_sparse(files, segment, suffix, content, attempt)
     if segment.has_run and not run:
         _publish_run(files, segment, found, config, attempt)
     files.sync_folder(segment.path.parent)
-    return _Indexed("built", _Summary.of_entries(found.entries))
+    return _Indexed("built", _Summary.of_entries(found.shown), left_out=_left_out(found))
 
 
-def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Indexed:
-    found = _read(files, segment, config)
-    if not len(found.entries):
-        return _Indexed("skipped", reason=EMPTY)
+def _nothing(found: Intact) -> _Indexed:
+    """There is nothing to index: a run holds at least one entry."""
+    return _Indexed("skipped", reason=UNSEEN if len(found.entries) else EMPTY, left_out=_left_out(found))
+
+
+def _verified(files: Files, segment: SegmentToIndex, config: Config, following: Iterable[Path]) -> _Indexed:
+    found = _read(files, segment, config, following)
+    if not len(found.shown):
+        return _nothing(found)
     if segment.mark is None:
         _verify_sparse(files, segment, found)
     else:
@@ -209,17 +247,18 @@ def _verified(files: Files, segment: SegmentToIndex, config: Config) -> _Indexed
                 raise CorruptFile("not what the log says", path=path)
     if segment.has_run:
         _verify_run(files, segment, found)
-    return _Indexed("verified", _Summary.of_entries(found.entries))
+    return _Indexed("verified", _Summary.of_entries(found.shown), left_out=_left_out(found))
 
 
-def _read(files: Files, segment: SegmentToIndex, config: Config) -> Intact:
+def _read(files: Files, segment: SegmentToIndex, config: Config, following: Iterable[Path] = ()) -> Intact:
     """The segment's entries, all of them. CorruptFile."""
     mark, path, base_offset = segment.mark, segment.path, segment.base_offset
     try:
         if mark is not None:
             found = read_log(files, path, base_offset, end=mark.log_bytes)
         else:
-            found = read_segment(files, path, base_offset, limit_bytes=config.decompressed_bytes_max)
+            limit_bytes = config.decompressed_bytes_max
+            found = read_segment(files, path, base_offset, limit_bytes=limit_bytes, following=following)
     except FileNotFoundError:
         raise CorruptFile(GONE, path=path) from None
     found.whole()
@@ -290,7 +329,7 @@ def _write_run(file: File, segment: SegmentToIndex, found: Intact, config: Confi
         max_entries=config.max_indexes_per_bucket_snapshot_segment,
         max_step_ms=config.max_time_step_per_bucket_snapshot_segment_s * 1000,
     )
-    writer.add(found.entries.sorted())
+    writer.add(found.shown.sorted())
     writer.finish()
 
 
@@ -337,7 +376,7 @@ def _verify_run(files: Files, segment: SegmentToIndex, found: Intact) -> None:
     if run.coverage != _coverage(segment, found.end_offset):
         raise CorruptFile("covers another part of the log than it should", path=path)
     run.check()
-    stored, expected = run.entries(), found.entries.sorted()
+    stored, expected = run.entries(), found.shown.sorted()
     for name in ("deliver_after", "offset", "position", "records"):
         if not np.array_equal(getattr(stored, name), getattr(expected, name)):
             raise CorruptFile(f"an entry's {name} is not what the log says", path=path)

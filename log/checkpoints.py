@@ -25,7 +25,7 @@ Meaning:
 - Size and CRC-32C of an index, when they are -1 and 0: repair cut the segment; whoever opens the log makes it anew.
 - `remote`, of a sealed segment that was uploaded: the attempt that object storage lists it under, size and CRC-32C of
   its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
-  the folder any more the cancel index is.
+  the folder any more the cancel index is. Of a Kafka broker's segment also `records`, how many its run holds.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
@@ -46,7 +46,7 @@ FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
-_ABSENT = (("cancel_index", NO_FILE), ("remote", None), ("removals", ()))
+_ABSENT = (("cancel_index", NO_FILE), ("remote", None), ("removals", ()), ("records", None))
 """Values that are not written."""
 
 
@@ -91,6 +91,8 @@ class RemoteMark:
     """Its run there; there is none of a segment of a FIFO topic."""
     local: bool = True
     """Whether its files are in the folder, too."""
+    records: int | None = None
+    """In its run, of a Kafka broker's segment, which may have fewer than offsets; of ours None: as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,13 @@ class SealedMark(SegmentFacts):
     def local(self) -> bool:
         """Whether its files are in the folder."""
         return self.remote is None or self.remote.local
+
+    @property
+    def records(self) -> int:
+        """How many its run holds: as many as it has offsets, but of a Kafka broker's segment."""
+        if self.remote is None or self.remote.records is None:
+            return self.end_offset - self.base_offset
+        return self.remote.records
 
     @staticmethod
     def of_json(row: dict[str, Any]) -> SealedMark:

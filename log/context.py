@@ -46,6 +46,11 @@ class LogContext:
     sealed: Callable[[], None] = lambda: None
     """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
 
+    @property
+    def foreign_bytes_max(self) -> int | None:
+        """As of `SealedSegment`."""
+        return self.config.decompressed_bytes_max if self.settings.foreign else None
+
     def bucket_storage(self, *, mending: bool = False) -> BucketSnapshotStorage:
         """Where the partition's runs are. mending: one that rots is made anew from the log; not for who only looks."""
         storage = LocalBucketSnapshotStorage(

@@ -9,7 +9,8 @@ What differs from a log of ours:
   is due with the latest of them, and without any, as soon as possible, which is 0 here.
 - Offsets may have gaps where compaction took whole batches, or a transaction was aborted; they never fall. It may have
   taken single records out of a batch, or all: the batch keeps its offsets, which its entry counts as its records.
-- Control batches (transaction markers) are entries like others, due at once. Who reads them steps over them.
+- Control batches, and batches of transactions that were aborted or never ended, are entries like others here; the
+  index leaves them out (`kafka_transactions`).
 
 Kafka's CRC does not cover base offset and length. A wrong length breaks the walk; a wrong offset is seen where offsets
 fall, and cannot be told from a gap where they rise.
@@ -18,12 +19,14 @@ fall, and cannot be told from a gap where they rise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes, Files, map_file
+from afterlog.log.kafka_transactions import Transactions
 from afterlog.log.scan import Advance, Intact, Step, read, steps, unheard
 from afterlog.records import kernels
 from afterlog.records.batch import decode_compacted, decompressed
@@ -34,20 +37,33 @@ _STEP_BYTES = 8 << 20
 """Batches decoded at a time, as stored. Larger: fewer calls, more memory."""
 
 
-def read_segment(files: Files, path: Path, base_offset: int, *, limit_bytes: int, advance: Advance = unheard) -> Intact:
-    """The entries of the segment up to the first that cannot be taken. `limit_bytes` bounds a decompressed batch.
+def read_segment(
+    files: Files,
+    path: Path,
+    base_offset: int,
+    *,
+    limit_bytes: int,
+    following: Iterable[Path] = (),
+    advance: Advance = unheard,
+) -> Intact:
+    """The entries of the segment up to the first that cannot be taken, and which of them readers may see.
 
-    FileNotFoundError.
+    limit_bytes: bounds a decompressed batch. following: the logs behind it, in order, where a transaction may end that
+    is open at its end. FileNotFoundError; CorruptFile where one of those is broken.
     """
     data = map_file(files, path)
     found = steps([(0, data)], 0, len(data), base_offset, foreign=True, advance=advance)
-    return read(path, base_offset, _taken(found, limit_bytes), start=0, size=len(data), foreign=True)
+    transactions = Transactions()
+    taken = transactions.watch(with_times(found, limit_bytes))
+    intact = read(path, base_offset, taken, start=0, size=len(data), foreign=True)
+    return replace(intact, fates=transactions.fates(files, following))
 
 
-def _taken(found: Iterable[Step], limit_bytes: int) -> Iterator[Step]:
-    """The steps with the deliver_after of each batch, up to the first that cannot be decoded."""
+def with_times(found: Iterable[Step], limit_bytes: int) -> Iterator[Step]:
+    """The steps with the deliver_after of each batch, -1 for none, up to the first that cannot be decoded."""
     for step in found:
-        due, fault = _deliver_after(step.piece, step.found, limit_bytes)
+        moved = step.found.moved(-step.start)
+        due, fault = _deliver_after(step.piece, moved, limit_bytes)
         if fault:
             yield step._replace(found=step.found.first(len(due), OK)._replace(deliver_after=due), fault=fault)
             return

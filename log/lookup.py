@@ -15,7 +15,8 @@ import numpy as np
 from afterlog.errors import CorruptFile
 from afterlog.index.entries import Entries, sort_by_due
 from afterlog.index.growing_columns import Int64Array
-from afterlog.log.scan import walk
+from afterlog.log.kafka_segment import with_times
+from afterlog.log.scan import checked, steps, walk
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Visible
 
@@ -52,7 +53,8 @@ def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) ->
     for first, last in pairwise(bounds):
         entries = _walk(segment, int(start[first]), int(stop[last - 1]))
         row = entries.offset.searchsorted(offsets[first:last], "right") - 1
-        if int(row[0]) < 0 or bool((offsets[first:last] >= (entries.offset + entries.records)[row]).any()):
+        there = (row >= 0) & (offsets[first:last] < (entries.offset + entries.records)[row])
+        if not segment.foreign and not bool(there.all()):
             raise CorruptFile(
                 f"no batch holds offset {int(offsets[first])}", path=segment.path, position=int(start[first])
             )
@@ -60,9 +62,14 @@ def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) ->
         found[1, first:last] = entries.offset[row]
         found[2, first:last] = entries.position[row]
         found[3, first:last] = entries.records[row]
+        found[:, first:last][:, ~there] = 0
 
 
 def _walk(segment: Segment, start: int, stop: int) -> Entries:
     """The entries between two bytes at which, by the offset index, entries begin."""
-    found = walk(segment, start, stop, bodies=False)
+    if segment.foreign_bytes_max is None:
+        found = walk(segment, start, stop, bodies=False)
+    else:
+        taken = with_times(steps(segment.view(start, stop), start, stop, foreign=True), segment.foreign_bytes_max)
+        found = (step.found for step in checked(segment, taken, start, segment.base_offset if start == 0 else -1))
     return Entries.concatenate([Entries(one.deliver_after, one.offset, one.position, one.records) for one in found])

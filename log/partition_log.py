@@ -38,11 +38,12 @@ from afterlog.errors import (
     InvalidTopic,
     NotPending,
     PartitionPoisoned,
+    ReadOnlyTopic,
     RecordTooLarge,
     StoreClosed,
 )
 from afterlog.index.delayed_index import DelayedIndex
-from afterlog.index.entries import Key
+from afterlog.index.entries import Entries, Key
 from afterlog.log.append import Appender
 from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
@@ -60,6 +61,8 @@ from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches
 
 logger = logging.getLogger("afterlog.log")
+
+_NO_APPENDS = "nothing is appended to it; send to a topic of your own"
 
 
 class RecoveredLog(NamedTuple):
@@ -102,6 +105,11 @@ class PartitionLog:
     @property
     def delayed(self) -> bool:
         return self.context.settings.delayed
+
+    @property
+    def read_only(self) -> bool:
+        """Whether its segments are a Kafka broker's: then nothing changes them, and every rank is final."""
+        return self.context.settings.foreign
 
     # Versions.
 
@@ -172,14 +180,26 @@ class PartitionLog:
         """The offset behind the last record that is written, visible or not."""
         return self.versions.current.written.offset
 
+    def find(self, offsets: Int64Array, version: Version) -> Entries:
+        """The entries that hold `offsets`, one row for each in the order given; `records` is 0 where there is none.
+
+        Offsets may come in any order and more than once. Raises CorruptFile.
+        """
+        found = find_entries(version.all_written(), offsets)
+        if self.read_only:  # its index leaves out what readers may not see
+            shown = [version.delayed_index.contains(offset) for offset in offsets.tolist()]
+            found.records[~np.array(shown, np.bool_)] = 0
+        return found
+
     # Operations.
 
     def append(self, batches: Batches) -> int:
         """Append whole batches, which `check_batches` has passed; the offset of the first record.
 
         Returns when they are safe under the durability. Raises StorageFull with nothing written of the segment that ran
-        out of room; PartitionPoisoned when only a reopen can tell what is on disk.
+        out of room; PartitionPoisoned when only a reopen can tell what is on disk; ReadOnlyTopic.
         """
+        self._check_own(_NO_APPENDS)
         with self._append_lock, self._writing():
             first_offset = self.versions.current.written.offset
             self._appender.append(batches)
@@ -194,6 +214,7 @@ class PartitionLog:
         The call that it gives appends batches that `check_batches` has passed, and raises as `append` does. They are
         safe after `commit.sync`.
         """
+        self._check_own(_NO_APPENDS)
         with self._append_lock, self._writing():
             yield self._appender.append
 
@@ -201,7 +222,7 @@ class PartitionLog:
         """Cancel the pending among the records of these offsets, which differ: a `CancelResult` for each, int8[n].
 
         Returns when it is safe under the durability. Raises CorruptFile, PartitionPoisoned, and StorageFull, where what
-        fitted into the control batches before stays cancelled.
+        fitted into the control batches before stays cancelled; ReadOnlyTopic.
         """
         return self._cancel(ControlType.CANCEL, offsets, None)[0]
 
@@ -218,7 +239,7 @@ class PartitionLog:
         return end_offset - 1
 
     def check_batches(self, batches: Batches) -> None:
-        """Raises RecordTooLarge, InvalidTopic or InvalidDeliverAfter where the batches cannot be taken."""
+        """Raises RecordTooLarge, InvalidTopic, ReadOnlyTopic or InvalidDeliverAfter where they cannot be taken."""
         largest = int((batches.positions[1:] - batches.positions[:-1]).max(initial=0))
         if largest > self._config.batch_bytes_max:
             raise RecordTooLarge(
@@ -227,7 +248,8 @@ class PartitionLog:
         self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
     def check_asked(self, deliver_after: int) -> None:
-        """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
+        """Raises InvalidTopic, ReadOnlyTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
+        self._check_own(_NO_APPENDS)
         if deliver_after == AS_SOON_AS_POSSIBLE:
             return
         if not self.delayed:
@@ -235,6 +257,11 @@ class PartitionLog:
         limit_ms = self.context.settings.max_delay_ms
         if limit_ms is not None and deliver_after > self.context.now_ms() + limit_ms:
             raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
+
+    def _check_own(self, otherwise: str) -> None:
+        """Raises ReadOnlyTopic where the log is a Kafka broker's. otherwise: what is not done, and what to do."""
+        if self.read_only:
+            raise ReadOnlyTopic(f"{self.context.folder.name} is a Kafka broker's log, and only read: {otherwise}")
 
     @property
     def clamped_records(self) -> int:
@@ -253,7 +280,11 @@ class PartitionLog:
             self._upkeep.checkpoint()
 
     def enforce_retention(self) -> int:
-        """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
+        """Remove what the topic's retention says, and nothing that is pending; the number of segments removed.
+
+        Raises ReadOnlyTopic.
+        """
+        self._check_own("nothing is removed from it; remove the objects of the bucket where they are")
         self._read_far_ranks()
         with self._append_lock, self._writing():
             return self._upkeep.enforce_retention()
@@ -389,7 +420,8 @@ class PartitionLog:
 
     def _cancel(self, kind: ControlType, offsets: Int64Array, follower: Batches | None) -> tuple[Int8Array, int]:
         """What came of each, and the end of the log behind it."""
-        found = find_entries(self.pin().all_written(), offsets)
+        self._check_own("nothing in it is cancelled or given another time; have its producer send it anew")
+        found = self.find(offsets, self.pin())
         targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
         with self._append_lock, self._writing():
             cancellations, log_start = self.version.cancellations, self.log_start.key

@@ -146,7 +146,10 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, n
 
 
 def _sealed_segment(context: LogContext, mark: SealedMark) -> SealedSegment:
-    segment = SealedSegment(context.files, context.folder, mark, context.config.index_interval_bytes, context.remote)
+    interval_bytes, limit = context.config.index_interval_bytes, context.foreign_bytes_max
+    segment = SealedSegment(
+        context.files, context.folder, mark, interval_bytes, context.remote, foreign_bytes_max=limit
+    )
     if not mark.local:
         return segment
     try:

@@ -46,6 +46,9 @@ class RemoteCopy(Protocol):
     def run(self) -> Run:
         """The segment's run. Nothing is read before the run is."""
 
+    def records(self) -> int:
+        """How many records the run holds, by the run itself."""
+
     def forget(self) -> None:
         """What was read fails its checks: keep nothing of it, so that it is fetched anew the next time."""
 
@@ -59,7 +62,7 @@ class RemoteLog(Protocol):
 
 def outline(mark: SealedMark) -> Outline:
     """What the mark of a segment tells of its run."""
-    return Outline(coverage=mark.coverage, records=mark.end_offset - mark.base_offset, upto=mark.last_key)
+    return Outline(coverage=mark.coverage, records=mark.records, upto=mark.last_key)
 
 
 class NoRemoteLog:
@@ -107,6 +110,9 @@ class _NoCopy:
 
     def run(self) -> Run:
         return Run(self, outline(self._mark))
+
+    def records(self) -> int:
+        self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise RemoteRefused(

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from afterlog.errors import CorruptFile, InvalidBatch
 from afterlog.files import Bytes, Files, lost, map_file
@@ -71,6 +72,9 @@ class Scannable(Protocol):
     @property
     def sparse(self) -> SparseIndexes: ...
 
+    @property
+    def foreign(self) -> bool: ...
+
     def view(self, start: int, end: int) -> Pieces: ...
 
 
@@ -103,6 +107,13 @@ class Intact:
     stamp_ms: int
     """The largest broker timestamp; 0 where no entry has one."""
     fault: str
+    fates: npt.NDArray[np.int8] | None = None
+    """Of a Kafka broker's log, what becomes of each entry (`kafka_transactions.Fate`); 0: readers see it."""
+
+    @property
+    def shown(self) -> Entries:
+        """The entries that readers may see."""
+        return self.entries if self.fates is None else self.entries.take(np.flatnonzero(self.fates == 0))
 
     def whole(self) -> Intact:
         """Itself. CorruptFile where there is a fault."""
@@ -204,7 +215,17 @@ def walk(
 ) -> Iterator[Scan]:
     """The entries between two bytes, of the first of which the offset index says that one begins there. CorruptFile."""
     known = log.base_offset if start == 0 else -1
-    for step in steps(log.view(start, end), start, end, known, bodies=bodies, first=first, limit=limit):
+    taken = steps(log.view(start, end), start, end, known, bodies=bodies, first=first, limit=limit, foreign=log.foreign)
+    for step in checked(log, taken, start, known):
+        yield step.found
+
+
+def checked(log: Scannable, taken: Iterable[Step], start: int, known: int = -1) -> Iterator[Step]:
+    """The steps of a walk from byte `start`, where the offset index says that an entry begins. CorruptFile.
+
+    known: its offset; -1: as the index says.
+    """
+    for step in taken:
         found = step.found
         if known < 0 and len(found.offset):
             known = int(found.offset[0])
@@ -212,7 +233,7 @@ def walk(
                 raise corrupt(log.path, start, INDEX)
         if step.fault:
             raise CorruptFile(step.fault, path=log.path, position=found.stop)
-        yield found
+        yield step
 
 
 def read(

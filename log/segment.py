@@ -55,11 +55,15 @@ class SealedSegment:
         interval_bytes: int,
         remote: RemoteLog = NO_REMOTE_LOG,
         loaded: Loaded | None = None,
+        *,
+        foreign_bytes_max: int | None = None,
     ) -> None:
+        """foreign_bytes_max: a Kafka broker wrote it; a batch of it may be so large once it is decompressed."""
         self.base_offset = mark.base_offset
         self.end_offset = mark.end_offset
         self.mark = mark
         self.path = folder / segment_file(mark.base_offset, LOG)
+        self.foreign_bytes_max = foreign_bytes_max
         self._files = files
         self._interval_bytes = interval_bytes
         self._remote = remote
@@ -68,6 +72,11 @@ class SealedSegment:
     @property
     def size(self) -> int:
         return self.mark.log_bytes
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a Kafka broker wrote it: when its batches are due they say themselves (`kafka_segment`)."""
+        return self.foreign_bytes_max is not None
 
     def mapped(self) -> Bytes | None:
         """The whole log, if it is in the folder."""
@@ -115,7 +124,15 @@ class SealedSegment:
     def marked(self, mark: SealedMark) -> SealedSegment:
         """The segment as another mark tells: it was uploaded, or its files are about to go."""
         loaded = self.loaded if mark.local == self.mark.local else None
-        return SealedSegment(self._files, self.path.parent, mark, self._interval_bytes, self._remote, loaded)
+        return SealedSegment(
+            self._files,
+            self.path.parent,
+            mark,
+            self._interval_bytes,
+            self._remote,
+            loaded,
+            foreign_bytes_max=self.foreign_bytes_max,
+        )
 
     def _rebuild_sparse(self) -> SparseIndexes:
         sparse = read_segment(self, self.size).index(SparseIndexes(self.base_offset, self._interval_bytes))
@@ -127,6 +144,9 @@ class SealedSegment:
 
 class ActiveSegment:
     """The segment that grows. The log calls everything but `view` under its append lock."""
+
+    foreign_bytes_max = None
+    foreign = False
 
     def __init__(
         self, files: Files, folder: Path, base_offset: int, interval_bytes: int, size: int | None = None

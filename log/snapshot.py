@@ -83,8 +83,10 @@ def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int
     )
     if not active.load_sparse(known.active):
         raise CorruptFile("an index of the active segment is not as it was saved: open the store", path=active.path)
+    files, folder, limit = context.files, context.folder, context.foreign_bytes_max
     sealed = tuple(
-        SealedSegment(context.files, context.folder, mark, interval_bytes, context.remote) for mark in known.sealed
+        SealedSegment(files, folder, mark, interval_bytes, context.remote, foreign_bytes_max=limit)
+        for mark in known.sealed
     )
     frontier_ms = max(known.frontier.used_ms, known.recovery.stamp_ms)
     if at_ms is None:

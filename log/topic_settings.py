@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from afterlog.errors import CorruptFile, InvalidTopic
 from afterlog.names import check_name
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
-_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants")
+_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign")
 """A document has these where they are not what they are by default: it may be older than they are."""
 
 
@@ -30,9 +30,13 @@ class TopicSettings:
     local_retention_bytes: int | None = None
     check_instants: bool = True
     """Refuse what asks for an instant that is surely wrong (`afterlog.records.window`)."""
+    foreign: bool = False
+    """Its segments are a Kafka broker's, in object storage: the topic is only read (docs/decisions/0032)."""
 
 
 _DEFAULT = TopicSettings()
+FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
+"""Of a Kafka broker's log in object storage; such topics differ by their partitions alone."""
 
 
 def checked(settings: TopicSettings) -> TopicSettings:
@@ -43,8 +47,11 @@ def checked(settings: TopicSettings) -> TopicSettings:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
-    if not isinstance(settings.check_instants, bool):
-        raise InvalidTopic(f"check_instants must be True or False, not {settings.check_instants!r}")
+    for name in ("check_instants", "foreign"):
+        if not isinstance(getattr(settings, name), bool):
+            raise InvalidTopic(f"{name} must be True or False, not {getattr(settings, name)!r}")
+    if settings.foreign and replace(settings, partitions=1) != FOREIGN:
+        raise InvalidTopic("a Kafka broker's log is only read, from object storage: it has no other settings")
     if settings.max_delay_ms is not None and not settings.delayed:
         raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
     for name in _LOCAL_RETENTION:

@@ -324,7 +324,7 @@ class Upkeep:
         assert all(base <= behind for base, behind in zip(bases, ends, strict=True))
         assert all(behind <= base for behind, base in zip(ends, bases[1:], strict=False))
         if self._delayed:
-            held = sum(behind - base for base, behind in zip(bases, ends, strict=True))
+            held = sum(segment.mark.records for segment in version.sealed) + end.offset - bases[-1]
             assert end.offset == held + known.removed_records
             assert end.offset == index.records + index.removed_records
             assert known.log_start.delivery_offset == index.rank(known.log_start.key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -23,7 +23,7 @@ from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.context import LogContext
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.scan import Advance, log_bases, steps, unheard
-from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topic_settings import FOREIGN, TopicSettings
 from afterlog.log.topics_document import legible_topics, write_topics
 from afterlog.names import (
     CHECKPOINTS,
@@ -43,7 +43,7 @@ from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
-from afterlog.tier.restore import mark_of
+from afterlog.tier.restore import mark_in
 from afterlog.tier.tiering import Tiering
 
 ASIDE = ".corrupt"
@@ -248,7 +248,7 @@ class OfflineStore:
         if self._tiering is None or not context.settings.remote_storage_enable:
             return None
         manifest = Manifest(self._tiering.remote, context.folder.name)
-        return lambda: [mark_of(row) for row in manifest.listed()]
+        return lambda: [mark_in(context, row) for row in manifest.listed()]
 
     def _put_aside(self, path: Path) -> None:
         self._files.rename(path, path.with_name(path.name + ASIDE))
@@ -321,6 +321,9 @@ def _found_topics(files: Files, path: Path) -> dict[str, TopicSettings]:
             continue
         topic, number = parsed
         before = found.get(topic, TopicSettings(partitions=1, delayed=False))
+        if any(mark.remote is not None and mark.remote.records is not None for mark in sealed):
+            found[topic] = replace(FOREIGN, partitions=max(before.partitions, number + 1))
+            continue
         delayed = due_ms is not None and due_ms >= 0
         found[topic] = TopicSettings(
             partitions=max(before.partitions, number + 1),

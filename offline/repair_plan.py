@@ -132,7 +132,7 @@ class RepairPlanner:
             raise CorruptFile("no checkpoints, and logs that overlap: restore the folder from a copy", path=self._path)
         removed, start = known.removed_records, known.log_start
         if self._delayed:
-            removed = recovery.segment - sum(mark.end_offset - mark.base_offset for mark in self._sealed)
+            removed = recovery.segment - sum(mark.records for mark in self._sealed)
             changed = removed != known.removed_records
             if changed and not self._cuts and not self._anew:
                 self._steps.append(

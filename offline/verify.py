@@ -91,7 +91,7 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
     base_offset = known.active.base_offset
     active = read_log(files, folder / segment_file(base_offset, LOG), base_offset, advance=advance)
     yield from _verify_active(files, active, known, delayed)
-    held = known.recovery.offset - base_offset + sum(mark.end_offset - mark.base_offset for mark in known.sealed)
+    held = known.recovery.offset - base_offset + sum(mark.records for mark in known.sealed)
     if delayed and known.removed_records + held != known.recovery.offset:
         message = (
             f"{known.removed_records} records removed and {held} held do not make the {known.recovery.offset} appended"

@@ -136,9 +136,6 @@ def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
 
 def decode_compacted(data: Data, *, limit_bytes: int) -> list[tuple[int, Record]]:
     """What compaction left of one batch, as `read_compacted` has found it: (offset delta, record). InvalidBatch."""
-    view = view_of(data)
-    if BatchHeader.read(view, 0).attributes & CODEC_BITS:
-        view = view_of(_image(np.frombuffer(view, np.uint8), limit_bytes))
     return [
         (
             delta,
@@ -150,8 +147,17 @@ def decode_compacted(data: Data, *, limit_bytes: int) -> list[tuple[int, Record]
                 deliver_after=None if due < 0 else due,
             ),
         )
-        for delta, (key, value, section, timestamp, due) in pure.decode_compacted(view)
+        for delta, (key, value, section, timestamp, due) in pure.decode_compacted(_plain(data, limit_bytes))
     ]
+
+
+def compacted_columns(data: Data, *, limit_bytes: int) -> tuple[Int64Array, Decoded]:
+    """The same as columns: the offset deltas, int64[n], and the records. InvalidBatch, InvalidDeliverAfter."""
+    deltas, records = list[int](), list[pure.DecodedRecord]()
+    for delta, record in pure.decode_compacted(_plain(data, limit_bytes)):
+        deltas.append(delta)
+        records.append(record)
+    return np.array(deltas, np.int64), pure.decoded_columns(records)
 
 
 def without_records(data: Data, left_out: Collection[int], *, limit_bytes: int) -> bytes:
@@ -159,9 +165,7 @@ def without_records(data: Data, left_out: Collection[int], *, limit_bytes: int) 
 
     What is left is byte for byte as it was; the codec is the same. All gone: a batch of none.
     """
-    header = BatchHeader.read(view_of(data), 0)
-    codec = header.attributes & CODEC_BITS
-    view = view_of(_image(np.frombuffer(data, np.uint8), limit_bytes) if codec else data)
+    header, view = BatchHeader.read(view_of(data), 0), _plain(data, limit_bytes)
     kept, position = list[bytes](), HEADER_BYTES
     for place in range(header.records):
         size, behind = read_zigzag(view, position, len(view), 32)
@@ -170,12 +174,33 @@ def without_records(data: Data, left_out: Collection[int], *, limit_bytes: int) 
         position = behind + size
     if position != len(view):
         raise InvalidBatch("the records do not fill the batch")
-    body = b"".join(kept)
-    if codec and kept:
+    return _remade(header, kept)
+
+
+def with_times(data: Data, deliver_after: int, *, limit_bytes: int) -> bytes:
+    """An intact batch in which each record says when it is due: what does not gets this time as a header. InvalidBatch.
+
+    All else of a record is byte for byte as it was; the codec is the same.
+    """
+    return _remade(BatchHeader.read(view_of(data), 0), pure.timed_records(_plain(data, limit_bytes), deliver_after))
+
+
+def _plain(data: Data, limit_bytes: int) -> memoryview:
+    """A batch as it is when it is not compressed."""
+    view = view_of(data)
+    if BatchHeader.read(view, 0).attributes & CODEC_BITS:
+        return view_of(_image(np.frombuffer(view, np.uint8), limit_bytes))
+    return view
+
+
+def _remade(header: BatchHeader, records: Sequence[bytes]) -> bytes:
+    """A batch of such a header with other records, of which each has its length in front."""
+    body, codec = b"".join(records), header.attributes & CODEC_BITS
+    if codec and records:
         body = compress(codec, memoryview(body))
     else:
         header = header._replace(attributes=header.attributes & ~CODEC_BITS)
-    return with_crc(header._replace(records=len(kept), length=HEADER_BYTES - LENGTH_END + len(body)), body)
+    return with_crc(header._replace(records=len(records), length=HEADER_BYTES - LENGTH_END + len(body)), body)
 
 
 def validate_batch(data: Data, *, limit_bytes: int) -> BatchInfo:

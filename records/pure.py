@@ -249,6 +249,11 @@ def decode_records(
             decoded += _decode_batch(views[buffer][position : position + size], count)
         except (InvalidBatch, InvalidDeliverAfter) as error:
             raise type(error)(f"batch {batch}: {error}") from None
+    return decoded_columns(decoded)
+
+
+def decoded_columns(decoded: Sequence[DecodedRecord]) -> Decoded:
+    """Columns of some records."""
     key, key_valid = ragged([record[0] for record in decoded])
     value, value_valid = ragged([record[1] for record in decoded])
     headers, _ = ragged([record[2] for record in decoded])
@@ -354,6 +359,30 @@ def decode_compacted(batch: memoryview) -> list[tuple[int, DecodedRecord]]:
     for _ in range(header.records):
         record, delta, position = _read_record(batch, position, range(delta + 1, header.last_offset_delta + 1), header)
         records.append((delta, record))
+    if position != len(batch):
+        raise InvalidBatch(REASONS[LEFT_OVER])
+    return records
+
+
+def timed_records(batch: memoryview, deliver_after: int) -> list[bytes]:
+    """The records of a batch that is not compressed, as stored, each that does not say when with a header that does.
+
+    Of a batch out of which compaction took records, too. InvalidBatch. There is no compiled form: who exports asks.
+    """
+    records, position = list[bytes](), HEADER_BYTES
+    for _ in range(BatchHeader.read(batch, 0).records):
+        size, start = read_zigzag(batch, position, len(batch), 32)
+        if not 1 <= size <= len(batch) - start:
+            raise InvalidBatch(REASONS[BOUNDS])
+        position = start + size
+        _, at = read_zigzag(batch, start + 1, position)
+        _, at = read_zigzag(batch, at, position, 32)
+        _, at = _read_nullable(batch, at, position)
+        _, at = _read_nullable(batch, at, position)
+        section = batch[at:position].tobytes()
+        if not _read_headers(batch, at, position)[1]:
+            section = _header_section(section, deliver_after, len(records))
+        records.append(_with_length(batch[start:at].tobytes() + section))
     if position != len(batch):
         raise InvalidBatch(REASONS[LEFT_OVER])
     return records

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 SCHEMA = (
     "topic STRING, partition INT, base_offset BIGINT, action STRING, entries BIGINT, records BIGINT, min_due BIGINT, "
-    "max_due BIGINT, bytes BIGINT, seconds DOUBLE, path STRING, position BIGINT, reason STRING"
+    "max_due BIGINT, bytes BIGINT, seconds DOUBLE, path STRING, position BIGINT, reason STRING, "
+    "control_batches BIGINT, aborted_batches BIGINT, uncommitted_batches BIGINT"
 )
 assert [each.name for each in fields(IndexedSegment)] == [column.split()[0] for column in SCHEMA.split(", ")]
 
@@ -113,7 +114,15 @@ def index_stored_group(
                 verify_only=verify_only,
             )
             if segment.row is None:
-                yield index_kafka(remote, segment.folder, segment.base_offset, segment.log_bytes, segment.indexes, shop)
+                yield index_kafka(
+                    remote,
+                    segment.folder,
+                    segment.base_offset,
+                    segment.log_bytes,
+                    segment.indexes,
+                    shop,
+                    later=[base for base in segment.bases if base > segment.base_offset],
+                )
                 continue
             try:
                 yield index_listed(Manifest(remote, segment.folder), segment.row, shop)

@@ -71,6 +71,8 @@ class StoredSegment:
     """The manifest's; None: a Kafka broker's."""
     indexes: frozenset[str] = frozenset()
     """Of a Kafka broker's: the suffixes of those indexes that are beside it."""
+    bases: tuple[int, ...] = ()
+    """Of a Kafka broker's: base offsets of all segments of the partition, ascending; one value for all of them."""
 
     @property
     def folder(self) -> str:
@@ -132,12 +134,18 @@ def _listed(remote: RemoteStore, topic: str, partition: int) -> Iterator[StoredS
 
 
 def _kafka(topic: str, partition: int, sizes: Mapping[str, int]) -> Iterator[StoredSegment]:
-    for name, size in sorted(sizes.items()):
-        parsed = parse_segment_file(name)
-        if parsed is not None and parsed[1] == LOG:
-            base = parsed[0]
-            indexes = frozenset(suffix for suffix in INDEXES if segment_file(base, suffix) in sizes)
-            yield StoredSegment(topic=topic, partition=partition, base_offset=base, log_bytes=size, indexes=indexes)
+    parsed = [(segment, size) for name, size in sorted(sizes.items()) if (segment := parse_segment_file(name))]
+    logs = [(base, size) for (base, suffix), size in parsed if suffix == LOG]
+    bases = tuple(base for base, _ in logs)
+    for base, size in logs:
+        yield StoredSegment(
+            topic=topic,
+            partition=partition,
+            base_offset=base,
+            log_bytes=size,
+            indexes=frozenset(suffix for suffix in INDEXES if segment_file(base, suffix) in sizes),
+            bases=bases,
+        )
 
 
 def _of_store(files: Files, store: Path, topics: Collection[str] | None) -> Iterator[SegmentToIndex]:

@@ -5,7 +5,7 @@
 What comes of a segment:
 
     uploaded    it is listed by this attempt: every object is there and was read back
-    skipped     `reason`: it was listed already, or retention took it while the job ran
+    skipped     `reason`: it was listed already, or retention took it while the job ran, or nothing in it is for readers
     refused     `reason`: nothing was listed, and nothing is wrong with the segment: the storage would not, or lists
                 other bytes at these offsets; the segment has no indexes yet; somebody gave the attempt up
     corrupt     a file, or an object as it was read back, is not as it was written: `path`, `position`, `reason`
@@ -36,14 +36,16 @@ from afterlog.errors import (
     DiskFailed,
     FileMissing,
     OutOfResources,
+    RemoteConflict,
     RemoteError,
     StorageError,
 )
 from afterlog.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
-from afterlog.log.build import SegmentToIndex
+from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
+from afterlog.log.topic_settings import FOREIGN
 from afterlog.log.topics_document import read_topics
 from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.spark.location import check_shared, find_segments, sweep
@@ -52,7 +54,7 @@ from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles
 from afterlog.tier.remote_store import RemoteStore
-from afterlog.tier.remote_topics import tell_topic
+from afterlog.tier.remote_topics import read_remote_topics, tell_topic
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove_leftovers
 from afterlog.tier.segment_files import kafka_segment_files, segment_files
@@ -124,6 +126,9 @@ def upload_segments(
     segments = find_segments(files, folder, topics)
     sweep(OsFiles(), segments)
     storage = open_remote(remote, **options)
+    kafka = not files.exists(folder / TOPICS)
+    if kafka:
+        check_of_kafka(storage, {segment.topic for segment in segments})
     before_ms = SystemClock().now_ms() - int(leftovers_after_s * 1000)
     for partition in sorted({_partition(segment) for segment in segments}):
         remove_leftovers(Manifest(storage, partition), started_before_ms=before_ms)
@@ -132,9 +137,28 @@ def upload_segments(
         return upload_group(group, remote, options, config)
 
     done = run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA)
-    if files.exists(folder / TOPICS):
+    if kafka:
+        tell_of_kafka(storage, segments)
+    else:
         _tell_of_store(files, folder, storage, {segment.topic for segment in segments})
     return done
+
+
+def check_of_kafka(storage: RemoteStore, topics: Collection[str]) -> None:
+    """RemoteConflict where a topic of one of these names is a store's: nothing of a Kafka broker is put beside it."""
+    for name, settings in read_remote_topics(storage).items():
+        if name in topics and not settings.foreign:
+            raise RemoteConflict(f"{name} is a store's topic there: upload to another prefix", path=TOPICS)
+
+
+def tell_of_kafka(storage: RemoteStore, segments: Collection[SegmentToIndex]) -> None:
+    """Say in object storage which topics of Kafka brokers have segments there, so that a store can open them.
+
+    Last of all: who opens one has what is listed then, and never more.
+    """
+    for topic, partition in sorted({(segment.topic, segment.partition) for segment in segments}):
+        if Manifest(storage, partition_folder(topic, partition)).listed():
+            tell_topic(storage, topic, replace(FOREIGN, partitions=partition + 1))
 
 
 def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str]) -> None:
@@ -202,7 +226,7 @@ def upload_batch(
             outcomes |= {attempt: error for attempt in attempts if attempt not in outcomes}
     seconds, total = clock.monotonic_s() - start_s, sum(segment.log_bytes for segment in batch)
     return [
-        _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1))
+        _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1), config, clock)
         for attempt, segment in zip(attempts, batch, strict=True)
     ]
 
@@ -232,7 +256,15 @@ def _files_of(files: Files, segment: SegmentToIndex, config: Config, attempt: st
     )
 
 
-def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome, seconds: float) -> UploadedSegment:
+def _told(
+    files: Files,
+    segment: SegmentToIndex,
+    attempt: str,
+    outcome: Outcome,
+    seconds: float,
+    config: Config,
+    clock: Clock,
+) -> UploadedSegment:
     """The row of a segment."""
     end_offset = segment.mark.end_offset if segment.mark else None
     action: UploadAction
@@ -247,7 +279,11 @@ def _told(files: Files, segment: SegmentToIndex, attempt: str, outcome: Outcome,
     elif isinstance(outcome, CorruptFile | CorruptRemote):
         action, path, position, reason = "corrupt", str(outcome.path), outcome.position, outcome.message
     elif isinstance(outcome, FileMissing):
-        action, reason = "refused", NO_INDEXES if segment.mark is None else SWEPT
+        action, reason = "refused", SWEPT
+        if segment.mark is None:
+            looked = index_segment(files, segment, config, clock, attempt=attempt, verify_only=True)
+            needs_none = looked.action == "skipped"
+            action, reason = ("skipped", looked.reason) if needs_none else ("refused", NO_INDEXES)
     elif isinstance(outcome, StorageError) and not _is_of_this_machine(outcome):
         action, path, reason = "refused", str(outcome.path), outcome.message
     else:

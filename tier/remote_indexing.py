@@ -16,7 +16,7 @@ What comes of a segment is told as `index_segment` tells it, with keys for paths
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -89,9 +89,19 @@ def index_listed(manifest: Manifest, row: RemoteSegment, shop: Workshop) -> Inde
 
 
 def index_kafka(
-    remote: RemoteStore, folder: str, base_offset: int, log_bytes: int, indexes: Collection[str], shop: Workshop
+    remote: RemoteStore,
+    folder: str,
+    base_offset: int,
+    log_bytes: int,
+    indexes: Collection[str],
+    shop: Workshop,
+    *,
+    later: Sequence[int] = (),
 ) -> IndexedSegment:
-    """Build or verify the indexes of `<folder>/<base offset>.log`; `indexes`: suffixes of those that are there."""
+    """Build or verify the indexes of `<folder>/<base offset>.log`; `indexes`: suffixes of those that are there.
+
+    later: base offsets of the segments behind it, for transactions that are open at its end.
+    """
     segment = _segment(folder, base_offset, log_bytes, shop)
     keys = {suffix: f"{folder}/{segment_file(base_offset, suffix)}" for suffix in (LOG, *INDEXES)}
     fetched: dict[str, FileMark] = {}
@@ -102,7 +112,8 @@ def index_kafka(
                     fetched[suffix] = fetch(remote, keys[suffix], shop.files, segment.path.with_suffix(suffix))
         if shop.verify_only or not is_indexed(shop.files, segment, shop.config):
             fetch(remote, keys[LOG], shop.files, segment.path)
-        done = _indexed(segment, shop)
+        logs = ((base, f"{folder}/{segment_file(base, LOG)}") for base in later)
+        done = _indexed(segment, shop, _following(remote, logs, shop))
         for suffix in INDEXES if done.action == "built" else ():
             content = map_file(shop.files, segment.path.with_suffix(suffix))
             made = FileMark.of(content)
@@ -135,7 +146,7 @@ class _Listed:
                 raise next(iter(faults.values()))
             if faults or self._shop.verify_only:
                 self._fetch(LOG)
-            done = _indexed(self._segment, self._shop)
+            done = _indexed(self._segment, self._shop, self._following())
             if faults and done.action != "corrupt":
                 self._put_back(faults)
                 done = replace(done, action="built", seconds=self._shop.clock.monotonic_s() - self._start_s)
@@ -188,8 +199,15 @@ class _Listed:
             self._shop.clock,
             attempt=self._shop.attempt,
             verify_only=True,
+            following=self._following(),
         )
         return done if done.path == str(self._segment.path) else None
+
+    def _following(self) -> Iterator[Path]:
+        """The logs that are listed behind it, each fetched when it is asked for: of a Kafka broker's, a few at most."""
+        rows = (row for row in self._manifest.listed() if row.base_offset > self._row.base_offset)
+        logs = ((row.base_offset, self._manifest.object_key(row, LOG)) for row in rows)
+        return _following(self._manifest.remote, logs, self._shop)
 
     def _put_back(self, suffixes: Collection[str]) -> None:
         """Put what was made anew under its key. CorruptRemote where it is not what is listed."""
@@ -215,10 +233,25 @@ def _segment(folder: str, base_offset: int, log_bytes: int, shop: Workshop) -> S
     return SegmentToIndex(topic=topic, partition=partition, base_offset=base_offset, path=path, log_bytes=log_bytes)
 
 
-def _indexed(segment: SegmentToIndex, shop: Workshop) -> IndexedSegment:
+def _indexed(segment: SegmentToIndex, shop: Workshop, following: Iterable[Path]) -> IndexedSegment:
     return index_segment(
-        shop.files, segment, shop.config, shop.clock, attempt=shop.attempt, verify_only=shop.verify_only
+        shop.files,
+        segment,
+        shop.config,
+        shop.clock,
+        attempt=shop.attempt,
+        verify_only=shop.verify_only,
+        following=following,
     )
+
+
+def _following(remote: RemoteStore, logs: Iterable[tuple[int, str]], shop: Workshop) -> Iterator[Path]:
+    """Logs of these base offsets under these keys, each fetched when it is asked for."""
+    for base_offset, key in logs:
+        path = shop.folder / segment_file(base_offset, LOG)
+        if not shop.files.exists(path):
+            fetch(remote, key, shop.files, path)
+        yield path
 
 
 def _corrupt(segment: SegmentToIndex, error: CorruptRemote | RemoteMissing) -> IndexedSegment:

@@ -5,13 +5,14 @@ A store adds its topics before their first segment. Whoever has nothing else beg
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from afterlog import document
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteMissing
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
 from afterlog.log.topics_document import FORMAT, VERSION
-from afterlog.names import TOPICS
+from afterlog.names import TOPICS, check_name
 from afterlog.tier.remote_store import RemoteStore
 
 _SIZE_MAX = 16 << 20
@@ -26,17 +27,26 @@ def read_remote_topics(remote: RemoteStore) -> dict[str, TopicSettings]:
 
 
 def tell_topic(remote: RemoteStore, name: str, settings: TopicSettings) -> None:
-    """See to it that the document has the topic. RemoteConflict where it has it with other settings."""
+    """See to it that the document has the topic. RemoteConflict where it has it with other settings.
+
+    Of a Kafka broker's it has the most partitions that were ever told: each broker has only some of them.
+    """
+    check_name(name)
     for _ in range(_ROUNDS):
         topics, version = _read(remote)
-        if name in topics:
-            if topics[name] != settings:
-                raise RemoteConflict(
-                    f"{name} is there with {topics[name]}, not {settings}: is it another store's?",
-                    path=TOPICS,
-                )
+        there = topics.get(name)
+        grows = there is not None and there.foreign and settings.foreign
+        if there is not None and grows:
+            settings = replace(settings, partitions=max(settings.partitions, there.partitions))
+        if there == settings:
             return
-        body = {each: settings_to_json(own) for each, own in (*topics.items(), (name, settings))}
+        if there is not None and not grows:
+            raise RemoteConflict(
+                f"{name} is there with {there}, not {settings}: is it another store's?",
+                path=TOPICS,
+            )
+        topics[name] = settings
+        body = {each: settings_to_json(own) for each, own in topics.items()}
         try:
             remote.put_if(TOPICS, document.encode(FORMAT, VERSION, body), version)
         except RemoteConflict:

@@ -7,6 +7,10 @@ folder then fetches the cancel indexes. What had not been uploaded is gone: the 
 appended to, and of those sealed since. Appends go on behind the last offset that the manifest knows of. Offsets stay
 what they were; delivery offsets do where nothing was lost that was due before what is there. Positions and
 subscriptions are not in object storage.
+
+Of a Kafka broker's log (docs/decisions/0032) what is listed now is all that there will ever be: the set is fixed here,
+and with it every rank. Offsets that no record has, in gaps of the log or of its runs, are counted as if retention had
+removed records: delivery order begins behind them.
 """
 
 from __future__ import annotations
@@ -38,9 +42,9 @@ def of_manifest(context: LogContext, manifest: Manifest, *, partial: bool) -> Ch
     facts = content.log or LogFacts(end_offset=0, removed_records=0, log_start=LogStart(), frontier_ms=0, stamp_ms=0)
     listed = [row for row in content.segments if row.state == SegmentState.COPY_FINISHED]
     removed = [row for row in listed if _removed(row, facts, delayed=context.settings.delayed)]
-    marks = [mark_of(row) for row in listed if row not in removed]
+    marks = [mark_in(context, row) for row in listed if row not in removed]
     base_offset = max(facts.end_offset, marks[-1].end_offset if marks else 0)
-    held = sum(mark.end_offset - mark.base_offset for mark in marks)
+    held = sum(mark.records for mark in marks)
     if content.log is not None and marks and not partial:
         _check_complete(marks, held, facts, manifest)
     return Checkpoints(
@@ -54,9 +58,15 @@ def of_manifest(context: LogContext, manifest: Manifest, *, partial: bool) -> Ch
     )
 
 
-def mark_of(row: RemoteSegment) -> SealedMark:
+def mark_of(row: RemoteSegment, records: int | None = None) -> SealedMark:
     """A listed segment as checkpoints have it that is in object storage only."""
-    return SealedMark(**row.facts(), remote=RemoteMark(attempt=row.attempt, run=row.run, local=False))
+    return SealedMark(**row.facts(), remote=RemoteMark(attempt=row.attempt, run=row.run, local=False, records=records))
+
+
+def mark_in(context: LogContext, row: RemoteSegment) -> SealedMark:
+    """The same of a segment of some partition: of a Kafka broker's its run is asked for its records. CorruptRemote."""
+    mark = mark_of(row)
+    return mark_of(row, context.remote.copy(mark).records()) if context.settings.foreign else mark
 
 
 def _removed(row: RemoteSegment, facts: LogFacts, *, delayed: bool) -> bool:

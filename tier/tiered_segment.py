@@ -111,9 +111,17 @@ class TieredSegment:
         return self._content(CANCEL_INDEX, self._mark.cancel_index)
 
     def run(self) -> Run:
+        return Run(self._snapshot(), outline(self._mark))
+
+    def records(self) -> int:
+        run = Run(self._snapshot())
+        if run.coverage != self._mark.coverage or run.last_key > self._mark.last_key:
+            raise CorruptRemote("covers another part of the log than it should", path=run.path)
+        return run.records
+
+    def _snapshot(self) -> RemoteSnapshot:
         key, size = self._key(DELIVER_AFTER_INDEX), self._remote_mark.run.size
-        snapshot = RemoteSnapshot(self._log.remote, self._log.cache, key, size, run_key(self._mark.base_offset))
-        return Run(snapshot, outline(self._mark))
+        return RemoteSnapshot(self._log.remote, self._log.cache, key, size, run_key(self._mark.base_offset))
 
     def forget(self) -> None:
         for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX, CANCEL_INDEX):

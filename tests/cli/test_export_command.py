@@ -24,6 +24,9 @@ def test_both_orders(tmp_path: Path) -> None:
     assert f"mail-1: 1 records in 1 segments, {tmp_path / 'all' / 'mail-1'}" == told[1]
     log = tmp_path / "all" / "mail-1" / "00000000000000000000.log"
     assert "ok" == rows(run("dump", log, "--json"))[0]["crc"]
+    run("export", data, "mail", tmp_path / "timed", "--times")
+    timed = (tmp_path / "timed" / "mail-1" / log.name).read_bytes()
+    assert (False, True) == (b"deliver-after" in log.read_bytes(), b"deliver-after" in timed)
     assert (
         run("receive", data, "mail", "--group", "g", "--timeout", 0).stdout == "a\nb\n"
     )  # nothing was delivered by it

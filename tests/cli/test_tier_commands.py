@@ -16,6 +16,7 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.remote_url import open_remote
 from tests.cli.test_main import process, rows, run
+from tests.fetch.test_foreign import THREE, Broker
 from tests.tier.support import row
 
 DONE = {"uploaded": 0, "freed": 0, "expired": 0, "removed": 0}
@@ -261,3 +262,21 @@ def test_json_is_json(data: Path) -> None:
     for command in ("offload", "scrub"):
         for line in run(command, data, "--json").stdout.splitlines():
             json.loads(line)
+
+
+def test_a_topic_that_is_only_read(tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Kafka broker's: what it lacks are gaps, and nothing is missing."""
+    monkeypatch.setenv("AFTERLOG_REMOTE", str(storage))
+    broker = Broker(THREE)
+    broker.uploaded()
+    for key, content in broker.storage.objects.items():
+        (storage / key).parent.mkdir(exist_ok=True)
+        (storage / key).write_bytes(content)
+    data = tmp_path / "fresh"
+    [told] = rows(run("restore", data, "--json"))
+    assert (7, 0, 5, 33) == (told["records"], told["missing"], told["log_start_offset"], told["log_end_offset"])
+    assert "read only" in run("topics", data).stdout
+    assert 7 == len(rows(run("receive", data, "orders", "--group", "g", "--json")))
+    for refused in (("send", data, "orders", "v"), ("cancel", data, "orders-0@5")):
+        assert "only read" in run(*refused, code=2).stderr
+    assert "only read" in run("offload", data, code=2).stderr

@@ -6,6 +6,7 @@ import errno
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
 from afterlog.records.batch import Record, decode_batch, decode_compacted, encode_batch, without_records
 from afterlog.records.header import BatchHeader
 from tests.failing_files import FailingFiles
+from tests.fetch.test_foreign import Broker, seen
 from tests.log import kafka_python
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, drained, flipped, small
@@ -48,11 +50,18 @@ def filled(delayed: bool = True) -> Setting:
     return setting
 
 
-def exported(setting: Setting, files: Files | None = None, *, at_ms: int = ALL_MS, delivery: bool = False) -> Exported:
+def exported(
+    setting: Setting,
+    files: Files | None = None,
+    *,
+    at_ms: int = ALL_MS,
+    delivery: bool = False,
+    times: bool = False,
+) -> Exported:
     partition = setting.store.topic("t").partition(0)
     partition.log.checkpoint()
     log = open_snapshot(partition.log.context, at_ms=at_ms)
-    return export(files or setting.disk, Partition("t", 0, log), OUT, delivery_order=delivery)
+    return export(files or setting.disk, Partition("t", 0, log), OUT, delivery_order=delivery, times=times)
 
 
 def read_by_another(disk: SimulatedFiles) -> list[tuple[int, bytes]]:
@@ -196,3 +205,56 @@ class TestWithoutRecords:
                 assert left == decode_compacted(made, limit_bytes=1 << 20)
                 header = BatchHeader.read(memoryview(made), 0)
                 assert (5 - count, 4, len(made)) == (header.records, header.last_offset_delta, header.size)
+
+
+def stored_batches(disk: SimulatedFiles) -> list[tuple[int, list[bytes]]]:
+    """The segments that were written: base offset, batches."""
+    segments = []
+    for name in disk.names(OUT):
+        if name.endswith(LOG):
+            data, batches = disk.image().contents[str(OUT / name)], list[bytes]()
+            while data:
+                size = BatchHeader.read(memoryview(data), 0).size
+                batches.append(data[:size])
+                data = data[size:]
+            segments.append((int(Path(name).stem), batches))
+    return segments
+
+
+@pytest.mark.parametrize("delivery", [False, True])
+def test_with_times_each_record_says_when_it_is_due(delivery: bool) -> None:
+    """So whoever reads those headers delivers as we do: here a store that has it as a Kafka broker's log."""
+    setting = filled()
+    partition = setting.store.topic("t").partition(0)
+    headers = (("a", b"b"), ("n", None))
+    mixed = [Record(value=b"", headers=headers, timestamp=5, deliver_after=due) for due in (NOW_MS + 9, None)]
+    partition.append(encode_batch(mixed, "zstd"))
+    exported(setting, delivery=delivery, times=True)
+    expected = messages(setting)
+    broker = Broker(stored_batches(setting.disk))
+    stated = [record.headers for _, batches in broker.segments for data in batches for record in batch_of(data)]
+    assert len(expected) == len(stated)
+    assert all(1 == [name for name, _ in each].count("deliver-after") for each in stated)
+    assert 2 == sum(each[:2] == [*headers] for each in stated)
+    broker.uploaded()
+    with broker.opened() as store:
+        copy = store.topic("orders").partition(0)
+        while broker.clock.now_ms() < NOW_MS + 110_000:
+            broker.clock.advance(11_003)
+            due = [each for each in expected if each.due <= broker.clock.now_ms()]
+            assert [(each.due, each.timestamp, each.value) for each in due] == [
+                (each.due, each.timestamp, each.value) for each in seen(copy)
+            ]
+
+
+def batch_of(data: bytes) -> Any:
+    """By kafka-python."""
+    return kafka_python.memory_records.MemoryRecords(data).next_batch()
+
+
+def test_times_are_for_what_has_some() -> None:
+    """A FIFO topic is exported byte for byte."""
+    setting, other = filled(False), filled(False)
+    exported(setting)
+    exported(other, times=True)
+    assert stored_batches(setting.disk) == stored_batches(other.disk)

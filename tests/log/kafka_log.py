@@ -16,7 +16,7 @@ from afterlog.index.entries import Entries
 from afterlog.index.merge import merged
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Coverage
-from afterlog.records.header import BatchHeader, with_crc
+from afterlog.records.header import CONTROL, BatchHeader, with_crc
 from tests.log import kafka_python
 from tests.support import NOW_MS
 
@@ -50,6 +50,30 @@ def compacted(
     header, body = BatchHeader.read(memoryview(data), 0), data[61:] if rows else b""
     kept = header._replace(last_offset_delta=last_delta, records=len(rows), length=49 + len(body))
     return stamped(with_crc(kept if rows else kept._replace(attributes=0), body), offset)
+
+
+def transactional(rows: list[tuple[int, bytes, list[tuple[str, bytes]]]], producer: int, offset: int = 0) -> bytes:
+    """A batch of a transaction."""
+    builder = kafka_python.records.DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=True, producer_id=producer, producer_epoch=0, base_sequence=0,
+        batch_size=1 << 20,
+    )  # fmt: skip
+    for delta, (timestamp, value, headers) in enumerate(rows):
+        assert builder.append(delta, timestamp, b"k", value, headers) is not None
+    return stamped(bytes(builder.build()), offset)
+
+
+def marker(producer: int, *, commit: bool, offset: int = 0) -> bytes:
+    """What ends a transaction, as the coordinator has it written (KIP-98): version 0, and 0 for ABORT, 1 for COMMIT."""
+    builder = kafka_python.records.DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=True, producer_id=producer, producer_epoch=0, base_sequence=-1,
+        batch_size=1 << 20,
+    )  # fmt: skip
+    key = struct.pack(">hh", 0, int(commit))
+    assert builder.append(0, NOW_MS, key, struct.pack(">hi", 0, 5), []) is not None
+    data = bytes(builder.build())
+    header = BatchHeader.read(memoryview(data), 0)
+    return stamped(with_crc(header._replace(attributes=header.attributes | CONTROL), data[61:]), offset)
 
 
 def stamped(data: bytes, offset: int, epoch: int = 0) -> bytes:

@@ -39,6 +39,8 @@ BASE = 7
 class Segment:
     """A log of single records and batches, cancels among them, and how many bytes of it a piece has."""
 
+    foreign = False
+
     def __init__(self, delayed: bool = True, pieces: int = 1) -> None:
         self.disk = SimulatedFiles()
         store = open_small(self.disk, ManualClock(NOW_MS), segment_bytes=1 << 20)

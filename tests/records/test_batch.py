@@ -22,6 +22,7 @@ from afterlog.records.batch import (
     own_headers,
     validate_batch,
     validate_batches,
+    with_times,
 )
 from afterlog.records.compression import CODECS
 from afterlog.records.header import BatchHeader, with_crc
@@ -325,3 +326,30 @@ def test_the_name_of_the_time_header_is_the_logs() -> None:
     with pytest.raises(InvalidRecord, match="deliver_after or delay"):
         own_headers([("deliver-after", b"1")])
     assert (("k", b"v"),) == decode_own_headers(encode_headers([("deliver-after", b"1"), ("k", b"v")]))
+
+
+class TestWithTimes:
+    DUE_MS = 1_700_000_000_000
+
+    @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+    def test_what_says_when_stays_and_the_rest_gets_the_time(self, codec: Codec) -> None:
+        rows = [(None, ()), (5, (("a", b"b"), ("n", None))), (None, (("a", b""),))]
+        records = [Record(value=b"v" * 9, key=None, headers=own, timestamp=7, deliver_after=due) for due, own in rows]
+        batch = encode_batch(records, codec)
+        timed = with_times(batch, self.DUE_MS, limit_bytes=1 << 20)
+        assert [self.DUE_MS, 5, self.DUE_MS] == [
+            each.deliver_after for each in decode_batch(timed, limit_bytes=1 << 20)
+        ]
+        assert [own for _, own in rows] == [each.headers for each in decode_batch(timed, limit_bytes=1 << 20)]
+        before, after = (BatchHeader.read(memoryview(data), 0) for data in (batch, timed))
+        assert before._replace(length=after.length, crc=after.crc) == after
+        assert timed == with_times(timed, self.DUE_MS + 1, limit_bytes=1 << 20)
+
+    def test_records_that_are_broken_raise(self) -> None:
+        batch = encode_batch([Record(value=b"value", timestamp=7)])
+        header, body = BatchHeader.read(memoryview(batch), 0), batch[61:]
+        for cut in range(len(body)):
+            with pytest.raises(InvalidBatch):
+                with_times(with_crc(header._replace(length=49 + cut), body[:cut]), self.DUE_MS, limit_bytes=1 << 20)
+        with pytest.raises(InvalidBatch):
+            with_times(with_crc(header._replace(length=50 + len(body)), body + b"\0"), self.DUE_MS, limit_bytes=1 << 20)

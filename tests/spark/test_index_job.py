@@ -23,6 +23,7 @@ from afterlog.tier.remote_url import open_remote
 from tests.log.kafka_log import KafkaSegment, run_of, some_segment, stamped
 from tests.support import NOW_MS, flipped
 
+LEFT_OUT = ("control_batches", "aborted_batches", "uncommitted_batches")
 SEGMENTS = 64
 INDEXES = (OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX)
 CONFIG = Config(
@@ -91,6 +92,10 @@ def test_64_segments_of_another_encoder(
         assert (segment.size, None) == (row["bytes"], row["reason"])
     again = rows_of(build_indexes(spark, kafka, ["orders"], config=CONFIG))
     assert ["skipped"] * SEGMENTS == [row["action"] for row in again]
+    for row in done:
+        assert (0, 0, 0) == tuple(row.pop(name) for name in LEFT_OUT)
+    for row in again:  # the log was not read
+        assert (None, None, None) == tuple(row.pop(name) for name in LEFT_OUT)
     assert [{**row, "action": "", "seconds": 0} for row in done] == [
         {**row, "action": "", "seconds": 0} for row in again
     ]

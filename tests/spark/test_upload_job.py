@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
+from afterlog.errors import RemoteConflict
 from afterlog.files import Files, OsFiles
-from afterlog.log.build import SegmentToIndex, index_segment
+from afterlog.log.build import EMPTY, UNSEEN, SegmentToIndex, index_segment
 from afterlog.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.spark import upload_job
+from afterlog.spark.index_job import build_indexes
 from afterlog.spark.location import find_segments
 from afterlog.spark.upload_job import (
     LISTED,
@@ -33,7 +35,8 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.scrub import scrub
 from tests.failing_files import FailingFiles
-from tests.log.kafka_log import some_segment
+from tests.fetch.test_foreign import in_due_order, records_of, seen
+from tests.log.kafka_log import marker, some_segment
 from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, content, drained, flipped, open_small, small, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at
@@ -169,6 +172,10 @@ class TestBatches:
         [done] = uploaded(disk)
         assert ("uploaded", segment.end_offset) == (done.action, done.end_offset)
         assert [("skipped", LISTED)] == told(uploaded(disk))
+        end = segment.end_offset
+        for base, log in ((end, marker(7, commit=False, offset=end)), (end + 1, b"")):
+            disk = with_file(disk, path.with_name(segment_file(base, LOG)), log)
+        assert [("skipped", LISTED), ("skipped", UNSEEN), ("skipped", EMPTY)] == told(uploaded(disk))
 
 
 def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,3 +221,37 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
             ends = [each["end_offset"] for each in first if each["topic"] == topic]
             assert [b"v" * 50] * max(ends) == drained(fresh.topic(topic).partition(0))
         fresh.check()
+
+
+def test_the_log_of_a_broker_from_its_folder_to_readers(spark: SparkSession, tmp_path: Path) -> None:
+    """Indexed, uploaded, opened by a store and read by Spark: what kafka-python reads out of it, in due order."""
+    storage, folder = tmp_path / "storage", tmp_path / "kafka"
+    storage.mkdir()
+    written: dict[int, list[bytes]] = {0: [], 2: []}
+    for partition, data in written.items():
+        (folder / f"orders-{partition}").mkdir(parents=True)
+        for base in (0, 100):
+            segment = some_segment(partition + base, base)
+            data += segment.batches
+            (folder / f"orders-{partition}" / segment_file(base, LOG)).write_bytes(segment.log)
+    url = f"file://{storage}"
+    assert {"built"} == {each["action"] for each in build_indexes(spark, folder, tasks=2).collect()}
+    assert {"uploaded"} == {each["action"] for each in upload_segments(spark, folder, url, tasks=2).collect()}
+    assert {"skipped"} == {each["action"] for each in upload_segments(spark, folder, url, tasks=2).collect()}
+    assert {"verified"} == {each["action"] for each in build_indexes(spark, url, verify_only=True, tasks=2).collect()}
+    remote = DirectoryStore(OsFiles(), storage)
+    with open_store(tmp_path / "fresh", Config(), ManualClock(NOW_MS + 10**9), None, remote, background=False) as store:
+        assert [3] == [topic.partition_count for topic in store.topics()]
+        for partition, data in written.items():
+            expected = in_due_order(each for one in data for each in records_of(one))
+            assert expected == seen(store.topic("orders").partition(partition))
+        assert 0 == store.topic("orders").partition(1).log_end_offset
+        store.check()
+    rows = spark.read.format("afterlog").option("topic", "orders").load(url).collect()
+    assert sum(len(records_of(one)) for data in written.values() for one in data) == len(rows)
+    with open_store(tmp_path / "another", Config(), ManualClock(NOW_MS), None, remote, background=False) as store:
+        store.create_topic("mine", remote_storage_enable=True)
+    (folder / "mine-0").mkdir()
+    (folder / "mine-0" / segment_file(0, LOG)).write_bytes(some_segment(1, 0).log)
+    with pytest.raises(RemoteConflict, match="a store's topic"):
+        upload_segments(spark, folder, url)
