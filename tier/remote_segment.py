@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from afterlog.document import whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, map_file
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
@@ -134,13 +135,6 @@ class RemoteSegment(SegmentFacts):
 
     def _log(self) -> tuple[int, int, int, int]:
         return self.base_offset, self.end_offset, self.log_bytes, self.log_crc
-
-
-def whole(value: object) -> int:
-    """An int, as JSON has them: no bool, no float."""
-    if type(value) is not int:
-        raise TypeError(f"{str(value)[:40]!r} is no whole number")
-    return value
 
 
 def _check(holds: bool, what: str) -> None:
