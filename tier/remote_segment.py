@@ -92,6 +92,7 @@ class RemoteSegment(SegmentFacts):
             _check(-1 <= whole(getattr(self, name)) <= _INT64_MAX, name)
         for mark in (FileMark(self.log_bytes, self.log_crc), self.index, self.time_index, self.cancel_index, self.run):
             _check(0 <= whole(mark.size) <= _FILE_SIZE_MAX and 0 <= whole(mark.crc) < 2**32, "size or CRC of a file")
+            _check(mark.size > 0 or mark.crc == 0, "CRC of an empty file")
 
     @property
     def files(self) -> dict[str, FileMark]:
