@@ -116,8 +116,8 @@ def test_planted_bug_is_caught_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
 def planted(source: str) -> str:
     """The compiled modules without two checks."""
     for check, instead in (
-        ("    if part.size < -1 or part.size > end - at:", "    if part.size < -1:"),
-        ("    if needed != size - at:", "    if needed < 0:"),
+        ("if record_bytes < 1 or record_bytes > end - at:", "if record_bytes < 1:"),
+        ("if needed != size - at:", "if needed < 0:"),
     ):
         source = source.replace(check, instead)
     return source
@@ -134,4 +134,4 @@ if campaigns.WHOLE:
         modules = sanitized.build(tmp_path, planted)
         for name in ("records", "packed-chunk"):
             with pytest.raises(AssertionError, match=r"(?s)it died with .*AddressSanitizer"):
-                sanitized.fuzz(modules, campaigns.SEED, 60, [name])
+                sanitized.fuzz(modules, campaigns.SEED, 30, [name])
