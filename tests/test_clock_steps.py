@@ -31,8 +31,8 @@ from tests.test_state_machine import PATH, START_MS, LogMachine
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-WALKS = 320 if campaigns.WHOLE else 4
-TURNS = 40 if campaigns.WHOLE else 25
+WALKS = 500 if campaigns.WHOLE else 4 * campaigns.DEPTH
+TURNS = 25
 SECOND_MS, HOUR_MS, DAY_MS = 1_000, 3_600_000, 86_400_000
 UNITS_MS = (1, 1, 7, 90, 90, SECOND_MS, 60 * SECOND_MS, HOUR_MS, HOUR_MS, DAY_MS)
 EARLIEST_MS, LATEST_MS = START_MS - 2_000 * DAY_MS, START_MS + 2_000 * DAY_MS

@@ -22,8 +22,10 @@ from tests.fuzzing.fuzzer import CORPUS, DECODERS, Fuzzer, corpus_of
 from tests.fuzzing.process import Note, noted
 
 pytestmark = pytest.mark.usefixtures("quiet")
-EXECUTIONS = 2_000 if campaigns.WHOLE else 80
-SANITIZED_S = 90
+EXECUTIONS = 2_000 if campaigns.WHOLE else 80 * campaigns.DEPTH
+SANITIZED_S = 45 if campaigns.WHOLE else 30 * campaigns.DEPTH
+PARTS = 2
+"""Of the decoders with sanitizers: a process each."""
 CORPUS_BYTES_MAX = 200_000
 
 
@@ -110,7 +112,7 @@ def test_planted_bug_is_caught_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "AssertionError" in found("compression", 5_000)
 
 
-# ---- with sanitizers, in whole runs: to compile takes longer than all the rest
+# ---- with sanitizers, in long runs: to compile takes longer than all the rest
 
 
 def planted(source: str) -> str:
@@ -123,10 +125,12 @@ def planted(source: str) -> str:
     return source
 
 
-if campaigns.WHOLE:
+if campaigns.WHOLE or campaigns.DEPTH > 1:
 
-    def test_with_sanitizers(tmp_path: Path) -> None:
-        done = sanitized.fuzz(sanitized.build(tmp_path), campaigns.SEED, SANITIZED_S, [*DECODERS])
+    @pytest.mark.parametrize("part", range(PARTS))
+    def test_with_sanitizers(part: int, tmp_path: Path) -> None:
+        names = [*DECODERS][part::PARTS]
+        done = sanitized.fuzz(sanitized.build(tmp_path), campaigns.SEED, SANITIZED_S, names)
         campaigns.count("fuzzed executions, with sanitizers", sum(done.executions.values()))
         assert [] == [str(finding) for finding in done.findings]
 
