@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # The tests start Python a hundred times: compiling everything each time would cost more than they do.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-spark test-s3 check bench torture build clean
+.PHONY: demo docs test test-spark test-s3 check bench torture fuzz build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx afterlog/_mapping.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,6 +47,11 @@ ifdef HOURS
 else
 	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
 endif
+
+# Every decoder with sanitizers, in two processes: `make fuzz MINUTES=5`. Needs gcc on Linux.
+MINUTES ?= 60
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzzing.long_run $(MINUTES) 2
 
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name

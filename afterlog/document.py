@@ -13,13 +13,17 @@ to convert the old one; tests/golden keeps a folder of every version.
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import crc32c
 
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, publish, read_file
+
+Parsed = TypeVar("Parsed")
+_KINDS = {"int": int, "bool": bool, "str": str}
 
 
 def encode(name: str, version: int, body: dict[str, Any]) -> bytes:
@@ -50,3 +54,19 @@ def write(files: Files, path: Path, name: str, version: int, body: dict[str, Any
 def read(files: Files, path: Path, name: str, version: int) -> dict[str, Any]:
     """Raises FileNotFoundError, CorruptFile."""
     return decode(name, version, read_file(files, path), path)
+
+
+def whole(value: object) -> int:
+    """`value` itself, which JSON must have given as an int: no bool, no float, no text. TypeError."""
+    if type(value) is not int:
+        raise TypeError(f"{str(value)[:40]!r} is no whole number")
+    return value
+
+
+def well_typed(value: Parsed) -> Parsed:
+    """A dataclass itself. TypeError where a field that is an int, a bool or a str holds something else."""
+    for field in fields(value):  # type: ignore[arg-type]
+        held = getattr(value, field.name)
+        if type(held) is not _KINDS.get(str(field.type), type(held)):
+            raise TypeError(f"{field.name} cannot be {str(held)[:40]!r}")
+    return value

@@ -16,6 +16,7 @@ import logging
 from pathlib import Path
 
 from afterlog import document
+from afterlog.clock import INT64_MAX
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, publishing
 from afterlog.names import position_files
@@ -92,6 +93,6 @@ class GroupPosition:
         except CorruptFile as error:
             return error
         position = body.pop("position", None)
-        if body != self._owner or type(position) is not int:
+        if body != self._owner or type(position) is not int or not 0 <= position <= INT64_MAX:
             return CorruptFile(f"holds no position of {self._owner}", path=path)
         return position

@@ -258,9 +258,11 @@ def _check_places(directory: Directory, bitmap: FilePart, end: int) -> None:
     raw, packed = directory.codec == CODEC_RAW, directory.codec == CODEC_PACKED
     if not (raw | packed).all():
         raise _Malformed("a chunk has a codec that is not known here", end)
+    for before in (directory.entries_before, directory.records_before):
+        # Compared, not subtracted: the difference of two numbers may be beyond int64.
+        if before[0] or (before[1:] <= before[:-1]).any():
+            raise _Malformed("the directory counts wrongly", end)
     counts = np.diff(directory.entries_before)
-    if directory.entries_before[0] or (counts < 1).any():
-        raise _Malformed("the directory counts its entries wrongly", end)
     if (raw & ((counts > end) | (directory.size != counts * ENTRY_SIZE))).any():
         raise _Malformed("a chunk has another size than its entries need", end)
     position, size = np.append(directory.position, bitmap.position), np.append(directory.size, bitmap.size)

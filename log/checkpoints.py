@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from afterlog import document
+from afterlog.document import well_typed, whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.index.entries import Key
@@ -48,6 +49,7 @@ BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
 _ABSENT = (("cancel_index", NO_FILE), ("remote", None), ("removals", ()), ("records", None))
 """Values that are not written."""
+_MARKS = ("index", "time_index", "cancel_index", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,8 @@ class SealedMark(SegmentFacts):
     @staticmethod
     def of_json(row: dict[str, Any]) -> SealedMark:
         remote = row.get("remote")
-        return SealedMark(**{**_marks(row), "remote": None if remote is None else RemoteMark(**_marks(remote))})
+        mark = None if remote is None else well_typed(RemoteMark(**_marks(remote)))
+        return well_typed(SealedMark(**{**_marks(row), "remote": mark}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ class ActiveMark:
     @staticmethod
     def of_json(row: dict[str, Any]) -> ActiveMark:
         time, offset = row["latest"]
-        return ActiveMark(**{**_marks(row), "latest": (int(time), int(offset))})
+        return well_typed(ActiveMark(**{**_marks(row), "latest": (whole(time), whole(offset))}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +165,11 @@ class Checkpoints:
         """Raises CorruptFile where the object is not what `asdict` makes."""
         try:
             return Checkpoints(
-                recovery=Recovery(**body["recovery"]),
+                recovery=well_typed(Recovery(**body["recovery"])),
                 active=ActiveMark.of_json(body["active"]),
-                frontier=FrontierLease(**body["frontier"]),
-                log_start=LogStart(**body["log_start"]),
-                removed_records=int(body["removed_records"]),
+                frontier=well_typed(FrontierLease(**body["frontier"])),
+                log_start=well_typed(LogStart(**body["log_start"])),
+                removed_records=whole(body["removed_records"]),
                 sealed=tuple(SealedMark.of_json(row) for row in body["sealed"]),
                 removals=tuple(map(str, body.get("removals", ()))),
             )
@@ -237,4 +240,4 @@ def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _marks(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: FileMark(*map(int, value)) if isinstance(value, list) else value for name, value in row.items()}
+    return {name: FileMark(*map(whole, value)) if name in _MARKS else value for name, value in row.items()}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from afterlog.document import well_typed
 from afterlog.errors import CorruptFile, InvalidTopic
 from afterlog.names import check_name
 
@@ -63,7 +64,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
 def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
     """What a document says that was read from `path`. Raises CorruptFile."""
     try:
-        return {check_name(name): checked(TopicSettings(**settings)) for name, settings in body.items()}
+        return {check_name(name): checked(well_typed(TopicSettings(**settings))) for name, settings in body.items()}
     except (TypeError, InvalidTopic) as error:
         raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
 

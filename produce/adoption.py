@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from afterlog import document
+from afterlog.document import whole
 from afterlog.errors import CorruptFile, OutOfResources, PartitionPoisoned, StorageFull
 from afterlog.files import TEMPORARY_SUFFIX, Files
 from afterlog.log.partition_log import PartitionLog
@@ -106,7 +107,7 @@ class AdoptionLedger:
         except FileNotFoundError:
             return AdoptionLedger()
         try:
-            adopted = {str(job): int(batch) for job, batch in body["adopted"].items()}
+            adopted = {str(job): whole(batch) for job, batch in body["adopted"].items()}
             return AdoptionLedger(adopted=adopted, pending=_pending_of_json(body["pending"]))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"the document holds something unknown: {error}", path=path) from error
@@ -316,7 +317,7 @@ def give_up(files: Files, store: Path, names: Collection[str]) -> None:
 def _pending_of_json(body: dict[str, Any] | None) -> Pending | None:
     if body is None:
         return None
-    log_ends = {int(number): int(end) for number, end in body["log_ends"].items()}
+    log_ends = {int(number): whole(end) for number, end in body["log_ends"].items()}
     return Pending(prepared=Prepared.of_json(body["prepared"]), log_ends=log_ends)
 
 

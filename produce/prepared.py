@@ -34,6 +34,7 @@ import numpy as np
 from crc32c import crc32c
 
 from afterlog.config import Config
+from afterlog.document import well_typed, whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes, File, Files, map_file, publishing
 from afterlog.names import ADOPTION, PREPARED, is_job, parse_prepared_file
@@ -86,10 +87,10 @@ class Prepared:
     def of_json(body: dict[str, Any]) -> Prepared:
         """ValueError, TypeError or LookupError where it is not what `to_json` made."""
         files = tuple(
-            PreparedFile(name=file["name"], sections=tuple(Section(*map(int, row)) for row in file["sections"]))
+            PreparedFile(name=file["name"], sections=tuple(Section(*map(whole, row)) for row in file["sections"]))
             for file in body["files"]
         )
-        prepared = Prepared(job=body["job"], batch=int(body["batch"]), topic=body["topic"], files=files)
+        prepared = well_typed(Prepared(job=body["job"], batch=body["batch"], topic=body["topic"], files=files))
         for file in files:
             name = parse_prepared_file(file.name)
             if name is None or name.suffix != PREPARED:

@@ -739,8 +739,10 @@ def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1, any_ep
     end = columns.scan_end(buffer, start, end)
     cdef const uint8_t[::1] view = buffer
     cdef const uint8_t *data = &view[0]
-    cdef int64_t position = start, stop = end, expected = next_offset, most = limit
+    cdef int64_t position = start, stop = end, next_one = next_offset, most = limit
     cdef int64_t found = 0, capacity
+    cdef bint dense = next_one >= 0
+    cdef uint64_t expected = <uint64_t>next_one     # 2^63 behind the last offset that there can be
     cdef bint check_body = check_bodies, foreign = any_epoch
     cdef int fault = OK
     cdef Entry entry
@@ -752,10 +754,10 @@ def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1, any_ep
         with nogil:
             while position < stop and found != most and found < capacity:
                 fault = read_entry(data, position, stop, check_body, foreign, &entry)
-                if fault == OK and expected >= 0:
-                    if entry.offset != expected:
+                if fault == OK and dense:
+                    if <uint64_t>entry.offset != expected:
                         fault = OFFSET
-                    expected += entry.records
+                    expected += <uint64_t>entry.records
                 if fault != OK:
                     break
                 row[0, found] = position

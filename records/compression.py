@@ -11,7 +11,7 @@ gzip and zstd are streams of any number of members or frames. The other two have
               size marks a block that is stored as it is.
 
 Decompression writes into a buffer of the size that the caller allows and fails where that is full: a bomb costs its
-limit and no more.
+limit and no more. (The library of zstd asks for a frame's window besides, up to 128 MiB, and touches what it fills.)
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from typing import Final
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch
+from afterlog.errors import InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes
 from afterlog.index.cancel_index import Cancelled
 from afterlog.records import kernels
@@ -135,9 +135,11 @@ def read_controls(data: Bytes, scan: kernels.Scan) -> Controls:
     if bool((scan.attributes[row] & CODEC_BITS).any()) or bool((scan.records[row] != 1).any()):
         raise InvalidBatch(f"the control batch at offset {int(scan.offset[row[0]])} or behind it is not one of ours")
     size = scan.size[row] - (scan.batch_position[row] - scan.position[row])
-    decoded = kernels.decode_records(
-        [data], np.zeros(len(row), np.int32), scan.batch_position[row], size, scan.records[row]
-    )
+    which = np.zeros(len(row), np.int32)
+    try:
+        decoded = kernels.decode_records([data], which, scan.batch_position[row], size, scan.records[row])
+    except InvalidDeliverAfter as error:
+        raise InvalidBatch(f"the control batch at offset {int(scan.offset[row[0]])} or behind it: {error}") from error
     keys, values = _equal_items(decoded.key, KEY.size), decoded.value
     lengths = np.diff(values[0])
     if keys is None or bool((keys[:, 0] != VERSION).any()) or bool((lengths % TARGET_BYTES != 0).any()):

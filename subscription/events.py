@@ -32,6 +32,7 @@ import enum
 import json
 import struct
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from pyroaring import BitMap64
@@ -174,7 +175,7 @@ def decode(kind: Kind, body: memoryview) -> Event:
         case Kind.RETURNED:
             return Returned(Reason(_int64(body[:8])), *columns(body[8:], 3))
         case Kind.INTENDED:
-            return Intended(letters(json.loads(bytes(body))))
+            return Intended(letters(parsed(bytes(body))))
         case Kind.DEAD:
             return Dead(bitmap(body))
         case Kind.SKIPPED:
@@ -184,6 +185,14 @@ def decode(kind: Kind, body: memoryview) -> Event:
         case Kind.CLOSED:
             return Closed()
     raise ValueError(f"{kind.name} is no event")
+
+
+def parsed(text: bytes) -> Any:
+    """JSON. ValueError where it is none, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def bitmap(body: memoryview) -> BitMap64:

@@ -53,6 +53,7 @@ from afterlog.subscription.events import (
     bitmap,
     columns,
     letters,
+    parsed,
 )
 from afterlog.subscription.redeliveries import RECENT, Redeliveries, Rows
 
@@ -234,7 +235,7 @@ class SubscriptionState:
         line = _HEAD.match(body)
         if line is None:
             raise ValueError("no line of JSON")
-        head = json.loads(line.group())
+        head = parsed(line.group())
         if not isinstance(head, dict) or Owner(head["partition"], head["subscription"]) != owner:
             raise ValueError(f"no snapshot of {owner}")
         sizes = [_size(head[name]) for name in ("unacked_bytes", "retrying_bytes", "redeliveries")]

@@ -55,6 +55,10 @@ class Model:
     """The largest stamp that is in the log."""
     stamp_ms_ever: int = 0
     """No stamp was ever larger."""
+    put_back_end: int = 0
+    """Records below had their stamps from a clock that was put back since."""
+    meanwhile: Sequence[int] = ()
+    """What else the wall clock showed during the operation: it stepped."""
 
     # What happens.
 
@@ -92,8 +96,8 @@ class Model:
         """A fetch decided by `clock_ms`: never ahead of any clock, never back in one life, late only for an append in
         flight."""
         if self.delayed:
-            assert self.life_reading_ms <= clock_ms <= max(wall_ms, self.reading_ms)
-            assert self.visible_end < len(self.records) or wall_ms <= clock_ms
+            assert self.life_reading_ms <= clock_ms <= max(self.wall_most(wall_ms), self.reading_ms)
+            assert self.visible_end < len(self.records) or self.wall_least(wall_ms) <= clock_ms
         self.life_reading_ms = clock_ms
         self.reading_ms = max(self.reading_ms, clock_ms)
         high_watermark = self.high_watermark(clock_ms)
@@ -106,10 +110,20 @@ class Model:
         del self.records[end:]
         self.cancelled = {target: control for target, control in self.cancelled.items() if control < end}
         if not covered:
-            self.seen = {rank: offset for rank, offset in self.seen.items() if rank < (self.committed or 0)}
-            self.delivered = self.committed or 0
+            # Of what was committed before the clock was put back nobody knows which ranks it has now.
+            kept = 0 if self.put_back_end else self.committed or 0
+            self.seen = {rank: offset for rank, offset in self.seen.items() if rank < kept}
+            self.delivered = kept
         self.visible_end = end
-        self.stamp_ms = max((record.due for record in self.records if record.due > record.asked), default=0)
+        stamped = (record.due for record in self.records[self.put_back_end :] if record.due > record.asked)
+        self.stamp_ms = max(stamped, default=0)
+
+    def clock_put_back(self, clock_ms: int) -> None:
+        """The frontier was put back to the wall clock: what was delivered beyond it is forgotten, and D2 given up."""
+        self.put_back_end = len(self.records)
+        self.seen, self.delivered, self.delivered_ms = {}, 0, 0
+        self.reading_ms, self.life_reading_ms = clock_ms, 0
+        self.stamp_ms = min(self.stamp_ms, clock_ms)
 
     def forget_behind(self, end: int) -> None:
         """The log begins a new life elsewhere with its first `end` records. Nobody there knows what was delivered."""
@@ -195,11 +209,17 @@ class Model:
                 self.stamp_ms = max(self.stamp_ms, record.due)
         self.stamp_ms_ever = most  # where all asked for later, the stamp is not seen
 
+    def wall_least(self, wall_ms: int) -> int:
+        return min((wall_ms, *self.meanwhile))
+
+    def wall_most(self, wall_ms: int) -> int:
+        return max((wall_ms, *self.meanwhile))
+
     def stamp_least(self, wall_ms: int) -> int:
-        return max(wall_ms, self.life_reading_ms, self.delivered_ms, self.stamp_ms)
+        return max(self.wall_least(wall_ms), self.life_reading_ms, self.delivered_ms, self.stamp_ms)
 
     def stamp_most(self, wall_ms: int, lease_ms: int) -> int:
-        return max(wall_ms, self.reading_ms + lease_ms, self.stamp_ms_ever)
+        return max(self.wall_most(wall_ms), self.reading_ms + lease_ms, self.stamp_ms_ever)
 
     def check_d1_never_early(self, messages: Iterable[Message], clock_ms: int) -> None:
         """D1, never early: delivered at `clock_ms` implies asked <= effective deliver_after <= clock_ms."""

@@ -7,6 +7,7 @@ failing run prints how to run it again.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,22 +120,29 @@ def removed_logs(disk: SimulatedFiles) -> dict[int, bytes]:
     return removed
 
 
+SETTINGS = {
+    "durability": st.sampled_from([ALWAYS, ALWAYS, OS, Durability.interval(3_600_000)]),
+    "delayed": st.sampled_from([True, True, True, False]),
+    "compression": st.sampled_from(["none", "none", "gzip", "zstd"]),
+    "segment_bytes": st.sampled_from([4_096, 6_000, 20_000]),
+    "recovery_bytes": st.sampled_from([600, 1 << 20]),
+    "retention_ms": st.sampled_from([None, 0, 300]),
+    "retention_bytes": st.sampled_from([None, None, 6_000]),
+    "max_num_buckets": st.sampled_from([1, 1, 2, 3, -1]),
+}
+"""Of every history another choice."""
+
+
 class LogMachine(RuleBasedStateMachine):
     """One topic of one partition, whatever its settings."""
 
     store: Store
     consumer: Consumer | None = None
+    lease_ms = LEASE_MS
+    halted: Any = False
+    """Nothing is delivered, because the clock cannot be right."""
 
-    @initialize(
-        durability=st.sampled_from([ALWAYS, ALWAYS, OS, Durability.interval(3_600_000)]),
-        delayed=st.sampled_from([True, True, True, False]),
-        compression=st.sampled_from(["none", "none", "gzip", "zstd"]),
-        segment_bytes=st.sampled_from([4_096, 6_000, 20_000]),
-        recovery_bytes=st.sampled_from([600, 1 << 20]),
-        retention_ms=st.sampled_from([None, 0, 300]),
-        retention_bytes=st.sampled_from([None, None, 6_000]),
-        max_num_buckets=st.sampled_from([1, 1, 2, 3, -1]),
-    )
+    @initialize(**SETTINGS)
     def begin(
         self, durability: Durability, delayed: bool, retention_ms: Any, retention_bytes: Any, **config: Any
     ) -> None:
@@ -146,16 +154,23 @@ class LogMachine(RuleBasedStateMachine):
             min_index_count_per_bucket=8,
             max_indexes_per_bucket_snapshot_segment=4,
             max_time_step_per_bucket_snapshot_segment_s=1,
-            frontier_lease_ms=LEASE_MS,
+            frontier_lease_ms=self.lease_ms,
             **config,
         )
         self.settings = {"delayed": delayed, "retention_ms": retention_ms, "retention_bytes": retention_bytes}
         self.delayed = delayed
-        self.clock = ManualClock(START_MS)
+        self.clock = self.started()
         self.disk = SimulatedFiles()
         self.model = Model(delayed=delayed)
         self.sizes: dict[int, int] = {}
         self.open()
+
+    def started(self) -> ManualClock:
+        return ManualClock(START_MS)
+
+    def now_ms(self) -> int:
+        """The wall clock as the store takes it."""
+        return self.clock.now_ms()
 
     def open(self) -> None:
         self.store = open_store(PATH, self.config, self.clock, self.disk, background=False)
@@ -171,7 +186,7 @@ class LogMachine(RuleBasedStateMachine):
         for offset, (value, asked) in enumerate(batch, first_offset):
             due = self.due_of(offset) if self.delayed else 0
             rows.append(Expected(value=value, asked=latest if of_batch else asked, due=due, told=asked))
-        self.model.appended(first_offset, rows, self.clock.now_ms(), LEASE_MS)
+        self.model.appended(first_offset, rows, self.now_ms(), self.lease_ms)
         self.durable(to_end=self.config.durability.kind != "interval")
 
     def due_of(self, offset: int) -> int:
@@ -191,7 +206,7 @@ class LogMachine(RuleBasedStateMachine):
         self.model.visible_end = end
 
     def asked(self, after: int | None) -> int:
-        return AS_SOON_AS_POSSIBLE if after is None or not self.delayed else self.clock.now_ms() + after
+        return AS_SOON_AS_POSSIBLE if after is None or not self.delayed else self.now_ms() + after
 
     @rule(value=values, after=asked_after)
     def send(self, value: bytes, after: int | None) -> None:
@@ -210,7 +225,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(rows=records, codec=st.sampled_from(["none", "gzip"]))
     def append_batch(self, rows: list[tuple[bytes, int | None]], codec: Any) -> None:
         batch = [(value, self.asked(after)) for value, after in rows]
-        now_ms = self.clock.now_ms()
+        now_ms = self.now_ms()
         data = encode_batch(
             [
                 Record(value=value, timestamp=now_ms, deliver_after=None if asked < 0 else asked)
@@ -257,14 +272,14 @@ class LogMachine(RuleBasedStateMachine):
             self.sent(again.offset, [(self.model.records[offset].value, asked)], of_batch=True)
 
     def answered(self, offsets: list[int], answers: list[CancelResult]) -> list[int]:
-        now_ms = self.clock.now_ms()
-        targets = self.model.asked_to_cancel(offsets, answers, now_ms, LEASE_MS)
-        self.model.check_stamps([], now_ms, LEASE_MS)
+        now_ms = self.now_ms()
+        targets = self.model.asked_to_cancel(offsets, answers, now_ms, self.lease_ms)
+        self.model.check_stamps([], now_ms, self.lease_ms)
         return targets
 
     def control(self, targets: list[int]) -> None:
         first = len(self.model.records)
-        self.model.appended(first, [self.model.control(targets)], self.clock.now_ms(), LEASE_MS)
+        self.model.appended(first, [self.model.control(targets)], self.now_ms(), self.lease_ms)
         self.model.cancelled |= dict.fromkeys(targets, first)
 
     @rule()
@@ -308,6 +323,7 @@ class LogMachine(RuleBasedStateMachine):
 
     # Reading.
 
+    @precondition(lambda self: not self.halted)
     @rule(data=st.data())
     def fetch(self, data: st.DataObject) -> None:
         """Raw batches from anywhere: the stretch that they hold is that of delivery order."""
@@ -318,7 +334,7 @@ class LogMachine(RuleBasedStateMachine):
                 raise AssertionError(f"{position} is outside [{self.model.log_start}, {self.model.visible_end}]")
             return
         result = self.partition.fetch(position, max_bytes=data.draw(st.integers(0, 3_000), "max_bytes"))
-        self.model.read(result.clock_ms, self.clock.now_ms())
+        self.model.read(result.clock_ms, self.now_ms())
         high_watermark = self.model.high_watermark(result.clock_ms)
         assert (high_watermark, self.model.visible_end) == (result.high_watermark, result.log_end_offset)
         decoded = [decode_batch(batch, limit_bytes=LIMIT_BYTES) for batch in result.batches]
@@ -340,10 +356,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule(back=st.integers(0, 600))
     def seek_time(self, back: int) -> None:
         if self.delayed:
-            ms = self.clock.now_ms() + 200 - back
+            ms = self.now_ms() + 200 - back
             assert self.model.position_at(ms) == self.partition.position(AtTime(ms))
 
-    @precondition(lambda self: self.model.visible_end)
+    @precondition(lambda self: self.model.visible_end and not self.halted)
     @rule(data=st.data())
     def seek_offset(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, self.model.visible_end - 1), "offset")
@@ -356,10 +372,11 @@ class LogMachine(RuleBasedStateMachine):
             assert expected == position or max(expected, position) < self.model.log_start
         if self.delayed and offset not in self.model.removed:
             pending = self.partition.is_pending(offset)
-            self.model.read(self.partition.fetch(LATEST).clock_ms, self.clock.now_ms())
+            self.model.read(self.partition.fetch(LATEST).clock_ms, self.now_ms())
             coming = self.model.records[offset].due > self.model.life_reading_ms
             assert (coming and offset not in self.model.hidden()) == pending
 
+    @precondition(lambda self: not self.halted)
     @rule(count=st.integers(0, 20), commit=st.booleans())
     def consume(self, count: int, commit: bool) -> None:
         consumer = self.consumer or self.store.consumer("mail", group="group", auto_commit=False)
@@ -405,17 +422,21 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def power_cut(self, data: st.DataObject) -> None:
+        self.cut_power(lambda states: data.draw(st.integers(0, states - 1), "state"))
+
+    def cut_power(self, choose: Callable[[int], int]) -> None:
+        """`choose`: which of so many states the disk is left in."""
         self.abandon()
         points = CrashPoints(self.disk.start, COARSE)
         for operation in self.disk.operations:
             points.apply(operation)
         states = list(points.power_cuts())
-        state = states[data.draw(st.integers(0, len(states) - 1), "state")]
+        state = states[choose(len(states))]
         self.disk = state.files()
         self.recover(covered=self.config.durability.kind != "os")
 
-    @rule(data=st.data())
-    def kill(self, data: st.DataObject) -> None:
+    @rule()
+    def kill(self) -> None:
         """Of the process: all that was written stays, and what was not durable stays not durable."""
         self.abandon()
         self.disk = SimulatedFiles(self.disk.start, self.disk.operations)
@@ -458,20 +479,21 @@ class LogMachine(RuleBasedStateMachine):
         gone = [size for base, size in known.items() if base not in sizes]
         limit_bytes, limit_ms = self.settings["retention_bytes"], self.settings["retention_ms"]
         oversized = limit_bytes is not None and sum(sizes.values()) + max(gone, default=0) > limit_bytes
-        clock_ms = self.model.reading_ms if self.delayed else self.clock.now_ms()
+        clock_ms = self.model.reading_ms if self.delayed else self.model.wall_most(self.now_ms())
         expired_ms = None if limit_ms is None else clock_ms - limit_ms
         self.model.check_d13_retention(spans, self.partition.log_start, expired_ms, oversized)
         self.sizes = sizes
 
+    @precondition(lambda self: not self.halted)
     @invariant()
     def promises(self) -> None:
         campaigns.count("steps of a model")
         self.store.check()
         self.durable(to_end=False)
         result = self.partition.fetch(LATEST)
-        self.model.read(result.clock_ms, self.clock.now_ms())
+        self.model.read(result.clock_ms, self.now_ms())
         self.observe_retention()
-        now_ms = self.clock.now_ms()
+        now_ms = self.now_ms()
         edges = [0, now_ms - 300, now_ms, now_ms + 1, now_ms + 300, now_ms + 10**13]
         high_watermark = self.model.high_watermark(result.clock_ms)
         self.model.check_schedule(

@@ -76,6 +76,8 @@ LANES = (
         ),
         depth=8,
     ),
+    Lane("clocks", ("tests/test_clock_steps.py",), depth=40),
+    Lane("fuzzing", ("tests/fuzzing",), depth=20),
     Lane("exceptions", ("tests/test_interrupted.py",), depth=20),
     Lane("planted bugs", ("tests",), chosen="planted and not spark", once=True),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from afterlog.document import whole
 from afterlog.log.checkpoints import Checkpoints, LogStart
-from afterlog.tier.remote_segment import whole
 
 _MAX = 2**62
 """Whoever goes on from here has room to count and to add times."""

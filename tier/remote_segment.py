@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from afterlog.document import whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, map_file
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
@@ -91,6 +92,7 @@ class RemoteSegment(SegmentFacts):
             _check(-1 <= whole(getattr(self, name)) <= _INT64_MAX, name)
         for mark in (FileMark(self.log_bytes, self.log_crc), self.index, self.time_index, self.cancel_index, self.run):
             _check(0 <= whole(mark.size) <= _FILE_SIZE_MAX and 0 <= whole(mark.crc) < 2**32, "size or CRC of a file")
+            _check(mark.size > 0 or mark.crc == 0, "CRC of an empty file")
 
     @property
     def files(self) -> dict[str, FileMark]:
@@ -134,13 +136,6 @@ class RemoteSegment(SegmentFacts):
 
     def _log(self) -> tuple[int, int, int, int]:
         return self.base_offset, self.end_offset, self.log_bytes, self.log_crc
-
-
-def whole(value: object) -> int:
-    """An int, as JSON has them: no bool, no float."""
-    if type(value) is not int:
-        raise TypeError(f"{str(value)[:40]!r} is no whole number")
-    return value
 
 
 def _check(holds: bool, what: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import crc32c
@@ -27,6 +28,7 @@ from afterlog.index.run_format import (
     parse,
 )
 from afterlog.index.run_writer import write_run
+from tests.fuzzing.index_decoders import mend_run
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -226,6 +228,19 @@ def test_a_forged_chunk_is_corrupt_whatever_is_in_it(tmp_path: Path) -> None:
     for bad, codec in ((raw + b"x", CODEC_RAW), (raw, 2), (b"", CODEC_PACKED)):
         with pytest.raises(CorruptFile):
             forged(run, bad, codec)
+
+
+@pytest.mark.parametrize("column", [4, 5], ids=["entries", "records"])
+@pytest.mark.parametrize("counted", [-1, -(2**63), 0, 2**63 - 1])
+def test_a_directory_that_counts_wrongly(tmp_path: Path, column: int, counted: int) -> None:
+    """Also where the difference of two counts is beyond int64."""
+    run = make_run(tmp_path, [(number, number, number, 1) for number in range(9)], max_entries=2)
+    data = bytearray(run.path.read_bytes())
+    [position] = struct.unpack_from("<q", data, len(data) - 128 + 72)
+    struct.pack_into("<q", data, position + 8 * (column * run.chunks + 1), counted)
+    mend_run(data)
+    with pytest.raises(CorruptFile, match="counts wrongly"):
+        run_over(run.path, np.frombuffer(bytes(data), np.uint8))
 
 
 def test_raw_columns_are_not_copied_and_are_aligned(tmp_path: Path) -> None:

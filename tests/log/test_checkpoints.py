@@ -143,6 +143,13 @@ def test_every_rotten_byte_is_seen(files: SimulatedFiles) -> None:
         {"removed_records": "many"},
         {"sealed": [{}]},
         {"sealed": 1},
+        {"removed_records": float("inf")},
+        {"recovery": {"segment": 0, "position": "8120", "offset": 40, "stamp_ms": 1}},
+        {"frontier": {"used_ms": 1.5, "lease_ms": 2}},
+        {"log_start": {"delivery_offset": True, "deliver_after": -1, "offset": -1}},
+        {"active": {"base_offset": 0, "index": 16, "time_index": [0, 0], "latest": [-1, -1]}},
+        {"active": {"base_offset": 0, "index": [float("inf"), 1], "time_index": [0, 0], "latest": [-1, -1]}},
+        {"active": {"base_offset": 0, "index": [0, 0], "time_index": [0, 0], "latest": [-1.0, float("inf")]}},
     ],
 )
 def test_an_intact_document_of_something_else(files: SimulatedFiles, harm: dict[str, object]) -> None:

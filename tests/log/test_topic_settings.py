@@ -28,6 +28,12 @@ def test_a_document_has_later_settings_where_they_are_set(settings: TopicSetting
     assert {"mail": settings} == topics_of_json({"mail": OLD | more}, PATH)
 
 
+@pytest.mark.parametrize("change", [{"delayed": 1}, {"partitions": 1.0}, {"remote_storage_enable": None}])
+def test_a_setting_of_another_type_yet(change: dict[str, object]) -> None:
+    with pytest.raises(CorruptFile, match=next(iter(change))):
+        topics_of_json({"mail": OLD | change}, PATH)
+
+
 def test_a_setting_of_another_type() -> None:
     with pytest.raises(CorruptFile):
         topics_of_json({"mail": OLD | {"check_instants": "no"}}, PATH)

@@ -82,7 +82,8 @@ def test_as_json() -> None:
 
 @pytest.mark.parametrize(
     "change", [{"job": "a/b"}, {"job": None}, {"batch": -1}, {"files": [{"name": "../topics", "sections": []}]},
-    {"files": [{"name": "x"}]}, {"files": None}, {"batch": "three"}],
+    {"files": [{"name": "x"}]}, {"files": None}, {"batch": "three"}, {"batch": float("inf")}, {"batch": 3.0},
+    {"topic": 7}, {"topic": None}],
 )  # fmt: skip
 def test_what_is_no_job(change: dict[str, Any]) -> None:
     prepared = Prepared(job="job", batch=3, topic="mail", files=(prepare(disk(), PATH, "job", 3, TWO),))

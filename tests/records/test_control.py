@@ -6,7 +6,7 @@ import pytest
 from afterlog.errors import InvalidBatch
 from afterlog.files import Bytes
 from afterlog.records import kernels
-from afterlog.records.batch import Record, decode_batch, encode_batch, validate_batch
+from afterlog.records.batch import Headers, Record, decode_batch, encode_batch, validate_batch
 from afterlog.records.control import Control, ControlType, read_controls
 from afterlog.records.encode import EncodedBatches, parse
 from afterlog.records.header import CONTROL, HEADER_BYTES, BatchHeader, with_crc
@@ -42,9 +42,9 @@ def scanned(data: Bytes) -> kernels.Scan:
     return scan
 
 
-def foreign(key: bytes | None, value: bytes, records: int = 1) -> Bytes:
+def foreign(key: bytes | None, value: bytes, records: int = 1, headers: Headers = ()) -> Bytes:
     """An entry with a control batch of somebody else."""
-    batch = encode_batch([Record(key=key, value=value, timestamp=0)] * records)
+    batch = encode_batch([Record(key=key, value=value, timestamp=0, headers=headers)] * records)
     header = BatchHeader.read(memoryview(batch), 0)._replace(attributes=CONTROL)
     data = np.frombuffer(with_crc(header, batch[HEADER_BYTES:]), np.uint8)
     one = int64(records)
@@ -95,8 +95,9 @@ def test_only_targets_that_are_due_after_the_stamp() -> None:
         foreign(KEY, bytes.fromhex("0000000000000029") + VALUE[8:]),
         foreign(KEY, b"\xff" + VALUE[1:]),
         foreign(KEY, VALUE, records=2),
+        foreign(KEY, VALUE, headers=[("deliver-after", b"soon")]),
     ],
-    ids=["torn", "no target", "short key", "no key", "version", "type", "later target", "negative", "two records"],
+    ids=["torn", "no target", "short key", "no key", "version", "type", "later", "negative", "two records", "header"],
 )
 def test_what_is_none_of_ours_is_refused(data: Bytes) -> None:
     with pytest.raises(InvalidBatch):

@@ -519,6 +519,14 @@ def test_offsets_at_the_edge(kernel: ModuleType, offset: int, fault: int) -> Non
 
 
 @both
+def test_nothing_follows_the_last_offset_that_there_can_be(kernel: ModuleType) -> None:
+    batch = rows([b"a"]).encode(pure)[0].tobytes()
+    entries = [offset.to_bytes(8, "big") + batch[8:] for offset in (INT64_MAX, 5)]
+    scan = kernel.scan_entries(np.frombuffer(b"".join(entries), np.uint8), 0, -1, INT64_MAX, True)
+    assert (OFFSET, len(entries[0]), [INT64_MAX]) == (scan.fault, scan.stop, scan.offset.tolist())
+
+
+@both
 def test_every_torn_tail_is_short(kernel: ModuleType) -> None:
     log = stamped(rows([b"a", b"b"], bounds=[0, 1, 2]))
     whole = int(log.positions[1])

@@ -14,7 +14,7 @@ from afterlog.files import Files
 from afterlog.names import journal_file
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription.ack_set import AckSet
-from afterlog.subscription.events import Acked, Event, Sought, encode
+from afterlog.subscription.events import Acked, Event, Kind, Sought, encode
 from afterlog.subscription.frames import encode_frame
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.replay import Replayed, replay
@@ -174,6 +174,17 @@ class TestReplay:
         with pytest.raises(CorruptFile, match="a frame that cannot be") as caught:
             read(with_file(disk, journal.path, content(disk, journal.path) + forged))
         assert journal.size == caught.value.position
+
+    def test_json_that_is_nested_too_deeply(self) -> None:
+        disk = SimulatedFiles()
+        journal = written(disk, STORY[:1])
+        deep = b"[" * 100_000
+        frame = b"".join(encode_frame(7, journal.size, Kind.INTENDED, deep, log_end_offset=0, durable=0))
+        with pytest.raises(CorruptFile, match="nested too deeply"):
+            read(with_file(disk, journal.path, content(disk, journal.path) + frame))
+        snapshot = b"".join(encode_frame(7, 0, Kind.SNAPSHOT, deep + b"\n", log_end_offset=0, durable=0))
+        with pytest.raises(CorruptFile, match="nested too deeply"):
+            read(with_file(disk, journal.path, snapshot))
 
 
 class TestBeginningAnew:

@@ -23,7 +23,8 @@ HOSTILE: list[dict[str, Any]] = [
     {"files": {".log": [1, 1], ".index": [1, 1]}}, {"files": None}, {"more": 1},
     {"files": {".log": [1, 1], ".index": [1, 1], ".timeindex": [1, 1], "/../../etc/passwd": [1, 1]}},
     *({"files": {".log": mark, ".index": [1, 1], ".timeindex": [1, 1]}}
-      for mark in ([], [1], [1, 2, 3], [-1, 1], [2**31, 1], [1, -1], [1, 2**32], ["1", 1], [1, 1.5], 3, None, "ab")),
+      for mark in ([], [1], [1, 2, 3], [-1, 1], [0, 1], [2**31, 1], [1, -1], [1, 2**32], ["1", 1], [1, 1.5], 3, None,
+                   "ab")),
 ]  # fmt: skip
 
 
