@@ -51,6 +51,7 @@ LANES = (
         (
             "tests/test_crashes.py",
             "tests/test_crashed_operations.py",
+            "tests/test_recorded.py",
             "tests/subscription/test_crashes.py",
             "tests/subscription/test_dead_letters.py",
             "tests/produce/test_adoption.py",
