@@ -103,17 +103,11 @@ class Recording:
         """The trace makes the folder as it is: nothing was missed."""
         disk = SimulatedFiles()
         self.replay(disk)
-        replayed, real = disk.image(), self.image()
+        replayed, real = disk.image(), image_of(self.folder)
         assert sorted(real.folders) == sorted(replayed.folders), "the recorder missed a folder"
         assert {*real.contents} == {*replayed.contents}, "the recorder missed a name"
         other = [path for path, data in real.contents.items() if data != replayed.contents[path]]
         assert not other, f"the recorder missed what was written to {other}"
-
-    def image(self) -> Image:
-        """What is really there."""
-        found = {str(Path("/") / path.relative_to(self.folder)): path for path in self.folder.rglob("*")}
-        folders = [name for name, path in found.items() if path.is_dir()]
-        return Image(folders, {name: path.read_bytes() for name, path in found.items() if path.is_file()})
 
     def _path(self, path: bytes) -> Path:
         return Path("/") / Path(path.decode()).relative_to(self.folder)
@@ -131,6 +125,13 @@ class Recording:
                 disk.link(path, self._path(call.other))
             case _:
                 raise AssertionError(f"no replay of {call.other.decode()} of {path}")
+
+
+def image_of(folder: Path) -> Image:
+    """What is really there: the folder is the root."""
+    found = {str(Path("/") / path.relative_to(folder)): path for path in folder.rglob("*")}
+    folders = [name for name, path in found.items() if path.is_dir()]
+    return Image(folders, {name: path.read_bytes() for name, path in found.items() if path.is_file()})
 
 
 def _open(disk: SimulatedFiles, path: Path, *, is_cut: bool) -> SimulatedFile | Path:

@@ -111,7 +111,7 @@ def explored(recording: Recording, name: str, **share: Any) -> Explored:
     return found
 
 
-@pytest.mark.parametrize("name", [*campaigns.share(SCENARIOS, 4)])
+@pytest.mark.parametrize("name", [*campaigns.share(SCENARIOS, 6)])
 def test_the_simulated_disk_is_asked_for_the_same(name: str, record: Recordings) -> None:
     """One operation after the other, and every byte: so what the others try on the simulated disk is the real thing."""
     simulated, real = SimulatedFiles(), SimulatedFiles()
@@ -120,7 +120,7 @@ def test_the_simulated_disk_is_asked_for_the_same(name: str, record: Recordings)
     assert simulated.operations == real.operations
 
 
-@pytest.mark.parametrize("name", [*campaigns.share(SCENARIOS, 6), *campaigns.share(LIVES, 13)])
+@pytest.mark.parametrize("name", [*campaigns.share(SCENARIOS, 12), *campaigns.share(LIVES, 24)])
 @pytest.mark.parametrize("kill", [False, True], ids=["power cut", "kill"])
 def test_crash(name: str, kill: bool, record: Recordings) -> None:
     """Of the states a share, also in a whole run: the simulated disk has them all (`tests/test_crashes.py`)."""
@@ -139,7 +139,7 @@ def test_crash(name: str, kill: bool, record: Recordings) -> None:
         ("folders_are_not_synced", "rolls", False),
         ("parent_is_synced", "rolls", False),
         ("rename_comes_first", "singles", False),
-        ("sync_does_nothing", "ack", False),
+        ("sync_does_nothing", "send", False),
         ("writes_in_place", "many", True),
     ],
 )

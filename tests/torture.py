@@ -59,7 +59,7 @@ LANES = (
         ),
         depth=4,
     ),
-    Lane("kills", ("tests/test_kill.py",), depth=6),
+    Lane("kills", ("tests/test_kill.py", "tests/test_killed_crowd.py"), depth=6),
     Lane("failing calls", ("tests/test_failing_operations.py", "tests/test_full_disk.py"), depth=4),
     Lane("damaged files", ("tests/test_bit_flips.py",), depth=8),
     Lane(
