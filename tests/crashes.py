@@ -188,7 +188,7 @@ class Session:
         self.acked(0, self.partition.log_end_offset)
 
     def merge(self, *, room: bool = True) -> None:
-        full = patch.object(SimulatedFiles, "rename", side_effect=StorageFull("no room", path=PATH))
+        full = patch.object(type(self.files), "rename", side_effect=StorageFull("no room", path=PATH))
         with contextlib.nullcontext() if room else full, contextlib.suppress(StorageFull):
             self.partition.log.merge_buckets()
 

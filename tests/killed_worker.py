@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
@@ -214,7 +214,7 @@ def nothing_planted() -> None:
 BUGS = {bug.__name__: bug for bug in (nothing_planted, ack_stays_in_memory, crash_is_not_counted, dead_letter_twice)}
 
 
-def serve() -> None:
+def serve(live: Callable[[Path, str], None], bugs: Mapping[str, Callable[[], None]]) -> None:
     """Fork a worker for each line that comes in, and say how it ended."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where nobody listens any more, die without a word
     for line in sys.stdin:
@@ -223,7 +223,7 @@ def serve() -> None:
         if not child:
             try:
                 say("pid", os.getpid())
-                BUGS[bug]()
+                bugs[bug]()
                 live(Path(folder), seed)
             except BaseException:
                 traceback.print_exc()
@@ -234,4 +234,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(live, BUGS)

@@ -8,13 +8,9 @@ The next worker goes on with the folder itself.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +23,8 @@ from afterlog.store import Store, open_store
 from tests import campaigns
 from tests.crashes import contents
 from tests.killed_worker import ATTEMPTS, CONFIG, wall_ms
+from tests.workers import Workers
 
-ROOT = Path(__file__).parent.parent
 CYCLES = 500 if campaigns.WHOLE else 15
 CYCLES_MAX = 50
 """Until a planted bug is seen."""
@@ -249,62 +245,35 @@ def value_of(record: tuple[bytes, int] | None) -> str | None:
     return None if record is None or record[0][:1] == b"\0" else record[0].decode()
 
 
-class Workers:
-    """Makes workers of one process, which has imported everything, and kills them."""
-
-    def __init__(self, folder: Path, bug: str = "nothing_planted") -> None:
-        self.folder = folder
-        self.bug = bug
-        command = [sys.executable, "-m", "tests.killed_worker"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with self.process:
-            self.process.stdin.close()
-
-    def life(self, seed: str, lines: int) -> Iterator[list[Any]]:
-        """What a worker says until it is killed, which is when so many lines have been read, and in the rest."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(self.folder, seed, self.bug, sep="\t", file=self.process.stdin, flush=True)
-        said = json.loads(self.process.stdout.readline())
-        pid, heard = said[1], 0
-        while said[0] != "ended":
-            if heard == lines:
-                os.kill(pid, signal.SIGKILL)
-            said = json.loads(self.process.stdout.readline())
-            heard += 1
-            if said[0] != "ended":
-                yield said
-        assert -signal.SIGKILL == said[1], "it died by itself"
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers("tests.killed_worker") as made:
+        yield made
 
 
-def kill_again_and_again(folder: Path, cycles: int, bug: str = "nothing_planted", seed: int = campaigns.SEED) -> Oracle:
+def kill_again_and_again(
+    workers: Workers, folder: Path, cycles: int, bug: str = "nothing_planted", seed: int = campaigns.SEED
+) -> Oracle:
     """The same seed makes the same lives and lengths; where in a call they end is chance."""
     chance, oracle = random.Random(seed), Oracle()
     (folder / "store").mkdir()
     unsynced = patch.multiple(os, fsync=lambda descriptor: None, fdatasync=lambda descriptor: None)  # of the copy
-    with Workers(folder / "store", bug) as workers:
-        for cycle in range(cycles):
-            for said in workers.life(f"{seed}.{cycle}", chance.randrange(LINES_MAX)):
-                oracle.hear(*said)
-            oracle.killed()
-            campaigns.count("kills of a process")
-            shutil.copytree(folder / "store", folder / "copy")
-            clock = ManualClock(wall_ms() + HOUR_MS)
-            with unsynced, open_store(folder / "copy", CONFIG, clock, None) as store:
-                oracle.verify(store)
-            shutil.rmtree(folder / "copy")
+    for cycle in range(cycles):
+        with workers.life(folder / "store", f"{seed}.{cycle}", chance.randrange(LINES_MAX), bug) as said:
+            for line in said:
+                oracle.hear(*line)
+        oracle.killed()
+        campaigns.count("kills of a process")
+        shutil.copytree(folder / "store", folder / "copy")
+        clock = ManualClock(wall_ms() + HOUR_MS)
+        with unsynced, open_store(folder / "copy", CONFIG, clock, None) as store:
+            oracle.verify(store)
+        shutil.rmtree(folder / "copy")
     return oracle
 
 
-def test_killed_again_and_again(tmp_path: Path) -> None:
-    oracle = kill_again_and_again(tmp_path, CYCLES)
+def test_killed_again_and_again(workers: Workers, tmp_path: Path) -> None:
+    oracle = kill_again_and_again(workers, tmp_path, CYCLES)
     counts = [len(oracle.log), len(oracle.acked), len(oracle.dead), len(oracle.cancelled), oracle.redelivered]
     print("sent, acked, dead, cancelled, redelivered:", counts)
     assert min(counts) > CYCLES // 10
@@ -318,6 +287,6 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         ("dead_letter_twice", "a dead letter is there twice"),
     ],
 )
-def test_planted_bug_is_caught(bug: str, seen: str, tmp_path: Path) -> None:
+def test_planted_bug_is_caught(bug: str, seen: str, workers: Workers, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=seen):
-        kill_again_and_again(tmp_path, CYCLES_MAX, bug, seed=1)
+        kill_again_and_again(workers, tmp_path, CYCLES_MAX, bug, seed=1)

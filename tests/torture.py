@@ -51,6 +51,7 @@ LANES = (
         (
             "tests/test_crashes.py",
             "tests/test_crashed_operations.py",
+            "tests/test_recorded.py",
             "tests/subscription/test_crashes.py",
             "tests/subscription/test_dead_letters.py",
             "tests/produce/test_adoption.py",
@@ -58,7 +59,7 @@ LANES = (
         ),
         depth=4,
     ),
-    Lane("kills", ("tests/test_kill.py",), depth=6),
+    Lane("kills", ("tests/test_kill.py", "tests/test_killed_crowd.py"), depth=6),
     Lane("failing calls", ("tests/test_failing_operations.py", "tests/test_full_disk.py"), depth=4),
     Lane("damaged files", ("tests/test_bit_flips.py",), depth=8),
     Lane(
