@@ -41,7 +41,8 @@ JUNK: list[Any] = [
     [("h", memoryview(np.arange(3)))], object, Plain(), timedelta.max, timedelta.min, np.arange(3), np.array(["x"]),
     np.array(5), np.int64(1), np.float64(1.5), memoryview(np.arange(3)), memoryview(b"xy")[::2], lambda: None, RecordId,
     RecordId("t", "0", 0), RecordId("t", 0, "0"), RecordId("t", 0, None), RecordId("t", 0, 2**70), RecordId([], 0, 0),  # type: ignore[arg-type]
-    afterlog.AtTime("x"), afterlog.AtTime(Plain()), afterlog.AfterOffset("x"), afterlog.AfterOffset(2**70),  # type: ignore[arg-type]
+    afterlog.AtTime("x"), afterlog.AtTime(Plain()), afterlog.AtBrokerTime("x"),  # type: ignore[arg-type]
+    afterlog.AfterOffset("x"), afterlog.AfterOffset(2**70),  # type: ignore[arg-type]
 ]  # fmt: skip
 BATCH = afterlog.encode_batch([Record(value=b"v", timestamp=NOW_MS)])
 STORE: dict[str, dict[str, Any]] = {
