@@ -60,11 +60,13 @@ COLUMNS = {
     "due": "BIGINT",
     "deliver_after": "BIGINT",
     "timestamp": "BIGINT",
+    "broker_timestamp": "BIGINT",
     "key": "BINARY",
     "value": "BINARY",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-"""Times are ms since the epoch: due is effective, deliver_after as asked for, timestamp the producer's."""
+"""Times are ms since the epoch: due is effective, deliver_after as asked for, timestamp the producer's,
+broker_timestamp that of the append."""
 DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
 PARTITION_BYTES = 64 << 20
 LOCK_TIMEOUT_MS = 30_000
