@@ -169,7 +169,9 @@ class Store:
         """Make a topic; the one that is there, where it has the same settings.
 
         delayed=False makes an ordinary FIFO log. max_delay_ms bounds how far ahead deliver_after may lie; retention_ms
-        counts from the effective deliver_after; retention_bytes bounds each partition. Neither removes what is pending.
+        counts from the effective deliver_after, in a FIFO log from the append where the interceptor
+        `AppendBrokerTimestamp` stamps it, else from the record's own timestamp; retention_bytes bounds each partition.
+        Neither removes what is pending.
 
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
