@@ -172,6 +172,7 @@ class Store:
         local_retention_ms: int | None = None,
         local_retention_bytes: int | None = None,
         check_instants: bool = True,
+        interceptors: Sequence[str] = (),
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
@@ -186,6 +187,9 @@ class Store:
 
         check_instants=False takes any deliver_after. Else, one before 2001-09-09 or over a century ahead is refused,
         since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
+
+        interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
+        registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
@@ -199,6 +203,7 @@ class Store:
             local_retention_ms=local_retention_ms,
             local_retention_bytes=local_retention_bytes,
             check_instants=flag("check_instants", check_instants),
+            interceptors=tuple(interceptors) if isinstance(interceptors, list) else interceptors,  # type: ignore[arg-type]
         )
         checked(settings)
         with self._lock:

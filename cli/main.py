@@ -72,6 +72,7 @@ def cli() -> None:
 @click.option("--retention", type=Duration(), help="How long records stay once they are due.")
 @click.option("--retention-bytes", type=click.IntRange(0), help="How large a partition may grow.")
 @click.option("--any-instant", is_flag=True, help="Take times before 2001 or over a century ahead, too.")
+@click.option("--interceptor", "interceptors", multiple=True, help="Adds to the metadata of entries; by its name.")
 @click.option("--remote-storage", is_flag=True, help="Sealed segments go to the object storage that --remote names.")
 @click.option("--local-retention", type=Duration(), help="How long they stay here, too, once they are there and due.")
 @click.option("--local-retention-bytes", type=click.IntRange(0), help="How much of a partition stays here, about.")
@@ -84,6 +85,7 @@ def create(
     retention: int | None,
     retention_bytes: int | None,
     any_instant: bool,
+    interceptors: tuple[str, ...],
     remote_storage: bool,
     local_retention: int | None,
     local_retention_bytes: int | None,
@@ -98,6 +100,7 @@ def create(
             retention_ms=retention,
             retention_bytes=retention_bytes,
             check_instants=not any_instant,
+            interceptors=interceptors,
             remote_storage_enable=remote_storage,
             local_retention_ms=local_retention,
             local_retention_bytes=local_retention_bytes,

@@ -10,7 +10,7 @@ from afterlog.errors import CorruptFile, InvalidTopic
 from afterlog.names import check_name
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
-_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants")
+_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "interceptors")
 """A document has these where they are not what they are by default: it may be older than they are."""
 
 
@@ -30,6 +30,8 @@ class TopicSettings:
     local_retention_bytes: int | None = None
     check_instants: bool = True
     """Refuse what asks for an instant that is surely wrong (`afterlog.records.window`)."""
+    interceptors: tuple[str, ...] = ()
+    """What adds to the metadata of its entries, by the names registered (`afterlog.log.interceptors`)."""
 
 
 _DEFAULT = TopicSettings()
@@ -45,6 +47,11 @@ def checked(settings: TopicSettings) -> TopicSettings:
             raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
     if not isinstance(settings.check_instants, bool):
         raise InvalidTopic(f"check_instants must be True or False, not {settings.check_instants!r}")
+    names = settings.interceptors
+    if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidTopic(f"interceptors are a list of registered names, not {names!r:.100}")
+    if len(set(names)) != len(names):
+        raise InvalidTopic(f"each interceptor is named once, not as in {', '.join(names)}")
     if settings.max_delay_ms is not None and not settings.delayed:
         raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
     for name in _LOCAL_RETENTION:
@@ -56,16 +63,21 @@ def checked(settings: TopicSettings) -> TopicSettings:
 def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
     """What a document says that was read from `path`. Raises CorruptFile."""
     try:
-        return {check_name(name): checked(TopicSettings(**settings)) for name, settings in body.items()}
+        return {check_name(name): checked(TopicSettings(**_tuples(settings))) for name, settings in body.items()}
     except (TypeError, InvalidTopic) as error:
         raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
+
+
+def _tuples(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
 def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
     """As the document has them."""
     values = ((field.name, getattr(settings, field.name)) for field in fields(settings))
     return {
-        name: value
+        name: list(value) if isinstance(value, tuple) else value
         for name, value in values
-        if name not in _WHERE_SET or value is not getattr(_DEFAULT, name)  # a local retention of 0 is one
+        if name not in _WHERE_SET
+        or (value is not getattr(_DEFAULT, name) and value != ())  # a local retention of 0 is one
     }

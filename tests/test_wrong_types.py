@@ -46,7 +46,14 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 BATCH = afterlog.encode_batch([Record(value=b"v", timestamp=NOW_MS)])
 STORE: dict[str, dict[str, Any]] = {
-    "create_topic": {"name": "new", "max_delay_ms": 5, "retention_ms": 5, "retention_bytes": 5, "delayed": True},
+    "create_topic": {
+        "name": "new",
+        "max_delay_ms": 5,
+        "retention_ms": 5,
+        "retention_bytes": 5,
+        "delayed": True,
+        "interceptors": [],
+    },
     "topic": {"name": "t"},
     "send": {"topic": "t", "value": b"v", "key": b"k", "headers": [("h", b"v")], "delay": None, "deliver_after": None},
     "send_many": {"topic": "t", "values": [b"v", b"w"], "keys": [b"k", b"k"], "headers": [("h", b"v")], "delay": None},
