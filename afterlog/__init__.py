@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.message import Message, RecordId, ScheduledRecord
     from afterlog.fetch.message_columns import Columns
     from afterlog.fetch.partition import FetchResult, Partition
-    from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
+    from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
     from afterlog.log.cancellation import CancelResult
     from afterlog.produce.producer import Producer
     from afterlog.produce.topic import Topic
@@ -108,7 +108,7 @@ _HOME = {
     "afterlog.fetch.consumer": ("Consumer",),
     "afterlog.fetch.message": ("Message", "RecordId", "ScheduledRecord"),
     "afterlog.fetch.partition": ("FetchResult", "Partition"),
-    "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtTime"),
+    "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtBrokerTime", "AtTime"),
     "afterlog.produce.topic": ("Topic",),
     "afterlog.records.batch": ("Record", "decode_batch", "encode_batch"),
     "afterlog.log.cancellation": ("CancelResult",),
@@ -122,8 +122,8 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtTime", "CancelResult", "Clock",
-    "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "DiskFailed", "Durability",
+    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtBrokerTime", "AtTime", "CancelResult",
+    "Clock", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "DiskFailed", "Durability",
     "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
     "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription", "InvalidTopic",
     "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotAFolder", "NotPending",

@@ -91,6 +91,11 @@ class Config:
     """
     recovery_bytes: int = 64 << 20
     """Bytes appended after which the recovery point moves. Larger: fewer checkpoints, longer recovery after a crash."""
+    checkpoint_ms: int | None = 60_000
+    """How often partitions that have grown are checkpointed, None: never. Larger: fewer small runs, Spark sees later.
+
+    A checkpoint takes 3 ms of CPU and some fsyncs; a partition with nothing new costs a microsecond.
+    """
     frontier_lease_ms: int = 1_000
     """How far ahead the frontier is written. Larger: fewer writes, later stamps right after a crash."""
     remote_cache_bytes: int = 1 << 30
@@ -127,6 +132,8 @@ class Config:
         for name in ("linger_ms", "deliver_after_spread_ms"):
             if getattr(self, name) < 0:
                 raise InvalidArgument(f"{name} must not be negative")
+        if self.checkpoint_ms is not None and self.checkpoint_ms < 1:
+            raise InvalidArgument("checkpoint_ms must be at least 1; None checkpoints by entries and bytes alone")
         if self.clock_jump_limit_ms is not None and self.clock_jump_limit_ms < 0:
             raise InvalidArgument("clock_jump_limit_ms must not be negative; None reports jumps and holds nothing back")
         if not isinstance(self.compression, str) or self.compression not in get_args(Codec):

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from numpy.random import Generator
 
 
@@ -33,6 +35,13 @@ def program(name: str, folder: Path | None = None) -> Path | None:
     """An executable of this name, on the path or in one folder; None where there is none."""
     found = shutil.which(name, path=None if folder is None else str(folder))
     return None if found is None else Path(found)
+
+
+def entry_point(group: str, name: str) -> EntryPoint | None:
+    """What an installed package has registered; None where none has."""
+    from importlib.metadata import entry_points
+
+    return next(iter(entry_points(group=group, name=name)), None)
 
 
 def import_folder() -> Path:

@@ -41,6 +41,7 @@ from afterlog.files import PROCESS, Files, OsFiles
 from afterlog.log.background import Background
 from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.checkpointer import checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings, checked
@@ -82,7 +83,7 @@ class Store:
         background: bool = True,
         partial: bool = False,
     ) -> None:
-        """`background`: merge runs and upload segments in threads; else only `merge_buckets` of a log, `offload`.
+        """`background`: checkpoint, merge runs and upload in threads; else only `merge_buckets` of a log, `offload`.
 
         `partial`: restore what object storage has also where segments are missing between others.
         """
@@ -105,6 +106,7 @@ class Store:
         """Whether the folder is, and all that is open in it."""
         self._sync: Background | None = None
         self._merger: Background | None = None
+        self._checkpointer: Background | None = None
         if background:
             self._merger = Background("afterlog-merge", lambda: merge_crowded(self._topics.logs()))
         self.tiering: Tiering | None = None
@@ -136,6 +138,11 @@ class Store:
                 sync = Background("afterlog-sync", self._sync_behind, clock=clock, interval_ms=interval_ms)
                 sync.begin()
                 self._sync = sync
+            if background and config.checkpoint_ms is not None:
+                work, every_ms = self._checkpoint_behind, config.checkpoint_ms
+                checkpointer = Background("afterlog-checkpoint", work, clock=clock, interval_ms=every_ms)
+                checkpointer.begin()
+                self._checkpointer = checkpointer
             if any(log.crowded for log in self._topics.logs()):
                 self._crowded()
         except BaseException:
@@ -165,11 +172,14 @@ class Store:
         local_retention_ms: int | None = None,
         local_retention_bytes: int | None = None,
         check_instants: bool = True,
+        interceptors: Sequence[str] = (),
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
         delayed=False makes an ordinary FIFO log. max_delay_ms bounds how far ahead deliver_after may lie; retention_ms
-        counts from the effective deliver_after; retention_bytes bounds each partition. Neither removes what is pending.
+        counts from the effective deliver_after, in a FIFO log from the append where the interceptor
+        `AppendBrokerTimestamp` stamps it, else from the record's own timestamp; retention_bytes bounds each partition.
+        Neither removes what is pending.
 
         remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
         Once a segment is there, and all of it is due, its local files go by local_retention_ms and
@@ -177,6 +187,9 @@ class Store:
 
         check_instants=False takes any deliver_after. Else, one before 2001-09-09 or over a century ahead is refused,
         since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
+
+        interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
+        registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
         check_name(name)
@@ -190,6 +203,7 @@ class Store:
             local_retention_ms=local_retention_ms,
             local_retention_bytes=local_retention_bytes,
             check_instants=flag("check_instants", check_instants),
+            interceptors=tuple(interceptors) if isinstance(interceptors, list) else interceptors,  # type: ignore[arg-type]
         )
         checked(settings)
         with self._lock:
@@ -533,8 +547,9 @@ class Store:
     # Inside.
 
     def _let_go(self) -> None:
-        if self._sync is not None:
-            self._sync.stop()
+        for background in (self._sync, self._checkpointer):
+            if background is not None:
+                background.stop()
         try:
             with contextlib.ExitStack() as stack:
                 for log in self._topics.logs():
@@ -561,6 +576,9 @@ class Store:
 
     def _sync_behind(self) -> None:
         sync_behind(self._commits())
+
+    def _checkpoint_behind(self) -> None:
+        checkpoint_behind(self._topics.logs())
 
     def _jitter(self) -> Random:
         """For readers that bring none of their own; made when one is needed, which not every open does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from afterlog.clock import Clock
@@ -17,6 +17,7 @@ from afterlog.errors import InvalidTopic, TopicExists
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.log.context import LogContext
+from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.recovery import create_log, open_log
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
@@ -52,11 +53,16 @@ class OpenTopics:
     by_name: dict[str, Topic] = field(default_factory=dict)
 
     def recover(self) -> None:
-        """Recover all topics, in a new store those of its object storage. Raises CorruptFile, and as `Tiering` does."""
+        """Recover all topics, in a new store those of its object storage.
+
+        Raises CorruptFile, InvalidTopic where a topic names an interceptor that is not there, and as `Tiering` does.
+        """
         if self.tiering is not None and not self.files.exists(self.path / TOPICS):
             self._restore(self.tiering)
         topics = read_topics(self.files, self.path)
         check_owned(self.files, self.path, topics)
+        for name, settings in topics.items():
+            interceptors_of(name, settings.interceptors)  # before anything is opened
         sync_names(self.files, self.path)
         if not topics:
             self.files.sync_folder(self.path.parent)
@@ -70,6 +76,7 @@ class OpenTopics:
             if there.settings != settings:
                 raise TopicExists(f"{name} is there with {there.settings}, not {settings}")
             return there
+        interceptors_of(name, settings.interceptors)  # before anything is made
         if settings.remote_storage_enable:
             if self.tiering is None:
                 raise InvalidTopic("remote_storage_enable needs object storage: afterlog.open(path, remote=…)")
@@ -108,6 +115,8 @@ class OpenTopics:
         check_nothing_to_lose(self.files, self.path)
         topics = tiering.topics()
         for name, settings in topics.items():
+            interceptors_of(name, settings.interceptors)  # before anything is made
+        for name, settings in topics.items():
             for number in range(settings.partitions):
                 tiering.restore(self._context(name, number, settings))
         if topics:
@@ -117,10 +126,16 @@ class OpenTopics:
         folder, remote, sealed = partition_folder(name, number), _no_remote, _nothing
         if self.tiering is not None and settings.remote_storage_enable:
             remote, sealed = self.tiering.remote_log, self.tiering.wake
+        interceptors = (
+            *self.config.broker_entry_metadata_interceptors,
+            *interceptors_of(name, settings.interceptors),
+        )
         return LogContext(
             files=self.files,
             folder=self.path / folder,
-            config=self.config,
+            config=replace(self.config, broker_entry_metadata_interceptors=interceptors)
+            if settings.interceptors
+            else self.config,
             settings=settings,
             clock=self.clock,
             now_ms=self.now_ms,

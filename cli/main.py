@@ -72,6 +72,7 @@ def cli() -> None:
 @click.option("--retention", type=Duration(), help="How long records stay once they are due.")
 @click.option("--retention-bytes", type=click.IntRange(0), help="How large a partition may grow.")
 @click.option("--any-instant", is_flag=True, help="Take times before 2001 or over a century ahead, too.")
+@click.option("--interceptor", "interceptors", multiple=True, help="Adds to the metadata of entries; by its name.")
 @click.option("--remote-storage", is_flag=True, help="Sealed segments go to the object storage that --remote names.")
 @click.option("--local-retention", type=Duration(), help="How long they stay here, too, once they are there and due.")
 @click.option("--local-retention-bytes", type=click.IntRange(0), help="How much of a partition stays here, about.")
@@ -84,6 +85,7 @@ def create(
     retention: int | None,
     retention_bytes: int | None,
     any_instant: bool,
+    interceptors: tuple[str, ...],
     remote_storage: bool,
     local_retention: int | None,
     local_retention_bytes: int | None,
@@ -98,6 +100,7 @@ def create(
             retention_ms=retention,
             retention_bytes=retention_bytes,
             check_instants=not any_instant,
+            interceptors=interceptors,
             remote_storage_enable=remote_storage,
             local_retention_ms=local_retention,
             local_retention_bytes=local_retention_bytes,
@@ -192,6 +195,7 @@ def _send_lines(
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait for the first; with --follow, for each.")
 @click.option("--follow", is_flag=True, help="Go on, waiting for what becomes due.")
 @click.option("--from", "start", type=InstantType("earliest", "latest"), help="earliest, latest or an instant.")
+@click.option("--from-broker-time", type=InstantType(), help="From the first record appended at or after an instant.")
 @click.option("--no-commit", is_flag=True, help="Leave the group's position where it is.")
 @click.option("--ack/--no-ack", default=True, help="Whether the subscription is done with what was printed.")
 @click.option("--lease", type=Duration(), default="30s", show_default=True, help="Of the subscription's records.")
@@ -205,6 +209,7 @@ def receive(
     timeout: float | None,
     follow: bool,
     start: int | datetime | str | None,
+    from_broker_time: int | datetime | str | None,
     no_commit: bool,
     ack: bool,
     lease: int,
@@ -212,9 +217,9 @@ def receive(
 ) -> None:
     """Print what is due, in due order, for a group or a subscription.
 
-    Begins where that stands, or with --from (which moves a subscription for all its readers); ends where nothing more
-    is due, with --follow never. A subscription's records are acked once they are printed; with --no-ack they go out
-    again as if nobody had seen them.
+    Begins where that stands, or with --from or --from-broker-time (which move a subscription for all its readers); ends
+    where nothing more is due, with --follow never. A subscription's records are acked once they are printed; with
+    --no-ack they go out again as if nobody had seen them.
 
     Into a pipe they go one by one, each when the one before was taken: where its reader ends, as in `| head -2`, what
     it did not take is neither acked nor committed.
@@ -225,12 +230,13 @@ def receive(
         raise click.UsageError("--no-commit goes with --group; leave records to others with --no-ack")
     if not ack and subscription is None:
         raise click.UsageError("--no-ack goes with --subscription; leave the position with --no-commit")
+    beginning = _beginning(start, from_broker_time)
     wait_s = timeout if timeout is not None or follow else 0.0
     with opened(data) as store:
         if group is not None:
             with store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
-                if start is not None:
-                    consumer.seek(_position(start))
+                if beginning is not None:
+                    consumer.seek(beginning)
 
                 def processed(messages: Sequence[Message], taken: int) -> None:
                     if taken < len(messages):
@@ -243,8 +249,8 @@ def receive(
                 _print_all(consumer.poll, processed, store.clock, max_records, wait_s, follow, as_json)
         elif subscription is not None:
             with store.subscribe(topic, subscription, lease_ms=lease) as reader:
-                if start is not None:
-                    reader.seek(_position(start))
+                if beginning is not None:
+                    reader.seek(beginning)
 
                 def acked(messages: Received, taken: int) -> None:
                     if ack and taken:
@@ -433,6 +439,16 @@ def _position(start: int | datetime | str) -> Position:
     if isinstance(start, str):
         return EARLIEST if start == "earliest" else LATEST
     return AtTime(start)
+
+
+def _beginning(start: int | datetime | str | None, broker_time: int | datetime | str | None) -> Position | None:
+    from afterlog.fetch.positions import AtBrokerTime
+
+    if broker_time is None:
+        return None if start is None else _position(start)
+    if start is not None:
+        raise click.UsageError("give --from or --from-broker-time, not both")
+    return AtBrokerTime(broker_time)
 
 
 for command in (cancel, reschedule, pending, dead_letters, export, offload, scrub, restore, metrics, spark):

@@ -31,8 +31,8 @@ BAR_WIDTH = 50
 CELL_WIDTH = 60
 _INSTANTS = ("due", "asked", "deliver_after", "broker_timestamp", "timestamp")
 _MESSAGE = (
-    "topic", "partition", "offset", "delivery_offset", "timestamp", "deliver_after", "due", "redelivery_count", "key",
-    "headers", "value",
+    "topic", "partition", "offset", "delivery_offset", "timestamp", "broker_timestamp", "deliver_after", "due",
+    "redelivery_count", "key", "headers", "value",
 )  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))

@@ -14,6 +14,7 @@ from afterlog.errors import CorruptFile, OffsetOutOfRange
 from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block
+from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
@@ -90,6 +91,10 @@ class AppendOrder:
                     return int(scan.offset[rows[0]])
                 offset = scan.end_offset
         return visible.end.offset
+
+    def position_at_broker_time(self, ms: int, reading: Reading) -> int:
+        """The first offset that was appended at or after `ms`. InvalidTopic where entries have no broker timestamp."""
+        return offset_at_broker_time(reading.visible, ms)
 
     def position_after(self, offset: int, version: Version) -> int:
         """The offset behind it."""

@@ -92,6 +92,7 @@ class Decoder:
             due=due,
             deliver_after=decoded.deliver_after,
             timestamp=decoded.timestamp,
+            broker_timestamp=decoded.broker_timestamp,
             key=decoded.key,
             key_valid=decoded.key_valid,
             value=decoded.value,

@@ -63,11 +63,10 @@ def _read(located: Located, visible: Visible, max_bytes: int, limit_bytes: int) 
     verified.check_there(located, visible)
     if fault != OK:
         raise verified.corrupt_entry(fault, located.block[len(left) :], visible)
-    batch_positions, sizes, attributes, stamped = found
+    batch_positions, sizes, attributes, stamped, broker_timestamp = found
     block = located.block[: len(left)]
-    fetched = Fetched(
-        block, located.buffers, located.which[: len(left)], batch_positions, sizes, attributes, np.maximum(stamped, 0)
-    )
+    places = located.buffers, located.which[: len(left)], batch_positions, sizes
+    fetched = Fetched(block, *places, attributes, np.maximum(stamped, 0), broker_timestamp)
     parts = list[Part]()
     whole = (left == block.records) & (attributes & CONTROL == 0)
     bounds = np.flatnonzero(np.append(True, ~(whole[1:] & whole[:-1]))).tolist() if len(left) else []
@@ -86,8 +85,8 @@ def _read(located: Located, visible: Visible, max_bytes: int, limit_bytes: int) 
 def _headers(located: Located, max_bytes: int) -> tuple[Int64Array, Int64Array, int]:
     """Of the entries that pass their checks, up to `max_bytes` but for the first, and why the next one does not:
 
-    int64[4, n] of batch position, size, attributes, and when the entry is due by its prefix, -1 without one; int64[n]
-    of the records that are left.
+    int64[5, n] of batch position, size, attributes, and by its prefix when the entry is due and was appended, both -1
+    without one; int64[n] of the records that are left.
     """
     block, views = located.block, [view_of(buffer) for buffer in located.buffers]
     rows: list[tuple[int, ...]] = []
@@ -98,16 +97,18 @@ def _headers(located: Located, max_bytes: int) -> tuple[Int64Array, Int64Array, 
         if isinstance(entry, int):
             fault = entry
             break
-        header, stamped = entry.header, -1 if entry.metadata is None else entry.metadata.deliver_after
+        header, stamped, appended = entry.header, -1, -1
+        if entry.metadata is not None:
+            stamped, appended = entry.metadata.deliver_after, entry.metadata.broker_timestamp
         if (header.base_offset, header.last_offset_delta + 1) != (offset, count):
             fault = INDEX
             break
         size += header.size
         if rows and size > max_bytes:
             break
-        rows.append((entry.batch_position, header.size, header.attributes, stamped, header.records))
-    found = np.array(rows, np.int64).reshape(-1, 5).T.copy()
-    return found[:4], found[4], fault
+        rows.append((entry.batch_position, header.size, header.attributes, stamped, appended, header.records))
+    found = np.array(rows, np.int64).reshape(-1, 6).T.copy()
+    return found[:5], found[5], fault
 
 
 def _entry(view: memoryview, position: int) -> Entry | int:
@@ -128,15 +129,16 @@ def _decoded(fetched: Fetched, rows: slice, whole: bool, limit_bytes: int) -> tu
         images = decompressed(fetched.buffers, *places, fetched.attributes[rows], limit_bytes)
         decoded = kernels.decode_records(*images, block.records)
         latest = np.maximum.reduceat(decoded.deliver_after, np.cumsum(block.records) - block.records)
+        counts = block.records
     else:
         which, position, size = (int(column[0]) for column in places)
         deltas, decoded = compacted_columns(fetched.buffers[which][position : position + size], limit_bytes=limit_bytes)
-        latest = decoded.deliver_after.max(initial=-1, keepdims=True)
+        latest, counts = decoded.deliver_after.max(initial=-1, keepdims=True), np.array([len(deltas)])
         due, ones = np.full_like(deltas, block.deliver_after[0]), np.ones_like(deltas)
         where = np.full_like(deltas, block.position[0])
         block = Block(
             block.delivery_offset[0] + deltas, due, block.offset[0] + deltas, where, ones, block.end_delivery_offset
         )
-    asked = np.repeat(fetched.asked[rows], block.records) if whole else fetched.asked[rows]
+    asked, broker_timestamp = (np.repeat(column[rows], counts) for column in (fetched.asked, fetched.broker_timestamp))
     deliver_after = np.where(decoded.deliver_after < 0, asked, decoded.deliver_after)
-    return (block, decoded._replace(deliver_after=deliver_after)), latest
+    return (block, decoded._replace(deliver_after=deliver_after, broker_timestamp=broker_timestamp)), latest

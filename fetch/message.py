@@ -28,6 +28,7 @@ class ScheduledRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int
+    broker_timestamp: int
     deliver_after: int
     due: int
 
@@ -41,8 +42,8 @@ class Message:
     """A delivered record.
 
     offset: place in append order, the record's identity; delivery_offset: rank in delivery order; timestamp: the
-    producer's, ms; deliver_after: as asked, ms (the time of the append where none was asked); due: the effective
-    deliver_after, ms.
+    producer's, ms; broker_timestamp: when the log appended it, ms (-1 where a FIFO topic has none); deliver_after: as
+    asked, ms (the time of the append where none was asked); due: the effective deliver_after, ms.
     """
 
     topic: str
@@ -53,6 +54,7 @@ class Message:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int
+    broker_timestamp: int
     deliver_after: int
     due: int
 

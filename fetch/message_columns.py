@@ -25,8 +25,9 @@ class Columns:
     """n records of one topic.
 
     offset, delivery_offset, due (effective deliver_after, ms), deliver_after (as asked, ms), timestamp (the producer's,
-    ms), partition: int64[n]. key, value: (int64 offsets[n+1], uint8 data), record i is data[offsets[i]:offsets[i+1]];
-    key_valid, value_valid: bool[n], False where the record has none. headers: encoded as in the record, empty for none.
+    ms), broker_timestamp (of the append, ms; -1 where the log has none), partition: int64[n]. key, value: (int64
+    offsets[n+1], uint8 data), record i is data[offsets[i]:offsets[i+1]]; key_valid, value_valid: bool[n], False where
+    the record has none. headers: encoded as in the record, empty for none.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class Columns:
     due: Int64Array
     deliver_after: Int64Array
     timestamp: Int64Array
+    broker_timestamp: Int64Array
     key: Ragged
     key_valid: Bools
     value: Ragged
@@ -89,7 +91,8 @@ class Columns:
         ragged = (np.zeros(1, np.int64), np.empty(0, np.uint8))
         return Columns(
             topic=topic, partition=nothing, offset=nothing, delivery_offset=nothing, due=nothing, deliver_after=nothing,
-            timestamp=nothing, key=ragged, key_valid=no_bools, value=ragged, value_valid=no_bools, headers=ragged,
+            timestamp=nothing, broker_timestamp=nothing,
+            key=ragged, key_valid=no_bools, value=ragged, value_valid=no_bools, headers=ragged,
         )  # fmt: skip
 
     @staticmethod
@@ -111,8 +114,8 @@ class Columns:
             buffers = [mask, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
             return pa.Array.from_buffers(pa.large_binary(), len(valid), buffers)
 
-        names = ["partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "key", "value"]
-        arrays = [pa.array(getattr(self, name)) for name in names[:6]]
+        names = [*_NUMBERS, "key", "value"]
+        arrays = [pa.array(getattr(self, name)) for name in _NUMBERS]
         arrays += [binary(self.key, self.key_valid), binary(self.value, self.value_valid)]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
@@ -136,26 +139,29 @@ class Columns:
         keys, values, headers = _strings(self.key), _strings(self.value), _strings(self.headers)
         rows = zip(
             self.partition.tolist(), self.offset.tolist(), self.delivery_offset.tolist(), self.timestamp.tolist(),
-            self.deliver_after.tolist(), self.due.tolist(), self.key_valid.tolist(), self.value_valid.tolist(),
-            keys, values, headers, more, strict=True,
+            self.broker_timestamp.tolist(), self.deliver_after.tolist(), self.due.tolist(), self.key_valid.tolist(),
+            self.value_valid.tolist(), keys, values, headers, more, strict=True,
         )  # fmt: skip
-        for partition, offset, rank, timestamp, asked, due, has_key, has_value, key, value, header, other in rows:
+        for number, offset, rank, *times, has_key, has_value, key, value, header, other in rows:
+            timestamp, appended, asked, due = times
             yield make(
                 topic=self.topic,
-                partition=partition,
+                partition=number,
                 offset=offset,
                 delivery_offset=rank,
                 key=key if has_key else None,
                 value=value if has_value else None,
                 headers=decode_own_headers(header) if header else (),
                 timestamp=timestamp,
+                broker_timestamp=appended,
                 deliver_after=asked,
                 due=due,
                 **other,
             )
 
 
-_FLAT = ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "key_valid", "value_valid")
+_NUMBERS = ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp")
+_FLAT = (*_NUMBERS, "key_valid", "value_valid")
 _RAGGED = ("key", "value", "headers")
 
 

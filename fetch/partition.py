@@ -20,7 +20,7 @@ from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Edge, Position
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Edge, Position
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
@@ -222,6 +222,10 @@ class Partition:
         """
         if position is LATEST:
             return (reading or self.look()).high_watermark
+        if isinstance(position, AtBrokerTime):
+            reading = reading or self.look()
+            found = self._order.position_at_broker_time(instant_ms(position.instant), reading)
+            return min(max(found, reading.log_start), reading.version.visible.offset)
         version = self.log.pin() if reading is None else reading.version
         log_start, end = self._order.log_start(version), version.visible.offset
         if position is EARLIEST:
@@ -235,7 +239,8 @@ class Partition:
             delivery_offset = operator.index(position)
         except TypeError:
             raise WrongType(
-                f"a position is a delivery offset, EARLIEST, LATEST, AtTime or AfterOffset, not {position!r}"
+                "a position is a delivery offset, EARLIEST, LATEST, AtTime, AtBrokerTime or AfterOffset, "
+                f"not {position!r}"
             ) from None
         return self._checked(delivery_offset, log_start, end)
 
@@ -246,7 +251,7 @@ class Partition:
         it on lies behind its position, also what is sent later.) Raises PositionPending, and as `position` does.
         """
         found = self.position(position)
-        if isinstance(position, AtTime | Edge):
+        if isinstance(position, AtTime | AtBrokerTime | Edge):
             return found
         latest = self.look().high_watermark
         if found > latest and found > (settled := self._order.settled()):

@@ -4,6 +4,7 @@
 EARLIEST              the log start: the oldest record that retention left
 LATEST                the high watermark: only what becomes due from now on
 AtTime(instant)       the first record due at or after the instant
+AtBrokerTime(instant) the first record, in delivery order, that was appended at or after the instant (PIP-70)
 AfterOffset(offset)   behind the record of that append offset (KIP-1277: the log looks up that record's key)
 
 A reader that seeks can have no rank among what is pending, nor behind a pending record: what is sent later and due
@@ -38,10 +39,20 @@ class AtTime:
 
 
 @dataclass(frozen=True, slots=True)
+class AtBrokerTime:
+    """The first record, in delivery order, that was appended at or after `instant`, which is as that of `AtTime`.
+
+    Nothing that was appended from then on lies before it, nor will. Where none of that is due it is LATEST.
+    """
+
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class AfterOffset:
     """Behind the record with this append offset."""
 
     offset: int
 
 
-Position: TypeAlias = int | Edge | AtTime | AfterOffset
+Position: TypeAlias = int | Edge | AtTime | AtBrokerTime | AfterOffset

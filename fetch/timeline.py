@@ -34,6 +34,7 @@ from afterlog.index.entries import IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
+from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 
@@ -200,6 +201,25 @@ class Timeline:
     def position_at(self, ms: int, version: Version) -> int:
         """The delivery offset of the first record due at or after `ms`."""
         return max(version.delayed_index.rank(Key(ms - 1, INT64_MAX)), version.log_start.delivery_offset)
+
+    def position_at_broker_time(self, ms: int, reading: Reading) -> int:
+        """The delivery offset of the first record that was appended at or after `ms`, of those that are due and shown.
+
+        Where none is, the high watermark; for an instant to come, that of the first record due at or after it. Nothing
+        that was or will be appended from then on lies before it: the stamping rule has it due no sooner. Raises
+        CorruptFile. O(records due since `ms` that were appended before), by the indexes alone.
+        """
+        if ms > reading.clock_ms:
+            return self.position_at(ms, reading.version)
+        first_offset = offset_at_broker_time(reading.visible, ms)
+        index, upto = reading.version.delayed_index, reading.upto
+        iterator = self._iterator_before(self.position_at(ms, reading.version), reading)
+        while len(block := iterator.next_block(index, upto, BLOCK_ENTRIES)):
+            shown = reading.hidden.shown(block)
+            rows = np.flatnonzero(shown.offset >= first_offset)
+            if len(rows):
+                return int(shown.delivery_offset[rows[0]])
+        return reading.high_watermark
 
     def position_after(self, offset: int, version: Version) -> int:
         """The delivery offset behind the record of append offset `offset`."""

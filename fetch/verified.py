@@ -56,6 +56,7 @@ class Fetched:
     batch_sizes: Int64Array
     attributes: Int64Array
     asked: Int64Array
+    broker_timestamp: Int64Array
 
 
 def locate(block: Block, visible: Visible, max_bytes: int) -> Located:
@@ -132,9 +133,9 @@ def batches(located: Located, visible: Visible, delayed: bool, max_bytes: int) -
         row = min(row + step, len(block))
         step = max((max_bytes - size) * row // size, FIRST_ENTRIES)
     if not steps:
-        return Fetched(block, [], located.which, *(located.positions,) * 4)
-    batch_positions, sizes, attributes, asked = (
-        np.concatenate(column) for column in zip(*(step[:4] for step in steps), strict=True)
+        return Fetched(block, [], located.which, *(located.positions,) * 5)
+    batch_positions, sizes, attributes, asked, broker_timestamp = (
+        np.concatenate(column) for column in zip(*(step[:5] for step in steps), strict=True)
     )
     fit = max(int(np.cumsum(sizes).searchsorted(max_bytes, side="right")), 1)
     return Fetched(
@@ -145,6 +146,7 @@ def batches(located: Located, visible: Visible, delayed: bool, max_bytes: int) -
         sizes[:fit],
         attributes[:fit],
         asked[:fit],
+        broker_timestamp[:fit],
     )
 
 
@@ -173,9 +175,11 @@ def records(
     )
     decoded = kernels.decode_records(*places, fetched.block.records)
     check_there(located, visible)
-    asked = np.repeat(fetched.asked, fetched.block.records)
+    asked, broker_timestamp = (
+        np.repeat(column, fetched.block.records) for column in (fetched.asked, fetched.broker_timestamp)
+    )
     deliver_after = np.where(decoded.deliver_after >= 0, decoded.deliver_after, asked)
-    return fetched.block, decoded._replace(deliver_after=deliver_after)
+    return fetched.block, decoded._replace(deliver_after=deliver_after, broker_timestamp=broker_timestamp)
 
 
 def check_there(located: Located, visible: Visible) -> None:

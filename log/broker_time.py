@@ -1,4 +1,4 @@
-"""Seeking by broker time: the first offset that was stamped at or after an instant (PIP-70, PIP-345).
+"""Broker time (PIP-70, PIP-345): the first offset that was stamped at or after an instant, the last stamp of a segment.
 
 Broker timestamps never decrease in append order, so the place is found by bisection: over the first entries of the
 segments, then over the entries that the offset index of one segment names, and then by a walk through one interval of
@@ -33,6 +33,18 @@ def offset_at_broker_time(visible: Visible, ms: int) -> int:
     if found is not None:
         return found
     return segments[later].base_offset if later < len(segments) else visible.end.offset
+
+
+def last_stamp_ms(segment: Segment, end: End) -> int:
+    """When the last entry of a segment was appended, and so none of its entries later; -1 where that does not say so.
+
+    Raises CorruptFile. O(an interval of the offset index) reads.
+    """
+    end_offset, stop = _end_of(segment, end)
+    start, stamp_ms = segment.sparse.offsets.floor(end_offset - 1), -1
+    for found in walk(segment, start, stop, bodies=False):
+        stamp_ms = int(found.broker_timestamp[-1])
+    return stamp_ms
 
 
 def _walk(segment: Segment, end: End, ms: int) -> int | None:

@@ -22,6 +22,7 @@ Meaning:
 - `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
 - `index`, `time_index`: bytes and CRC-32C of the sparse index files, whose format is Kafka's and has no room for it.
 - `cancel_index`: the same of the cancel index; left out where the segment has no control batches, and so no file.
+- `last_stamp_ms`: the broker timestamp of a sealed segment's last entry, in a FIFO topic; left out where it has none.
 - Size and CRC-32C of an index, when they are -1 and 0: repair cut the segment; whoever opens the log makes it anew.
 - `remote`, of a sealed segment that was uploaded: the attempt that object storage lists it under, size and CRC-32C of
   its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
@@ -47,7 +48,7 @@ FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
-_ABSENT = (("cancel_index", NO_FILE), ("remote", None), ("removals", ()), ("records", None))
+_ABSENT = (("cancel_index", NO_FILE), ("last_stamp_ms", -1), ("remote", None), ("removals", ()), ("records", None))
 """Values that are not written."""
 _MARKS = ("index", "time_index", "cancel_index", "run")
 

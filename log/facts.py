@@ -49,6 +49,13 @@ class SegmentFacts:
     time_index: FileMark
     cancel_index: FileMark = NO_FILE
     """Of a segment without control batches: there is no file."""
+    last_stamp_ms: int = -1
+    """When the last of its entries was appended, in a FIFO topic; -1 where that one does not say, or nobody asked."""
+
+    @property
+    def counted_from_ms(self) -> int:
+        """The time that retention counts from in a FIFO topic. Stamps never fall, so the last bounds them all."""
+        return self.max_timestamp if self.last_stamp_ms < 0 else self.last_stamp_ms
 
     @property
     def last_key(self) -> Key:

@@ -279,6 +279,11 @@ class PartitionLog:
         with self._append_lock, self._writing():
             self._upkeep.checkpoint()
 
+    @property
+    def behind(self) -> bool:
+        """Whether anything was appended behind the recovery point."""
+        return self.written != self.checkpoints.current.recovery.offset
+
     def enforce_retention(self) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed.
 

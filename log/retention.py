@@ -7,7 +7,8 @@ Retention takes a prefix of *delivery order*. A segment goes when every record i
 
 The log start moves behind the largest key that went. Records of other segments with smaller keys satisfy the rule as
 well; they are out of reach from then on. So a far-future record keeps its own segment and no other (promise D13).
-A FIFO topic loses a prefix of append order; there the times are the records' own timestamps.
+A FIFO topic loses a prefix of append order. There the time is when the last of a segment's records was appended, where
+the interceptor `AppendBrokerTimestamp` has stamped it (PIP-70); else the latest that a record itself tells.
 
 Local retention (KIP-405) is the same rule over the segments that are in the folder and were uploaded: their files go,
 they themselves stay in the log, and the log start where it is.
@@ -44,7 +45,7 @@ def removable(
     excess_bytes -= excess_bytes if rule.bytes is None else rule.bytes
     removed = []
     for segment in candidates:
-        last_ms = segment.mark.max_deliver_after if delayed else segment.mark.max_timestamp
+        last_ms = segment.mark.max_deliver_after if delayed else segment.mark.counted_from_ms
         expired = rule.ms is not None and last_ms <= frontier_ms - rule.ms
         if not expired and excess_bytes <= 0:
             break

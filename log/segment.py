@@ -284,8 +284,8 @@ class ActiveSegment:
                 file.sync()
         return FileMark(size + len(data), crc32c.crc32c(data, crc))
 
-    def seal(self, end_offset: int, max_deliver_after: int) -> SealedMark:
-        """Finish the indexes and make everything durable; the row for the checkpoints."""
+    def seal(self, end_offset: int, max_deliver_after: int, last_stamp_ms: int = -1) -> SealedMark:
+        """Finish the indexes and make everything durable; the row for the checkpoints, which has these facts."""
         self.sparse.finish()
         marks = self.save_indexes()
         return SealedMark(
@@ -297,6 +297,7 @@ class ActiveSegment:
             index=marks.index,
             time_index=marks.time_index,
             cancel_index=marks.cancel_index,
+            last_stamp_ms=last_stamp_ms,
         )
 
     def rest(self) -> None:

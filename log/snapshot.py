@@ -6,7 +6,8 @@
     order                          └ the reading: below it, no record can come in between any more
 
 What lies below the recovery point is durable, indexed and never cut. What lies behind it is the writer's: up to
-`min_index_count_per_bucket` entries or `recovery_bytes`, which come into view with the next checkpoint.
+`min_index_count_per_bucket` entries or `recovery_bytes`, which come into view with the next checkpoint: after
+`checkpoint_ms` at the latest, where the store has that set.
 
 Delivery order is final up to a reading only if no record that is not in view is due before it. Such a record
 

@@ -11,7 +11,7 @@ from afterlog.errors import CorruptFile, InvalidTopic
 from afterlog.names import check_name
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
-_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign")
+_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors")
 """A document has these where they are not what they are by default: it may be older than they are."""
 
 
@@ -33,6 +33,8 @@ class TopicSettings:
     """Refuse what asks for an instant that is surely wrong (`afterlog.records.window`)."""
     foreign: bool = False
     """Its segments are a Kafka broker's, in object storage: the topic is only read (docs/decisions/0032)."""
+    interceptors: tuple[str, ...] = ()
+    """What adds to the metadata of its entries, by the names registered (`afterlog.log.interceptors`)."""
 
 
 _DEFAULT = TopicSettings()
@@ -53,6 +55,11 @@ def checked(settings: TopicSettings) -> TopicSettings:
             raise InvalidTopic(f"{name} must be True or False, not {getattr(settings, name)!r}")
     if settings.foreign and replace(settings, partitions=1) != FOREIGN:
         raise InvalidTopic("a Kafka broker's log is only read, from object storage: it has no other settings")
+    names = settings.interceptors
+    if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidTopic(f"interceptors are a list of registered names, not {names!r:.100}")
+    if len(set(names)) != len(names):
+        raise InvalidTopic(f"each interceptor is named once, not as in {', '.join(names)}")
     if settings.max_delay_ms is not None and not settings.delayed:
         raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
     for name in _LOCAL_RETENTION:
@@ -64,16 +71,23 @@ def checked(settings: TopicSettings) -> TopicSettings:
 def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
     """What a document says that was read from `path`. Raises CorruptFile."""
     try:
-        return {check_name(name): checked(well_typed(TopicSettings(**settings))) for name, settings in body.items()}
+        return {
+            check_name(name): checked(well_typed(TopicSettings(**_tuples(settings)))) for name, settings in body.items()
+        }
     except (TypeError, InvalidTopic) as error:
         raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
+
+
+def _tuples(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
 def settings_to_json(settings: TopicSettings) -> dict[str, Any]:
     """As the document has them."""
     values = ((field.name, getattr(settings, field.name)) for field in fields(settings))
     return {
-        name: value
+        name: list(value) if isinstance(value, tuple) else value
         for name, value in values
-        if name not in _WHERE_SET or value is not getattr(_DEFAULT, name)  # a local retention of 0 is one
+        if name not in _WHERE_SET
+        or (value is not getattr(_DEFAULT, name) and value != ())  # a local retention of 0 is one
     }

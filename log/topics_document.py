@@ -8,7 +8,7 @@ same with one name, in the folder `later-topics`: so it costs the same however m
 Where both name a topic `topics` counts: repair and a restore write it, whole.
 
 The settings of tiered storage (`remote_storage_enable` and those of local retention) are there where one is set, and
-`check_instants` where it is false.
+`check_instants` where it is false, `interceptors` where there are any.
 
 A topic is there when one of them names it: its partitions are made first, and what an unfinished creation left behind
 holds no records. So a folder with records that no topic owns means that a document is lost, or an older copy.

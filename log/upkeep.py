@@ -24,6 +24,7 @@ from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log import retention
+from afterlog.log.broker_time import last_stamp_ms
 from afterlog.log.checkpoints import CheckpointFile, Recovery, RemoteMark, SealedMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
@@ -99,10 +100,11 @@ class Upkeep:
                 else version.delayed_index
             )
             last_due_ms = index.runs[-1].last_key.deliver_after if self._delayed else 0
+            stamp_ms = -1 if self._delayed else last_stamp_ms(version.active, version.written)
             folder, interval_bytes = self._context.folder, self._config.index_interval_bytes
             beginning = End(version.written.offset, 0)
             with self._undone(version.delayed_index, index):
-                mark = version.active.seal(version.written.offset, last_due_ms)
+                mark = version.active.seal(version.written.offset, last_due_ms, stamp_ms)
                 active = ActiveSegment.create(self._files, folder, beginning.offset, interval_bytes)
                 self._checkpoints.update(
                     sealed=(*self._checkpoints.current.sealed, mark),

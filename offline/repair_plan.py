@@ -265,6 +265,7 @@ class RepairPlanner:
             log_bytes=log.stop,
             max_deliver_after=int(due.max(initial=0)) if self._delayed else 0,
             max_timestamp=int(log.max_timestamp.max(initial=-1)),
+            last_stamp_ms=-1 if self._delayed else log.stamp_ms or -1,
             index=UNKNOWN,
             time_index=UNKNOWN,
             cancel_index=UNKNOWN,

@@ -858,7 +858,7 @@ def check_entries(buffers, which, positions, offsets, records, deliver_after):
     columns.check_entry_places(buffers, which, positions, offsets, records, deliver_after)
     cdef Buffers held = Buffers(buffers)
     cdef Places places = places_of(held, which, positions, offsets, records, deliver_after)
-    found = np.empty((4, places.count), np.int64)
+    found = np.empty((5, places.count), np.int64)
     cdef int64_t[:, ::1] column = found
     cdef int64_t row = 0
     cdef int fault = OK
@@ -873,6 +873,7 @@ def check_entries(buffers, which, positions, offsets, records, deliver_after):
             column[1, row] = entry.batch_bytes
             column[2, row] = entry.attributes
             column[3, row] = asked_for(&entry)
+            column[4, row] = entry.broker_timestamp
             row += 1
     return Checked(*found[:, :row], fault, row)
 
@@ -918,6 +919,7 @@ cdef struct Columns:
     Output headers
     int64_t *timestamp
     int64_t *deliver_after
+    int64_t *broker_timestamp
 
 cdef int read_record(
     const uint8_t *at,
@@ -964,7 +966,8 @@ cdef int read_record(
     return DECODED
 
 cdef int read_batch(
-    const uint8_t *batch, int64_t size, int64_t records, int64_t item, int64_t batch_deliver_after, Columns *out
+    const uint8_t *batch, int64_t size, int64_t records, int64_t item, int64_t batch_deliver_after,
+    int64_t broker_timestamp, Columns *out
 ) noexcept nogil:
     cdef const uint8_t *at = batch + HEADER_BYTES
     cdef const uint8_t *end = batch + size
@@ -985,6 +988,7 @@ cdef int read_batch(
             return reason
         if attributes & LOG_APPEND_TIME:
             out.timestamp[item + delta] = <int64_t>load64(batch + MAX_TIMESTAMP_AT)
+        out.broker_timestamp[item + delta] = broker_timestamp
         at += record_bytes
     return DECODED if at == end else LEFT_OVER
 
@@ -995,7 +999,7 @@ cdef class Outputs:
     cdef object numbers, valid, data
 
     def __init__(self, int64_t records_max, int64_t bytes_max):
-        self.numbers = np.empty((5, records_max + 1), np.int64)
+        self.numbers = np.empty((6, records_max + 1), np.int64)
         self.valid = np.empty((2, records_max), np.uint8)
         self.data = np.empty((3, bytes_max), np.uint8)
         self.numbers[:3, 0] = 0
@@ -1009,6 +1013,7 @@ cdef class Outputs:
         self.columns.headers = Output(&number[2, 0], NULL, &data[2, 0], &data[2, 0] + header_bytes)
         self.columns.timestamp = &number[3, 0]
         self.columns.deliver_after = &number[4, 0]
+        self.columns.broker_timestamp = &number[5, 0]
         self.records_max = flag.shape[1]
         self.bytes_max = data.shape[1]
 
@@ -1023,7 +1028,7 @@ cdef class Outputs:
         self.point_into(key_bytes, value_bytes, header_bytes)
 
     cdef decoded(self, int64_t records):
-        key, value, headers, timestamp, deliver_after = self.numbers
+        key, value, headers, timestamp, deliver_after, broker_timestamp = self.numbers
         key_data, value_data, header_data = self.data
         key_valid, value_valid = self.valid[:, :records].view(np.bool_)
         return Decoded(
@@ -1034,6 +1039,7 @@ cdef class Outputs:
             (headers[: records + 1], header_data[: headers[records]]),
             timestamp[:records],
             deliver_after[:records],
+            broker_timestamp[:records],
         )
 
 cdef wider(table, int64_t length):
@@ -1072,7 +1078,7 @@ def decode_records(buffers, which, batch_positions, batch_sizes, records):
             if ahead < batches:
                 prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead], PREFETCH_LINES)
             reason = read_batch(
-                <const uint8_t *>addresses[buffer[batch]] + position[batch], size[batch], count[batch], items, -1,
+                <const uint8_t *>addresses[buffer[batch]] + position[batch], size[batch], count[batch], items, -1, -1,
                 &out.columns,
             )
             if reason != DECODED:
@@ -1113,7 +1119,7 @@ def read_records(buffers, which, positions, offsets, records, deliver_after, max
                     break
                 reason = read_batch(
                     buffer_of(&places, row) + entry.batch_position, entry.batch_bytes, entry.records, items,
-                    asked_for(&entry), &out.columns,
+                    asked_for(&entry), entry.broker_timestamp, &out.columns,
                 )
                 if reason != DECODED:
                     break

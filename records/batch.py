@@ -120,7 +120,7 @@ def decode_batch(data: Data, *, limit_bytes: int) -> list[Record]:
     headers = _read_headers(batch)
     if len(headers) != 1:
         raise InvalidBatch(f"{len(headers)} batches where one was expected")
-    key, key_valid, value, value_valid, section, timestamp, deliver_after = _decode(batch, headers, limit_bytes)
+    key, key_valid, value, value_valid, section, timestamp, deliver_after, _ = _decode(batch, headers, limit_bytes)
     return [
         Record(value=value, key=key, headers=decode_own_headers(section), timestamp=timestamp, deliver_after=due)
         for key, value, section, timestamp, due in zip(

@@ -132,6 +132,8 @@ class Checked(NamedTuple):
     attributes: Int64Array
     asked: Int64Array
     """deliver_after before the stamping rule; where none was asked for, as stamped; -1 where no prefix says."""
+    broker_timestamp: Int64Array
+    """When they were appended; -1 where no prefix says."""
     fault: int
     """Of the first entry that fails; OK where none does."""
     row: int
@@ -163,6 +165,8 @@ class Decoded(NamedTuple):
     timestamp: Int64Array
     deliver_after: Int64Array
     """From the header `deliver-after`; -1 where the record has none and is due with its batch."""
+    broker_timestamp: Int64Array
+    """When the log appended its batch; -1 of batches without a prefix."""
 
 
 def view_of(data: Data) -> memoryview:

@@ -223,9 +223,9 @@ def check_entries(
             fault = INDEX
             break
         asked = metadata.deliver_after if metadata.deliver_after_asked < 0 else metadata.deliver_after_asked
-        rows.append((entry.batch_position, header.size, header.attributes, asked))
-    columns = np.array(rows, np.int64).reshape(-1, 4).T.copy()
-    return Checked(columns[0], columns[1], columns[2], columns[3], fault, len(rows))
+        rows.append((entry.batch_position, header.size, header.attributes, asked, metadata.broker_timestamp))
+    columns = np.array(rows, np.int64).reshape(-1, 5).T.copy()
+    return Checked(columns[0], columns[1], columns[2], columns[3], columns[4], fault, len(rows))
 
 
 def decode_records(
@@ -259,7 +259,8 @@ def decoded_columns(decoded: Sequence[DecodedRecord]) -> Decoded:
     headers, _ = ragged([record[2] for record in decoded])
     timestamp = _column(record[3] for record in decoded)
     deliver_after = _column(record[4] for record in decoded)
-    return Decoded(key, key_valid, value, value_valid, headers, timestamp, deliver_after)
+    nowhere = np.full(len(timestamp), -1)
+    return Decoded(key, key_valid, value, value_valid, headers, timestamp, deliver_after, nowhere)
 
 
 def read_records(
@@ -285,7 +286,10 @@ def read_records(
         raise undecodable(COUNT, sound)
     asked = np.repeat(checked.asked[:row], records[:row])
     return Verified(
-        decoded._replace(deliver_after=np.where(decoded.deliver_after < 0, asked, decoded.deliver_after)),
+        decoded._replace(
+            deliver_after=np.where(decoded.deliver_after < 0, asked, decoded.deliver_after),
+            broker_timestamp=np.repeat(checked.broker_timestamp[:row], records[:row]),
+        ),
         OK if len(ends) else checked.fault,
         row,
         bool(compressed[row]) if len(ends) else False,

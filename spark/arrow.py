@@ -42,8 +42,9 @@ def _array(columns: Columns, name: str) -> pa.Array:
             return _repeated(columns.topic.encode(), len(columns))
         case "partition":
             return pa.array(columns.partition.astype(np.int32))
-        case "deliver_after":
-            return pa.array(columns.deliver_after, mask=_mask(columns.deliver_after))
+        case "deliver_after" | "broker_timestamp":
+            times = getattr(columns, name)
+            return pa.array(times, mask=_mask(times))
         case "key":
             return _binary(columns.key, columns.key_valid)
         case "value":
@@ -66,9 +67,9 @@ def _repeated(text: bytes, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)])
 
 
-def _mask(deliver_after: Int64Array) -> Bools | None:
-    """A record of a FIFO topic asked for no time."""
-    absent = deliver_after < 0
+def _mask(times: Int64Array) -> Bools | None:
+    """A record of a FIFO topic asked for no time, and may have no stamp."""
+    absent = times < 0
     return absent if bool(absent.any()) else None
 
 

@@ -11,6 +11,7 @@ Of a read, batch or stream:
     startingPosition      earliest (default), latest, or a delivery offset, for every partition
     endingPosition        latest (default), or a delivery offset (batch only); never beyond what is due
     startingTime          instead: the first record due at or after it. Epoch ms, or ISO 8601 with a zone
+    startingBrokerTime    instead: the first record in delivery order that was appended at or after it
     endingTime            instead: the first record due at or after it is no longer read (batch only)
     columns               comma separated, of COLUMNS; all but headers by default. Spark does not tell a source which
                           it needs, so those that are left out here are what is not carried to the JVM
@@ -46,7 +47,7 @@ from typing import Any, get_args
 from afterlog.clock import INT64_MAX
 from afterlog.config import Codec, Config
 from afterlog.errors import InvalidDeliverAfter, InvalidOption
-from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
+from afterlog.fetch.positions import EARLIEST, LATEST, AtBrokerTime, AtTime, Position
 from afterlog.log.snapshot import SETTLE_MS
 from afterlog.names import is_job
 from afterlog.records.instants import instant_ms
@@ -59,17 +60,19 @@ COLUMNS = {
     "due": "BIGINT",
     "deliver_after": "BIGINT",
     "timestamp": "BIGINT",
+    "broker_timestamp": "BIGINT",
     "key": "BINARY",
     "value": "BINARY",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-"""Times are ms since the epoch: due is effective, deliver_after as asked for, timestamp the producer's."""
+"""Times are ms since the epoch: due is effective, deliver_after as asked for, timestamp the producer's,
+broker_timestamp that of the append."""
 DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
 PARTITION_BYTES = 64 << 20
 LOCK_TIMEOUT_MS = 30_000
 _NAMES = (
     "location", "path", "remote", "remoteOptions", "topic", "dueOnly", "startingPosition", "endingPosition",
-    "startingTime", "endingTime", "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
+    "startingTime", "startingBrokerTime", "endingTime", "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
 )  # fmt: skip
 _WRITE_NAMES = (
     "location", "path", "remote", "remoteOptions", "topic", "writeId", "adopt", "lockTimeoutMs", "compression",
@@ -261,9 +264,12 @@ def _settle(given: Mapping[str, str]) -> int | None:
 
 
 def _position(given: Mapping[str, str], which: str, default: Position) -> Position:
-    position, time = f"{which}Position", f"{which}Time"
-    if position in given and time in given:
-        raise InvalidOption(f"give {position} or {time}, not both")
+    position, time, broker_time = f"{which}Position", f"{which}Time", f"{which}BrokerTime"
+    named = [name for name in (position, time, broker_time) if name in given]
+    if len(named) > 1:
+        raise InvalidOption(f"give {' or '.join(named)}, not both")
+    if broker_time in given:
+        return AtBrokerTime(_instant_ms(broker_time, given[broker_time]))
     if time in given:
         return AtTime(_instant_ms(time, given[time]))
     match given.get(position, "").lower():

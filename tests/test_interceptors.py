@@ -158,3 +158,24 @@ def test_one_that_raises_leaves_nothing_behind() -> None:
     store.check()
     store.clock.advance(5)  # type: ignore[attr-defined]
     assert NOW_MS + 5 == partition.fetch(0).clock_ms
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize(("delayed", "stamped"), [(True, False), (False, True), (False, False)])
+def test_a_reader_is_told_when_a_record_was_appended(compression: str, delayed: bool, stamped: bool) -> None:
+    interceptors = (AppendBrokerTimestamp(),) if stamped else ()
+    store = open_small(
+        SimulatedFiles(), clock := ManualClock(NOW_MS), segment_bytes=1 << 20, compression=compression,
+        broker_entry_metadata_interceptors=interceptors,
+    )  # fmt: skip
+    store.create_topic("t", delayed=delayed)
+    for values in ([b"a", b"b"], [b"c"]):
+        store.send_many("t", values, deliver_after=[NOW_MS + 50] * len(values) if delayed else None)
+        clock.advance(10)
+    expected = [NOW_MS, NOW_MS, NOW_MS + 10] if delayed or stamped else [-1] * 3
+    if delayed:
+        assert expected == [each.broker_timestamp for each in store.pending("t")]
+        clock.advance(50)
+    with store.consumer("t", group="g") as consumer, store.subscribe("t", "s") as reader:
+        assert expected == [each.broker_timestamp for each in consumer.poll()]
+        assert expected == reader.receive().columns.broker_timestamp.tolist()

@@ -41,11 +41,19 @@ JUNK: list[Any] = [
     [("h", memoryview(np.arange(3)))], object, Plain(), timedelta.max, timedelta.min, np.arange(3), np.array(["x"]),
     np.array(5), np.int64(1), np.float64(1.5), memoryview(np.arange(3)), memoryview(b"xy")[::2], lambda: None, RecordId,
     RecordId("t", "0", 0), RecordId("t", 0, "0"), RecordId("t", 0, None), RecordId("t", 0, 2**70), RecordId([], 0, 0),  # type: ignore[arg-type]
-    afterlog.AtTime("x"), afterlog.AtTime(Plain()), afterlog.AfterOffset("x"), afterlog.AfterOffset(2**70),  # type: ignore[arg-type]
+    afterlog.AtTime("x"), afterlog.AtTime(Plain()), afterlog.AtBrokerTime("x"),  # type: ignore[arg-type]
+    afterlog.AfterOffset("x"), afterlog.AfterOffset(2**70),  # type: ignore[arg-type]
 ]  # fmt: skip
 BATCH = afterlog.encode_batch([Record(value=b"v", timestamp=NOW_MS)])
 STORE: dict[str, dict[str, Any]] = {
-    "create_topic": {"name": "new", "max_delay_ms": 5, "retention_ms": 5, "retention_bytes": 5, "delayed": True},
+    "create_topic": {
+        "name": "new",
+        "max_delay_ms": 5,
+        "retention_ms": 5,
+        "retention_bytes": 5,
+        "delayed": True,
+        "interceptors": [],
+    },
     "topic": {"name": "t"},
     "send": {"topic": "t", "value": b"v", "key": b"k", "headers": [("h", b"v")], "delay": None, "deliver_after": None},
     "send_many": {"topic": "t", "values": [b"v", b"w"], "keys": [b"k", b"k"], "headers": [("h", b"v")], "delay": None},

@@ -13,7 +13,8 @@ and where a store has told about the log that they are of, beside "segments":
        "offset":499},"frontier_ms":1700000000900,"stamp_ms":1700000000800}
 
 A row holds no names: the key of an object is made of the base offset, the attempt and the suffix (`afterlog.names`), so
-that whoever can write there cannot make us look elsewhere. `files`: size and CRC-32C.
+that whoever can write there cannot make us look elsewhere. `files`: size and CRC-32C. `last_stamp_ms`, of a segment of
+a FIFO topic, is there where its last entry has a broker timestamp.
 
 Invariants, proved by `check` before anything is written and after anything was read:
 

@@ -88,7 +88,7 @@ class RemoteSegment(SegmentFacts):
         _check(self.end_offset - self.base_offset <= _RECORDS_MAX, "number of records")
         _check(isinstance(self.attempt, str) and is_attempt(self.attempt), "attempt")
         _check(isinstance(self.state, SegmentState), "state")
-        for name in ("started_ms", "max_deliver_after", "max_timestamp"):
+        for name in ("started_ms", "max_deliver_after", "max_timestamp", "last_stamp_ms"):
             _check(-1 <= whole(getattr(self, name)) <= _INT64_MAX, name)
         for mark in (FileMark(self.log_bytes, self.log_crc), self.index, self.time_index, self.cancel_index, self.run):
             _check(0 <= whole(mark.size) <= _FILE_SIZE_MAX and 0 <= whole(mark.crc) < 2**32, "size or CRC of a file")
@@ -119,6 +119,7 @@ class RemoteSegment(SegmentFacts):
             "started_ms": self.started_ms,
             "max_deliver_after": self.max_deliver_after,
             "max_timestamp": self.max_timestamp,
+            **({} if self.last_stamp_ms < 0 else {"last_stamp_ms": self.last_stamp_ms}),
             "files": {suffix: list(mark) for suffix, mark in self.files.items()},
         }
 

@@ -116,6 +116,10 @@ class TestSendAndReceive:
         assert "a\nb\nc\n" == run(*receive, "--from", "earliest").stdout
         assert "" == run(*receive, "--from", "latest").stdout
         assert "a\nb\nc\n" == run(*receive, "--from", "2001-01-01T00:00:00Z").stdout
+        assert "a\nb\nc\n" == run(*receive, "--from-broker-time", "2001-01-01T00:00:00Z").stdout
+        assert "" == run(*receive, "--from-broker-time", "2099-01-01T00:00:00Z").stdout
+        both = run(*receive, "--from", "latest", "--from-broker-time", "2001-01-01T00:00:00Z", code=2)
+        assert "give --from or --from-broker-time, not both" in both.stderr
 
     def test_follow_ends_with_max_or_silence(self, data: Path) -> None:
         run("send", data, "mail", stdin="a\nb\nc\n")

@@ -19,7 +19,7 @@ from afterlog.errors import (
 from afterlog.fetch import consumer as consumer_module
 from afterlog.fetch.consumer import AUTO_COMMIT_INTERVAL_S, Consumer
 from afterlog.fetch.message import Message
-from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime, Position
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Position
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, SteppedClock, eventually, killed, open_small
@@ -380,6 +380,7 @@ def test_seek(setting: Setting) -> None:
     with setting.consumer() as consumer:
         for position, expected in (
             (EARLIEST, b"a"), (1, b"b"), (np.int64(2), b"c"), (AtTime(NOW_MS + 2), b"b"), (AfterOffset(1), b"b"),
+            (AtBrokerTime(NOW_MS), b"a"),
         ):  # fmt: skip
             consumer.seek(position)  # type: ignore[arg-type]
             assert expected == consumer.poll(max_records=1)[0].value

@@ -8,7 +8,7 @@ from afterlog.fetch.message import Message, RecordId
 
 MESSAGE = Message(
     topic="t", partition=2, offset=7, delivery_offset=3, key=None, value=b"v", headers=(("h", None),), timestamp=1,
-    deliver_after=2, due=3,
+    broker_timestamp=2, deliver_after=2, due=3,
 )  # fmt: skip
 
 

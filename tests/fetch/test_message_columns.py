@@ -21,6 +21,7 @@ messages = st.builds(
     value=st.none() | st.binary(max_size=9),
     headers=st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple),
     timestamp=st.integers(-1, 2**62),
+    broker_timestamp=st.integers(-1, 2**62),
     deliver_after=st.integers(-1, 2**62),
     due=st.integers(0, 2**62),
 )
@@ -32,7 +33,7 @@ def columns_of(rows: list[Message]) -> Columns:
     headers, _ = ragged([encode_headers(row.headers) for row in rows])
     numbers = {
         name: np.array([getattr(row, name) for row in rows], np.int64)
-        for name in ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp")
+        for name in ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp")
     }
     return Columns(
         topic="t", key=key, key_valid=key_valid, value=value, value_valid=value_valid, headers=headers, **numbers
@@ -67,9 +68,10 @@ def test_to_arrow(rows: list[Message], start: int, stop: int) -> None:
     """Null masks and offsets of slices that begin anywhere."""
     batch = columns_of(rows)[start:stop].to_arrow()
     batch.validate(full=True)
-    names = ["partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "key", "value"]
+    numbers = ["partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp"]
+    names = [*numbers, "key", "value"]
     assert names == batch.schema.names
-    assert [pa.int64()] * 6 + [pa.large_binary()] * 2 == batch.schema.types
+    assert [pa.int64()] * 7 + [pa.large_binary()] * 2 == batch.schema.types
     expected = [{name: getattr(row, name) for name in names} for row in rows[start:stop]]
     assert expected == batch.to_pylist()
 
@@ -96,5 +98,5 @@ def test_a_slice_takes_no_step() -> None:
 def _message(number: int) -> Message:
     return Message(
         topic="t", partition=0, offset=number, delivery_offset=number, key=None, value=b"%d" % number, headers=(),
-        timestamp=0, deliver_after=0, due=0,
+        timestamp=0, broker_timestamp=0, deliver_after=0, due=0,
     )  # fmt: skip

@@ -15,7 +15,10 @@ from afterlog.log.facts import NO_FILE
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.names import LOG, parse_segment_file
+from afterlog.names import CHECKPOINTS, LOG, parse_segment_file
+from afterlog.offline.locked_store import OfflineStore
+from afterlog.records.batch import Record, encode_batch
+from afterlog.records.entry import AppendBrokerTimestamp
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, drained, killed, open_small
@@ -257,6 +260,75 @@ def test_fifo_by_size() -> None:
     for number in range(4):
         setting.segment(number, size=300)
     assert [3, 4] == setting.bases()
+
+
+# --- The time of a FIFO topic
+
+
+class Stamped(Setting):
+    """A FIFO topic that keeps records for a second, in a store that stamps them, or does not."""
+
+    def __init__(self, *, stamps: bool = True) -> None:
+        super().__init__(delayed=False, retention_ms=1_000)
+        self.open(stamps)
+
+    def open(self, stamps: bool) -> None:
+        self.store.close()
+        interceptors = (AppendBrokerTimestamp(),) if stamps else ()
+        settings = {"broker_entry_metadata_interceptors": interceptors, "segment_bytes": 1 << 20}
+        self.store = open_small(self.disk, self.clock, **settings)
+        self.partition = self.store.topic("t").partition(0)
+
+    def append(self, *said_ms: int) -> None:
+        """A sealed segment of records that say of themselves that they are so old."""
+        for timestamp_ms in said_ms:
+            self.partition.append(encode_batch([Record(value=b"0", timestamp=timestamp_ms)]))
+        self.log.roll()
+
+    @property
+    def start(self) -> int:
+        return self.partition.log_start_offset
+
+
+def test_the_append_counts_where_it_is_stamped_and_not_what_a_producer_says() -> None:
+    """One whose clock is off neither has its records removed at once, nor kept for ever."""
+    stamped, plain = Stamped(), Stamped(stamps=False)
+    for setting in (stamped, plain):
+        setting.append(NOW_MS - 5_000, NOW_MS - 6_000)
+    assert (0, 2) == (stamped.start, plain.start)
+    for setting in (stamped, plain):
+        setting.append(NOW_MS + 5_000)
+        setting.enforce(999)
+    assert (0, 2) == (stamped.start, plain.start)
+    for setting in (stamped, plain):
+        setting.enforce(1_000)
+    assert (3, 2) == (stamped.start, plain.start)
+
+
+def test_a_segment_that_is_stamped_in_its_beginning_goes_by_what_its_records_say() -> None:
+    setting = Stamped()
+    setting.partition.append(encode_batch([Record(value=b"0", timestamp=NOW_MS + 5_000)]))
+    setting.open(stamps=False)
+    setting.append(NOW_MS + 2_000)
+    assert (0, 0) == (setting.enforce(5_999), setting.start)
+    assert (1, 2) == (setting.enforce(6_000), setting.start)
+
+
+def test_the_stamp_outlives_a_reopen_and_a_repair_of_the_checkpoints() -> None:
+    setting = Stamped()
+    setting.append(NOW_MS - 5_000)
+    setting.append(NOW_MS - 5_000)
+    setting.open(stamps=False)
+    marks = [segment.mark for segment in setting.log.sealed]
+    assert [NOW_MS, NOW_MS] == [mark.last_stamp_ms for mark in marks] == [mark.counted_from_ms for mark in marks]
+    setting.store.close()
+    setting.disk.unlink(FOLDER / CHECKPOINTS)
+    with OfflineStore(PATH, setting.disk, setting.clock) as store:
+        store.apply(store.plan())
+    setting.store = open_small(setting.disk, setting.clock)
+    setting.partition = setting.store.topic("t").partition(0)
+    assert (0, 0) == (setting.enforce(999), setting.start)
+    assert NOW_MS in [segment.mark.last_stamp_ms for segment in setting.log.sealed]
 
 
 # --- The rule itself

@@ -16,6 +16,7 @@ OLD = {"partitions": 1, "delayed": True, "max_delay_ms": None, "retention_ms": N
     [
         (TopicSettings(), {}),
         (TopicSettings(check_instants=False), {"check_instants": False}),
+        (TopicSettings(interceptors=("a", "b")), {"interceptors": ["a", "b"]}),
         (TopicSettings(remote_storage_enable=True), {"remote_storage_enable": True}),
         (
             TopicSettings(remote_storage_enable=True, local_retention_ms=0),

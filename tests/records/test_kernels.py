@@ -367,6 +367,7 @@ def test_stamping(kernel: ModuleType) -> None:
     )
     assert (OK, 3) == (checked.fault, checked.row)
     assert [T + 60, T - 60, T] == checked.asked.tolist()
+    assert [T] * 3 == checked.broker_timestamp.tolist()
     assert scan.batch_position.tolist() == checked.batch_positions.tolist()
     assert np.diff(positions).tolist() == checked.batch_sizes.tolist()
     assert [0, 0, 0] == checked.attributes.tolist()
@@ -650,6 +651,7 @@ def test_what_is_read_is_what_was_checked_and_decoded(kernel: ModuleType) -> Non
     assert [keys[row] for row in rank] == nullable(read.decoded.key, read.decoded.key_valid)
     latest = [max(own[row // 5 * 5 : row // 5 * 5 + 5]) for row in range(500)]
     assert [own[row] if own[row] != latest[row] else T + 6 for row in rank] == read.decoded.deliver_after.tolist()
+    assert [T] * 500 == read.decoded.broker_timestamp.tolist()
 
 
 @both

@@ -20,8 +20,8 @@ def columns() -> Columns:
     (key, key_valid), (value, value_valid), (headers, _) = ragged(KEYS), ragged(VALUES), ragged(HEADERS)
     return Columns(
         topic="täglich", partition=numbers * 0 + 3, offset=numbers + 10, delivery_offset=numbers + 20, due=numbers + 30,
-        deliver_after=numbers - 1, timestamp=numbers + 50, key=key, key_valid=key_valid, value=value,
-        value_valid=value_valid, headers=headers,
+        deliver_after=numbers - 1, timestamp=numbers + 50, broker_timestamp=numbers * 2 - 1,
+        key=key, key_valid=key_valid, value=value, value_valid=value_valid, headers=headers,
     )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def expected() -> dict[str, list[object]]:
         "due": [30, 31, 32, 33],
         "deliver_after": [None, 0, 1, 2],
         "timestamp": [50, 51, 52, 53],
+        "broker_timestamp": [None, 1, 3, 5],
         "key": [*KEYS],
         "value": [*VALUES],
         "headers": [[], [{"key": "h", "value": b"1"}], [{"key": "caf\ufffd", "value": None}], []],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from afterlog.errors import InvalidOption
-from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
+from afterlog.fetch.positions import EARLIEST, LATEST, AtBrokerTime, AtTime
 from afterlog.spark.options import COLUMNS, ReadOptions, WriteOptions
 
 LEAST = {"path": "/data", "topic": "t"}
@@ -32,6 +32,7 @@ def test_each() -> None:
     assert "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, due BIGINT" == options.ddl
     assert AtTime(5) == ReadOptions.parse({**LEAST, "startingTime": "5", "dueOnly": "FALSE"}).start
     assert LATEST == ReadOptions.parse({**LEAST, "startingPosition": "Latest"}).start
+    assert AtBrokerTime(5) == ReadOptions.parse({**LEAST, "startingBrokerTime": "5"}).start
     year = ReadOptions.parse({**LEAST, "startingTime": "2030-01-31T08:00:00Z"}).start
     assert AtTime(int(datetime(2030, 1, 31, 8, tzinfo=UTC).timestamp()) * 1000) == year
 
@@ -53,6 +54,9 @@ def test_each() -> None:
         {**LEAST, "startingTime": "2030-01-31T08:00:00"},
         {**LEAST, "startingTime": "-5"},
         {**LEAST, "startingTime": "tomorrow"},
+        {**LEAST, "startingBrokerTime": "tomorrow"},
+        {**LEAST, "startingBrokerTime": "1", "startingTime": "1"},
+        {**LEAST, "endingBrokerTime": "1"},
         {**LEAST, "partitionBytes": "0"},
         {**LEAST, "settleMs": "-2"},
         {**LEAST, "maxRecordsPerTrigger": "0"},

@@ -11,7 +11,7 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
-from afterlog.fetch.positions import LATEST, AtTime
+from afterlog.fetch.positions import LATEST, AtBrokerTime, AtTime
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.ranges import DeliveryRange, RangePlanner, cut, limited, read_range
 from afterlog.spark.readable import Readable
@@ -124,6 +124,9 @@ def test_where_it_begins_and_ends(setting: Setting) -> None:
         assert (partition.position(AtTime(NOW_MS + 200)), partition.position(AtTime(NOW_MS + 300))) == (
             piece.start, piece.end,
         )  # fmt: skip
+    appended = setting.planner(start=AtBrokerTime(NOW_MS), partition_bytes=1 << 20).batch()
+    assert high_watermarks == [piece.end - piece.start for piece in appended]
+    assert [] == setting.planner(start=AtBrokerTime(setting.clock.now_ms() + 1)).batch()
     late = setting.planner(start=AtTime(NOW_MS + 10_000)).batch()
     assert [] == late
     assert high_watermarks == list(setting.planner().latest().values())

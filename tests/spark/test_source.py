@@ -11,10 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from afterlog.clock import SystemClock
+from afterlog.clock import ManualClock, SystemClock
 from afterlog.config import OS, Config
 from afterlog.spark.options import COLUMNS
 from afterlog.store import Store, open_store
+from tests.support import eventually
 
 RECORDS = 2_000
 LATER_MS = 3_600_000
@@ -70,6 +71,16 @@ class _Ago(SystemClock):
         return super().now_ms() - self._ms
 
 
+class _Turned(ManualClock):
+    """All of its time stands still until it is turned."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock().now_ms() - BACK_MS)
+
+    def monotonic_s(self) -> float:
+        return self.now_ms() / 1_000
+
+
 @pytest.fixture
 def filled(tmp_path: Path) -> Iterator[Filled]:
     filled = Filled(tmp_path / "store")
@@ -86,11 +97,12 @@ def test_a_batch_read(spark: SparkSession, filled: Filled) -> None:
     assert [*COLUMNS][:-1] == frame.columns
     rows = rows_of(frame)
     assert RECORDS == len(rows)
+    assert all(filled.now_ms <= row[7] <= filled.now_ms + BACK_MS for row in rows)
     keys = [(row[1], row[4], row[2]) for row in rows]
     assert keys == sorted(keys)
     assert [(number, rank) for number in (0, 1) for rank in range(RECORDS // 2)] == [(row[1], row[3]) for row in rows]
-    assert all(row[0] == "t" and row[4] >= row[5] and row[7] == row[8] for row in rows)
-    by_offset = {(row[1], row[2]): row[8] for row in rows}
+    assert all(row[0] == "t" and row[4] >= row[5] and row[8] == row[9] for row in rows)
+    by_offset = {(row[1], row[2]): row[9] for row in rows}
     assert {b"value %d" % number for number in range(RECORDS // 2)} == set(by_offset.values())
 
 
@@ -101,6 +113,18 @@ def test_pending_records_and_headers(spark: SparkSession, filled: Filled) -> Non
     assert {(("h", b"1"),)} == {tuple((header.key, bytes(header.value)) for header in row[1]) for row in rows}
     assert all(row[0] >= filled.now_ms + LATER_MS for row in rows)
     assert 5 == filled.frame(spark, startingPosition=10, endingPosition=15).where("partition = 1").count()
+
+
+def test_a_store_that_is_open_and_quiet_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    clock = _Turned()
+    with open_store(tmp_path / "quiet", Config(checkpoint_ms=10_000), clock, None) as store:
+        log = store.create_topic("t").partition(0).log
+        store.send_many("t", [b"a", b"b"])
+        frame = spark.read.format("afterlog").options(topic="t", columns="value", settleMs=-1)
+        assert [] == rows_of(frame.load(str(store.path)))
+        clock.advance(10_000)
+        eventually(lambda: not log.behind)
+        assert [(b"a",), (b"b",)] == rows_of(frame.load(str(store.path)))
 
 
 def test_a_fifo_topic(spark: SparkSession, filled: Filled) -> None:

@@ -18,7 +18,7 @@ from afterlog.errors import (
     StoreClosed,
     UnknownPartition,
 )
-from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
+from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
 from afterlog.log.cancellation import CancelResult
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
@@ -171,6 +171,10 @@ def test_a_subscription_with_a_delay_of_its_own(setting: Setting) -> None:
         assert [(NOW_MS + 2_500, None)] == setting.clock.waits
         late.seek(AtTime(NOW_MS + 2_001))
         assert [b"b"] == values(late.receive())
+        late.seek(AtBrokerTime(NOW_MS))
+        assert [b"a", b"b"] == values(late.receive())
+        late.seek(AtBrokerTime(NOW_MS + 1))
+        assert [] == values(late.receive())
         with pytest.raises(InvalidSubscription, match="open with delay_ms=2000"):
             setting.subscribe("late")
 
@@ -185,7 +189,12 @@ def test_seek_back_and_forth(setting: Setting) -> None:
         sub.seek(1)
         assert 0 == sub.nack(held[:1]).done
         assert [b"b", b"c", b"d"] == values(other.receive())
-        for position in (AtTime(NOW_MS + 1), datetime.fromtimestamp(NOW_MS / 1000 + 1, UTC), 2):
+        for position in (
+            AtTime(NOW_MS + 1),
+            AtBrokerTime(NOW_MS + 1),
+            datetime.fromtimestamp(NOW_MS / 1000 + 1, UTC),
+            2,
+        ):
             other.seek(position)
             assert [b"c", b"d"] == values(sub.receive())
         sub.seek(LATEST)
