@@ -311,6 +311,7 @@ class AsyncStore(Closing):
         self._waiters = Waiters(calls, store.clock, store.now_ms, store.changed)
 
     create_topic = _awaited(BlockingStore.create_topic)
+    create_topics = _awaited(BlockingStore.create_topics)
     topic = _awaited(BlockingStore.topic)
     topics = _awaited(BlockingStore.topics)
 

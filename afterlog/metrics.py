@@ -13,6 +13,7 @@ has any metric once the store is closed.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
@@ -24,6 +25,7 @@ from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
 from afterlog.measures import LATENCY_EDGES_MS, Operation
 from afterlog.offline.journals import names
+from afterlog.produce.topic import Topic
 from afterlog.store import Store
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.standing import at_rest
@@ -32,6 +34,8 @@ from afterlog.tier.tiering import Tiering
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
+
+logger = logging.getLogger("afterlog.metrics")
 
 
 class Gauge(NamedTuple):
@@ -125,7 +129,10 @@ class StoreCollector:
         families = _Families()
         with contextlib.suppress(StoreClosed, StoreForked):
             for topic in self._store.topics():
-                for partition in topic.partitions:
+                for number in range(topic.partition_count):
+                    partition = families.opened(topic, number)
+                    if partition is None:
+                        continue
                     families.add_partition(partition)
                     families.add_tiering(partition, self._store.tiering)
                     for name, stats in self._subscriptions(partition).items():
@@ -200,14 +207,29 @@ class _Families:
         self._lateness = HistogramMetricFamily(
             "afterlog_lateness_ms", "From when a record was due to when a reader first got it", labels=_PARTITION
         )
+        self._unreadable = GaugeMetricFamily(
+            "afterlog_unreadable", "1 where the partition cannot be opened, else 0", labels=_PARTITION
+        )
         self._clamped = CounterMetricFamily(
             "afterlog_clamped_records", "Records whose instant had passed when they were appended", labels=_PARTITION
         )
 
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges.values()
-        yield from (self._operations, self._latency, self._lateness, self._clamped)
+        yield from (self._unreadable, self._operations, self._latency, self._lateness, self._clamped)
         yield from self._counters.values()
+
+    def opened(self, topic: Topic, number: int) -> Partition | None:
+        """The partition; None where it cannot be opened, which is told. Raises StoreClosed, StoreForked."""
+        partition = None
+        try:
+            partition = topic.partition(number)
+        except (StoreClosed, StoreForked):
+            raise
+        except (AfterlogError, OSError) as error:
+            logger.error("%s-%d: cannot be opened: %s", topic.name, number, error)
+        self._unreadable.add_metric((topic.name, str(number)), partition is None)
+        return partition
 
     def add_partition(self, partition: Partition) -> None:
         labels = (partition.topic, str(partition.number))

@@ -1,6 +1,7 @@
 """A store: one folder, its lock, its topics. The front door of the embedded engine.
 
-open ──> lock ──> topics document ──> recover every partition ──> appends, fetches ──> close: checkpoint, unlock
+open ──> lock ──> topics document ──> recover what is not at rest ──> appends, fetches ──> close: checkpoint, unlock
+                                      each other partition at its first use ──^
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -124,6 +125,7 @@ class Store:
                 now_ms=self._guard.now_ms,
                 changed=self._changed,
                 crowded=self._crowded,
+                usable=self._usable,
                 tiering=self.tiering,
             )
         except BaseException:
@@ -134,17 +136,21 @@ class Store:
             self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)
             self._adoptions.recover()
             if config.durability.kind == "interval":
-                interval_ms = config.durability.interval_ms
-                sync = Background("afterlog-sync", self._sync_behind, clock=clock, interval_ms=interval_ms)
-                sync.begin()
-                self._sync = sync
+                self._sync = Background.weakly(
+                    "afterlog-sync",
+                    self,
+                    lambda store: sync_behind(store._commits()),
+                    clock=clock,
+                    interval_ms=config.durability.interval_ms,
+                )
             if background and config.checkpoint_ms is not None:
-                work, every_ms = self._checkpoint_behind, config.checkpoint_ms
-                checkpointer = Background("afterlog-checkpoint", work, clock=clock, interval_ms=every_ms)
-                checkpointer.begin()
-                self._checkpointer = checkpointer
-            if any(log.crowded for log in self._topics.logs()):
-                self._crowded()
+                self._checkpointer = Background.weakly(
+                    "afterlog-checkpoint",
+                    self._topics,
+                    lambda topics: checkpoint_behind(topics.logs()),
+                    clock=clock,
+                    interval_ms=config.checkpoint_ms,
+                )
         except BaseException:
             self._let_go()
             raise
@@ -192,7 +198,43 @@ class Store:
         registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
-        check_name(name)
+        [topic] = self.create_topics(
+            [name],
+            partitions,
+            delayed,
+            max_delay_ms=max_delay_ms,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            remote_storage_enable=remote_storage_enable,
+            local_retention_ms=local_retention_ms,
+            local_retention_bytes=local_retention_bytes,
+            check_instants=check_instants,
+            interceptors=interceptors,
+        )
+        return topic
+
+    def create_topics(
+        self,
+        names: Iterable[str],
+        partitions: int = 1,
+        delayed: bool = True,
+        *,
+        max_delay_ms: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        remote_storage_enable: bool = False,
+        local_retention_ms: int | None = None,
+        local_retention_bytes: int | None = None,
+        check_instants: bool = True,
+        interceptors: Sequence[str] = (),
+    ) -> list[Topic]:
+        """Make many topics of the same settings, all or none of them, and faster than one by one; in the order given.
+
+        Those that are there with the same settings stay. Settings and errors are those of `create_topic`; where one of
+        the topics cannot be made, none is. Thousands of topics belong in one call, since what several are named in is
+        written anew as a whole.
+        """
+        chosen = [check_name(name) for name in _listed(names)]
         settings = TopicSettings(
             partitions=partitions,
             delayed=flag("delayed", delayed),
@@ -208,7 +250,7 @@ class Store:
         checked(settings)
         with self._lock:
             self._usable()
-            return self._topics.create(name, settings)
+            return self._topics.create(chosen, settings)
 
     def topic(self, name: str) -> Topic:
         """Raises UnknownTopic."""
@@ -478,8 +520,11 @@ class Store:
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
-        self._usable()
-        own = [partition.log for topic in self.topics() for partition in topic.partitions]
+        own = [
+            partition.log
+            for topic in self.topics()
+            for partition in (topic.partitions if topic.settings.has_retention else topic.opened_partitions)
+        ]
         return sum(log.enforce_retention() for log in own if not log.read_only)
 
     def offload(self) -> dict[str, Offloaded]:
@@ -516,15 +561,18 @@ class Store:
 
     @property
     def cut_bytes(self) -> dict[tuple[str, int], int]:
-        """Torn tails that recovery cut when the store was opened: bytes by (topic, partition)."""
+        """Torn tails that recovery cut when the store was opened: bytes by (topic, partition).
+
+        What is opened later has none: all that a crash left behind is recovered when the store is opened.
+        """
         return {
             (partition.topic, partition.number): partition.log.cut_bytes
-            for partition in self._topics.partitions()
+            for partition in self._topics.opened_partitions()
             if partition.log.cut_bytes
         }
 
     def check(self) -> None:
-        """Prove the invariants of every partition."""
+        """Prove the invariants of every partition. Raises CorruptFile where one cannot be opened."""
         for topic in self.topics():
             for partition in topic.partitions:
                 partition.check()
@@ -552,7 +600,7 @@ class Store:
                 background.stop()
         try:
             with contextlib.ExitStack() as stack:
-                for log in self._topics.logs():
+                for log in self._topics.last_logs():
                     stack.callback(log.close)
                 stack.callback(self._subscriptions.close)  # first of all
         finally:
@@ -573,12 +621,6 @@ class Store:
     def _commits(self) -> Iterator[Commit]:
         yield from (log.commit for log in self._topics.logs())
         yield from (journal.commit for journal in self._subscriptions.journals())
-
-    def _sync_behind(self) -> None:
-        sync_behind(self._commits())
-
-    def _checkpoint_behind(self) -> None:
-        checkpoint_behind(self._topics.logs())
 
     def _jitter(self) -> Random:
         """For readers that bring none of their own; made when one is needed, which not every open does."""
@@ -650,6 +692,15 @@ def _chosen(topic: Topic, numbers: Sequence[int] | None) -> list[Partition]:
     if not chosen:
         raise UnknownPartition("no partition to read: name one, or leave `partitions` out for all")
     return [partition for _, partition in sorted(chosen.items())]
+
+
+def _listed(names: Iterable[str]) -> list[str]:
+    try:
+        if not isinstance(names, str | bytes):
+            return list(names)
+    except TypeError:
+        pass
+    raise WrongType(f"create_topics takes a list of names, not {names!r:.100}; create_topic makes one topic")
 
 
 def _check_id(record: object) -> None:

@@ -1,13 +1,18 @@
 """The topics of an open store: recovered, made, and restored from object storage.
 
-topics document ──> recover every partition ──> Topic ··· their logs
+topics document ──> a look at every partition ──┬── at rest ──> opened when somebody asks for it ──> its log
+                                                └── the others: recovered ─────────────────────────> its log
 object storage ──> a folder for each partition ──> topics document, in a store that has none yet
+
+A partition is at rest whose last life ended with all of it behind a checkpoint (`log/at_rest.py`). Everything else is
+recovered when the store is opened, and so is what may have segments in object storage, since a thread looks after it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +21,7 @@ from afterlog.config import Config
 from afterlog.errors import InvalidTopic, TopicExists
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
+from afterlog.log.at_rest import is_at_rest
 from afterlog.log.context import LogContext
 from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
@@ -23,7 +29,7 @@ from afterlog.log.recovery import create_log, open_log
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import (
-    add_topic,
+    add_topics,
     check_nothing_to_lose,
     check_owned,
     read_topics,
@@ -34,10 +40,13 @@ from afterlog.names import TOPICS, partition_folder
 from afterlog.produce.topic import Topic
 from afterlog.tier.tiering import Tiering
 
+MAKERS = 16
+"""Threads that make partitions, where there are more of them than that."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTopics:
-    """Reading is thread-safe; `recover`, once, and `create` belong to one thread at a time."""
+    """Reading, and opening partitions, is thread-safe; `recover`, once, and `create` belong to one thread at a time."""
 
     files: Files
     path: Path
@@ -49,11 +58,15 @@ class OpenTopics:
     changed: threading.Condition
     crowded: Callable[[], None]
     """As of `LogContext`."""
+    usable: Callable[[], None]
+    """Raises where the store is not."""
     tiering: Tiering | None = None
     by_name: dict[str, Topic] = field(default_factory=dict)
+    used: dict[str, Topic] = field(default_factory=dict)
+    """Those of which a partition was opened, or is just being: what works in the background looks at no others."""
 
     def recover(self) -> None:
-        """Recover all topics, in a new store those of its object storage.
+        """Recover what is not at rest, in a new store from its object storage.
 
         Raises CorruptFile, InvalidTopic where a topic names an interceptor that is not there, and as `Tiering` does.
         """
@@ -67,48 +80,83 @@ class OpenTopics:
         if not topics:
             self.files.sync_folder(self.path.parent)
         for name, settings in topics.items():
-            self._open(name, settings)
+            self._add(name, settings)
 
-    def create(self, name: str, settings: TopicSettings) -> Topic:
-        """Make a topic, durably; the one that is there, with the same settings. InvalidTopic, TopicExists."""
-        there = self.by_name.get(name)
-        if there is not None:
-            if there.settings != settings:
+    def create(self, names: Sequence[str], settings: TopicSettings) -> list[Topic]:
+        """Make topics of these settings, durably, all or none; those that are there with the same settings stay.
+
+        Raises InvalidTopic, TopicExists, RemoteConflict, StorageError, with none made that was not there.
+        """
+        for name in names:
+            there = self.by_name.get(name)
+            if there is not None and there.settings != settings:
                 raise TopicExists(f"{name} is there with {there.settings}, not {settings}")
-            return there
-        interceptors_of(name, settings.interceptors)  # before anything is made
-        if settings.remote_storage_enable:
+            interceptors_of(name, settings.interceptors)  # before anything is made
+        missing = [name for name in dict.fromkeys(names) if name not in self.by_name]
+        if settings.remote_storage_enable and missing:
             if self.tiering is None:
                 raise InvalidTopic("remote_storage_enable needs object storage: afterlog.open(path, remote=…)")
-            self.tiering.tell_topic(name, settings)
-        for number in range(settings.partitions):
-            create_log(self._context(name, number, settings))
-        add_topic(self.files, self.path, name, settings)
-        return self._open(name, settings, new=True)
+            for name in missing:
+                self.tiering.tell_topic(name, settings)
+        self._make_logs(
+            [self._context(name, number, settings) for name in missing for number in range(settings.partitions)]
+        )
+        if missing:
+            self.files.sync_folder(self.path)
+            add_topics(self.files, self.path, dict.fromkeys(missing, settings))
+        for name in missing:
+            self._add(name, settings, new=True)
+        return [self.by_name[name] for name in names]
 
-    def partitions(self) -> Iterator[Partition]:
-        """Of all topics that are open by now."""
-        for topic in list(self.by_name.values()):
-            yield from topic.partitions
+    def _make_logs(self, contexts: Sequence[LogContext]) -> None:
+        """Each costs two syncs; a disk does those of many threads together, where one after another would wait."""
+        if len(contexts) <= MAKERS:
+            for context in contexts:
+                create_log(context, sync_name=False)
+            return
+        with ThreadPoolExecutor(MAKERS, "afterlog-make") as pool:  # where one fails those not begun are given up
+            for _ in pool.map(lambda context: create_log(context, sync_name=False), contexts):
+                pass
+
+    def opened_partitions(self) -> Iterator[Partition]:
+        """Of all topics, as far as they are open by now: the others are at rest, and nothing is to be done for them."""
+        for topic in list(self.used.values()):
+            yield from topic.opened_partitions
 
     def logs(self) -> Iterator[PartitionLog]:
         """The same."""
-        return (partition.log for partition in self.partitions())
+        return (partition.log for partition in self.opened_partitions())
 
-    def _open(self, name: str, settings: TopicSettings, *, new: bool = False) -> Topic:
-        partitions: list[Partition] = []
-        try:
-            for number in range(settings.partitions):
-                partitions.append(Partition(name, number, open_log(self._context(name, number, settings), new=new)))
-        except BaseException:
-            for partition in partitions:
-                partition.log.let_go()
-            raise
-        if self.tiering is not None and settings.remote_storage_enable and not settings.foreign:
-            for partition in partitions:
-                self.tiering.add(partition.log)
-        self.by_name[name] = Topic(name, settings, partitions)
-        return self.by_name[name]
+    def last_logs(self) -> list[PartitionLog]:
+        """All that there will ever be: for who closes the store, and has made it unusable."""
+        for topic in list(self.by_name.values()):
+            topic.wait_for_openings()
+        return list(self.logs())
+
+    def _add(self, name: str, settings: TopicSettings, *, new: bool = False) -> None:
+        """A topic from now on. What is not at rest is opened at once. new: it has just been made, and holds nothing."""
+
+        def opened(number: int) -> Partition:
+            return self._opened(name, number, settings, new=new)
+
+        topic = self.by_name[name] = Topic(name, settings, opened, self.usable)
+        for number in () if new else range(settings.partitions):
+            is_opened = settings.foreign or self._is_seen_to(settings)
+            if is_opened or not is_at_rest(self.files, self.path / partition_folder(name, number)):
+                topic.partition(number)
+
+    def _opened(self, name: str, number: int, settings: TopicSettings, *, new: bool) -> Partition:
+        self.used[name] = self.by_name[name]
+        partition = Partition(name, number, open_log(self._context(name, number, settings), new=new))
+        if self.tiering is not None and self._is_seen_to(settings):
+            self.tiering.add(partition.log)
+        if partition.log.crowded:
+            self.crowded()
+        return partition
+
+    def _is_seen_to(self, settings: TopicSettings) -> bool:
+        """Whether a thread looks after its partitions, also while nobody uses them."""
+        return self.tiering is not None and settings.remote_storage_enable and not settings.foreign
 
     def _restore(self, tiering: Tiering) -> None:
         """Into a folder that has no topics yet, what object storage has."""

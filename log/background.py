@@ -4,6 +4,9 @@ It begins when it is woken for the first time, or told to, sleeps until it is wo
 works. What the work may raise it sees to itself: nothing that is done here is needed for an append or a fetch to go on.
 What it does not expect, a failed allocation for one, ends its turn and not the thread: the next turn may have memory.
 
+It may hold what it works for weakly (`weakly`): a store that nobody else holds any more is let go of, with its locks,
+and the thread ends.
+
 The rules for stopping: `stop` returns when nothing is worked at any more, and nothing is begun behind it. Work that
 takes long looks whether it should end (a log that is being closed says so); `stop` comes after that.
 """
@@ -12,11 +15,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
+from typing import TypeVar
 
 from afterlog.clock import Clock, SystemClock
 
 logger = logging.getLogger("afterlog.log")
+
+
+Held = TypeVar("Held")
 
 
 class Background:
@@ -35,6 +43,21 @@ class Background:
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
 
+    @staticmethod
+    def weakly(name: str, owner: Held, work: Callable[[Held], object], *, clock: Clock, interval_ms: int) -> Background:
+        """Begun, and over when nobody but its thread holds the owner, which the work is given. It may not hold it."""
+        held = weakref.ref(owner)
+
+        def now() -> None:
+            there = held()
+            if there is not None:
+                work(there)
+
+        background = Background(name, now, clock=clock, interval_ms=interval_ms)
+        weakref.finalize(owner, background.end).atexit = False
+        background.begin()
+        return background
+
     def wake(self) -> None:
         """There is something to do. Returns at once: it may be called under any lock."""
         with self._condition:
@@ -49,11 +72,15 @@ class Background:
 
     def stop(self) -> None:
         """Return when nothing is worked at any more."""
-        with self._condition:
-            self._stopped = True
-            self._condition.notify_all()
+        self.end()
         if self._thread is not None:
             self._thread.join()
+
+    def end(self) -> None:
+        """Begin nothing more. Returns at once: it may be called wherever the interpreter finds time to collect."""
+        with self._condition:  # its lock is one that its holder may take again
+            self._stopped = True
+            self._condition.notify_all()
 
     def _begin(self) -> None:
         if self._thread is None and not self._stopped:

@@ -55,10 +55,11 @@ from afterlog.names import (
 logger = logging.getLogger("afterlog.recovery")
 
 
-def create_log(context: LogContext, content: Checkpoints | None = None) -> None:
+def create_log(context: LogContext, content: Checkpoints | None = None, *, sync_name: bool = True) -> None:
     """Make the folder of a new, empty partition, durably. What an unfinished creation left there is removed.
 
-    content: what it begins with that is in object storage, and the offset behind it.
+    content: what it begins with that is in object storage, and the offset behind it. Who makes several leaves out
+    `sync_name`, and syncs the store's folder once.
     """
     files, folder, content = context.files, context.folder, content or Checkpoints.of_new_log()
     for path in (folder, folder / BUCKETS, folder / SUBSCRIPTIONS):
@@ -67,10 +68,11 @@ def create_log(context: LogContext, content: Checkpoints | None = None) -> None:
     for name in files.names(folder):
         if name not in (BUCKETS, SUBSCRIPTIONS):
             files.unlink(folder / name)
-    interval_bytes = context.config.index_interval_bytes
-    ActiveSegment.create(files, folder, content.active.base_offset, interval_bytes, sync_names=False).close()
+    for suffix in (LOG, OFFSET_INDEX, TIME_INDEX):
+        files.create(folder / segment_file(content.active.base_offset, suffix)).close()
     CheckpointFile.create(files, folder / CHECKPOINTS, content)
-    files.sync_folder(folder.parent)
+    if sync_name:
+        files.sync_folder(folder.parent)
 
 
 def holds_records(files: Files, folder: Path) -> bool:

@@ -36,6 +36,11 @@ class TopicSettings:
     interceptors: tuple[str, ...] = ()
     """What adds to the metadata of its entries, by the names registered (`afterlog.log.interceptors`)."""
 
+    @property
+    def has_retention(self) -> bool:
+        """Whether records ever go by themselves."""
+        return self.retention_ms is not None or self.retention_bytes is not None
+
 
 _DEFAULT = TopicSettings()
 FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
@@ -74,7 +79,7 @@ def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]
         return {
             check_name(name): checked(well_typed(TopicSettings(**_tuples(settings)))) for name, settings in body.items()
         }
-    except (TypeError, InvalidTopic) as error:
+    except (AttributeError, TypeError, InvalidTopic) as error:
         raise CorruptFile(f"settings of an unknown kind: {error}", path=path) from error
 
 

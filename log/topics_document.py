@@ -5,6 +5,7 @@
 
 `topics` in the store's folder is made with the first topic. A topic that is made later has a document of its own, the
 same with one name, in the folder `later-topics`: so it costs the same however many there are (docs/decisions/0028).
+Topics that are made together go into `topics`, which is written anew for them, once: so all of them are there or none.
 Where both name a topic `topics` counts: repair and a restore write it, whole.
 
 The settings of tiered storage (`remote_storage_enable` and those of local retention) are there where one is set, and
@@ -71,11 +72,14 @@ def write_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) ->
         files.sync_folder(store / LATER_TOPICS)
 
 
-def add_topic(files: Files, store: Path, name: str, settings: TopicSettings) -> None:
-    """Name one topic more, whose partitions are there, durably."""
-    if not files.exists(store / TOPICS):
-        _write(files, store / TOPICS, {name: settings})
+def add_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
+    """Name topics more, whose partitions are there, durably: all of them or none."""
+    if len(topics) > 1 or not files.exists(store / TOPICS):
+        with contextlib.suppress(FileNotFoundError):
+            topics = _read(files, store / TOPICS) | topics
+        _write(files, store / TOPICS, topics)
         return
+    [(name, settings)] = topics.items()
     folder = store / LATER_TOPICS
     if not files.exists(folder):  # one that is there is durable: whoever made its partitions has synced the store
         files.make_folder(folder)

@@ -1,10 +1,10 @@
-"""A topic: its partitions, and which of them a record goes to."""
+"""A topic: its partitions, each opened when it is first asked for, and which of them a record goes to."""
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,22 +21,48 @@ from afterlog.records.encode import Batches, RecordColumns, encode
 
 
 class Topic:
-    """An open topic. `store.topic(name)` makes it."""
+    """An open topic. `store.topic(name)` makes it. Thread-safe."""
 
-    def __init__(self, name: str, settings: TopicSettings, partitions: Sequence[Partition]) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: TopicSettings,
+        open_partition: Callable[[int], Partition],
+        usable: Callable[[], None],
+    ) -> None:
+        """usable: raises where the store is not: then nothing is opened any more."""
         self.name = name
         self.settings = settings
-        self.partitions = tuple(partitions)
+        self._opened: list[Partition | None] = [None] * settings.partitions
+        self._open_partition = open_partition
+        self._usable = usable
+        self._opening = threading.Lock()
         self._next = 0
         self._lock = threading.Lock()
 
     @property
     def partition_count(self) -> int:
-        return len(self.partitions)
+        return self.settings.partitions
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """All of them. Raises as `partition` does."""
+        return tuple(map(self.partition, range(self.settings.partitions)))
+
+    @property
+    def opened_partitions(self) -> tuple[Partition, ...]:
+        """Those that somebody has asked for: nothing is known, or to be done, of the others but what is on disk."""
+        return tuple(partition for partition in self._opened if partition is not None)
+
+    def wait_for_openings(self) -> None:
+        """Return when nobody is opening a partition: for who closes the store, and has made it unusable."""
+        with self._opening:
+            pass
 
     def checked_partition(self, number: int) -> int:
         """`number` itself. Raises UnknownPartition."""
-        self.partition(number)
+        if not isinstance(number, int) or not 0 <= number < len(self._opened):
+            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self._opened) - 1}, not {number!r}")
         return number
 
     @property
@@ -50,35 +76,48 @@ class Topic:
 
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
-        self.partitions[0].log.check_asked(deliver_after)
+        self.partition(0).log.check_asked(deliver_after)
 
     def record_id(self, number: int, offset: int) -> RecordId:
         return RecordId(self.name, number, offset)
 
     def partition(self, number: int) -> Partition:
-        """Raises UnknownPartition."""
-        if not isinstance(number, int) or not 0 <= number < len(self.partitions):
-            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self.partitions) - 1}, not {number!r}")
-        return self.partitions[number]
+        """Opened, if it is not yet: recovered from what is on disk.
+
+        Raises UnknownPartition; where it has to be opened CorruptFile, StorageError, StoreClosed, StoreForked, and the
+        next call tries again.
+        """
+        partition = self._opened[self.checked_partition(number)]
+        return self._open(number) if partition is None else partition
+
+    def _open(self, number: int) -> Partition:
+        """Once, whoever asks at the same time. One assignment makes it open: what was interrupted left nothing."""
+        self._usable()  # a forked child may find the lock taken for ever
+        with self._opening:
+            self._usable()  # who has closed the store meanwhile has waited for us, or we for them
+            partition = self._opened[number]
+            if partition is None:
+                partition = self._opened[number] = self._open_partition(number)
+            return partition
 
     def partition_of(self, key: bytes | None) -> int:
         """Where a record of this key goes: by the CRC-32 of the key, as librdkafka's `consistent` partitioner.
 
         Records without a key take the partitions in turn.
         """
-        if len(self.partitions) == 1:
+        if len(self._opened) == 1:
             return 0
         if key is not None:
-            return zlib.crc32(key) % len(self.partitions)
+            return zlib.crc32(key) % len(self._opened)
         with self._lock:
-            self._next = (self._next + 1) % len(self.partitions)
+            self._next = (self._next + 1) % len(self._opened)
             return self._next
 
     def partitions_of(self, columns: RecordColumns) -> Int64Array:
         """`partition_of` for the keys of records, int64[n]. Without a key it is unclear which: InvalidRecord."""
         if columns.keys is None or not (columns.key_valid is None or bool(columns.key_valid.all())):
             raise InvalidRecord("a record has no key: name the partition, or give every key")
-        return partitions_of_keys(columns.keys, len(self.partitions))
+        return partitions_of_keys(columns.keys, len(self._opened))
 
     def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
         """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""

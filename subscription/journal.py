@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.config import Durability
-from afterlog.errors import OutOfResources, SubscriptionPoisoned
+from afterlog.errors import StorageFull, SubscriptionPoisoned
 from afterlog.files import Files, publishing
 from afterlog.log.commit import Commit
 from afterlog.names import journal_file, parse_journal_file
@@ -59,6 +59,8 @@ class Journal:
         self.commit = Commit(self, self.path, durability, SubscriptionPoisoned)
         self._files = files
         self._folder = folder
+        self._successor: Path | None = None
+        """What was begun to go on in, and could not be, for lack of descriptors: it may be there."""
         self._begin(number, snapshot, log_end_offset)
         for other in numbers(files, folder):
             if other != number:
@@ -93,8 +95,9 @@ class Journal:
         return self.size > self._limit_bytes
 
     def append(self, event: Event, log_end_offset: int) -> None:
-        """Write an event. Raises StorageFull, with nothing written, or SubscriptionPoisoned."""
+        """Write an event. Raises StorageFull, OutOfResources, with nothing written, or SubscriptionPoisoned."""
         self.commit.usable()
+        self._remove_successor()
         kind, body = encode(event)
         durable = self._safe.position if self._safe.number == self.number else 0
         frame = encode_frame(self.number, self.size, kind, body, log_end_offset=log_end_offset, durable=durable)
@@ -111,7 +114,7 @@ class Journal:
         self._limit_bytes += LIMIT_BYTES
 
     def begin_anew(self, snapshot: bytes, log_end_offset: int) -> None:
-        """Go on in a new journal, and remove this one. Where it raises StorageFull, go on in this one."""
+        """Go on in a new journal, and remove this one. StorageFull, OutOfResources: go on in this one."""
         self.commit.usable()
         with self.commit.sync_lock:
             old, number = self._file, self.number
@@ -148,19 +151,30 @@ class Journal:
     def _begin(self, number: int, snapshot: bytes, log_end_offset: int) -> None:
         path = self._folder / journal_file(number)
         frame = encode_frame(number, 0, Kind.SNAPSHOT, snapshot, log_end_offset=log_end_offset, durable=0)
-        # Once the name may be there, only a reopen can tell which journal counts. StorageFull comes before that.
+        # Once the name may be there, only a reopen can tell which journal counts. StorageFull comes before that; where
+        # there was no descriptor, both say the same until something is written to this one.
         with self.commit.poisoning():
+            self._successor = path
             try:
                 with publishing(self._files, path) as file:
                     file.append(frame)
                 self._file = self._files.open(path)
-            except OutOfResources as error:
-                if self._files.exists(path):
-                    self.commit.poison(error)
+            except StorageFull:
+                self._successor = None
                 raise
+        self._successor = None
         size = len(frame[0]) + len(snapshot)
         self.path, self._limit_bytes = path, size + max(LIMIT_BYTES, size)
         self._written = self._safe = JournalPosition(number, size)
+
+    def _remove_successor(self) -> None:
+        """Before anything is written that a successor would not know of, which was begun and may have its name."""
+        if self._successor is not None:
+            with self.commit.sync_lock, self.commit.poisoning():
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(self._successor)
+                self._files.sync_folder(self._folder)
+                self._successor = None
 
     def _unlink(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the next opening does it; until then the newest counts

@@ -15,7 +15,7 @@ import logging
 
 import numpy as np
 
-from afterlog.errors import PartitionPoisoned, StorageFull
+from afterlog.errors import OutOfResources, PartitionPoisoned, StorageFull
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
 from afterlog.index.growing_columns import Int64Array
@@ -138,6 +138,6 @@ class Ledger:
         try:
             self._partition.log.commit.make_delivered_durable()
             self.journal.begin_anew(self.state.to_bytes(self._owner), end_offset)
-        except (StorageFull, PartitionPoisoned) as error:
+        except (StorageFull, OutOfResources, PartitionPoisoned) as error:
             # The event itself is written, and the old journal holds all that the new one would.
             logger.warning("%s: not begun anew: %s", self.journal.path, error)

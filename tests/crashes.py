@@ -580,7 +580,10 @@ class Verifier:
             stop(store)
 
     def _open(self, disk: SimulatedFiles, clock: ManualClock) -> Store:
-        return open_store(PATH, self._scenario.config, clock, disk, background=False)
+        """Open, and every partition in it, too: each is recovered now, or at its first use."""
+        store = open_store(PATH, self._scenario.config, clock, disk, background=False)
+        assert all(topic.partitions for topic in store.topics())
+        return store
 
     def _observe(self, store: Store, clock: ManualClock, disk: SimulatedFiles, there: bool) -> Observed:
         """All that is done here is marked, for a crash in this life."""

@@ -33,6 +33,7 @@ TOPICS: dict[str, dict[str, Any]] = {
     "t": {},
     "old": {"retention_ms": 1_000},
     "far": {"remote_storage_enable": True, "local_retention_ms": 0},
+    "rest": {},
     "dead": {},
 }
 
@@ -197,6 +198,8 @@ class Life:
             self.store.topic(topic).partition(0).log.roll()
             for number in range(5):
                 self.send(b"%s after %d" % (topic.encode(), number), 1_000 + number * 300, topic)
+        self.send(b"rest before", topic="rest")
+        self.store.topic("rest").partition(0).log.checkpoint()  # nobody opens it again, until somebody asks for it
         self.clock.advance(1_600)
         self.subscription = self.subscribe()
         first, second, *_ = self.subscription.receive(4)
@@ -296,6 +299,7 @@ def life_of(durability: Durability) -> Life:
 OPERATIONS: dict[str, Callable[[Life], object]] = {
     "send": lambda life: life.send(b"struck", 5),
     "send many": Life.send_many,
+    "first use": lambda life: life.send(b"struck", 5, "rest"),
     "flush": Life.flush,
     "roll": lambda life: life.partition.log.roll(),
     "checkpoint": lambda life: (life.send(b"struck"), life.partition.log.checkpoint()),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, memory_picture, memory_table, report, subscriptions, tier, walks, workloads
+from bench import harness, memory_picture, memory_table, report, subscriptions, tier, topics, walks, workloads
 from bench.workloads import START_MS, Dues
 
 
@@ -42,6 +42,16 @@ def test_a_crashed_store_is_opened_again_and_again(tmp_path: Path) -> None:
     assert 0 < workloads.in_new_process("seek", tmp_path / "store")["by_time_ms"]
     assert 1_000 == workloads.in_new_process("roll", tmp_path / "store")["entries"]
     assert 1_000 == workloads.in_new_process("memory", tmp_path / "store")["drained"]
+
+
+def test_topics_are_made_and_opened(tmp_path: Path) -> None:
+    assert 3 == topics.make_one_by_one(tmp_path / "one by one", 3)["topics"]
+    assert 12 == workloads.in_new_process("make_together", tmp_path / "together", 12, module="bench.topics")["topics"]
+    found = workloads.in_new_process("open_all", tmp_path / "together", module="bench.topics")
+    assert (1, True) == (found["descriptors"], found["open_bytes"] < found["all_bytes"])
+    assert len(topics.make_folders(tmp_path / "floor", 3).cpu_s) == len(
+        topics.look_at_folders(tmp_path / "floor").cpu_s
+    )
 
 
 def test_a_workload_that_fails_tells_why(tmp_path: Path) -> None:

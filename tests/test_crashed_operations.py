@@ -38,7 +38,7 @@ def test_power_cut(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
 def test_kill_then_power_cut(name: str) -> None:
-    found = explored(name, OS, kill=True, of=200, again_every=3 if WHOLE else 0)
+    found = explored(name, OS, kill=True, of=200, again_every=7 if WHOLE else 0)
     print(found)
     assert not found.failures, str(found)
 

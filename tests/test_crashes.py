@@ -57,7 +57,7 @@ def test_kill_then_power_cut(scenario: Scenario) -> None:
     assert not explored.failures, str(explored)
 
 
-@pytest.mark.parametrize("number", range(30 if WHOLE else campaigns.DEPTH))
+@pytest.mark.parametrize("number", range(15 if WHOLE else campaigns.DEPTH))
 def test_crashes_of_a_random_life(number: int) -> None:
     """Another workload each time: a power cut, or a kill and a power cut."""
     scenario = random_life(1_000 * campaigns.SEED + number)

@@ -53,7 +53,7 @@ class Work:
             self.attempt(self.send_many, number)
             self.clock.advance(3)
             self.attempt(self.consume)
-            self.attempt(self.store.topic(TOPIC).partition(0).log.roll)
+            self.attempt(self.roll)
             self.clock.advance(60)
             self.attempt(self.consume)
             self.attempt(self.store.enforce_retention)
@@ -81,6 +81,10 @@ class Work:
         values = [b"%d-%d" % (number, row) for row in range(5)]
         offsets = self.store.send_many(TOPIC, values, delay=[0.001, 0.002, 0.001, 0.002, 0.03])
         self.acked |= dict(zip(offsets.tolist(), values, strict=True))
+
+    def roll(self) -> None:
+        assert self.store is not None
+        self.store.topic(TOPIC).partition(0).log.roll()
 
     def consume(self) -> None:
         assert self.store is not None

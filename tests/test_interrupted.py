@@ -116,9 +116,9 @@ def interrupted(*_: Any) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_struck_at_every_place(name: str) -> None:
-    """Every other place by Ctrl-C, under always, the rest by failed allocations: a fifth of them in a whole run."""
+    """Every other place by Ctrl-C, under always, the rest by failed allocations: a tenth of them in a whole run."""
     for turn, (error, durability) in enumerate([(KeyboardInterrupt, ALWAYS), (MemoryError, OS)]):
-        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 600, whole=5):
+        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 600, whole=10):
             struck(name, place, durability, error, number // 2 % 8)
             campaigns.count("interrupts")
 
@@ -131,7 +131,7 @@ def elsewhere() -> Iterator[Apart]:
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "flush"])
 def test_a_failed_allocation(name: str, elsewhere: Apart) -> None:
-    """Of Python, numpy, the kernels, Roaring bitmaps: one in twelve of them, one by one; in another process, for what
+    """Of Python, numpy, the kernels, Roaring bitmaps: one in 24 of them, one by one; in another process, for what
     the interpreter does not survive.
 
     Not where a thread is started: CPython's `Thread.start` waits for ever for one that has no memory to say it runs.
@@ -169,7 +169,7 @@ def fail_allocation(name: str, number: int) -> bool:
         except (MemoryError, SystemError, RuntimeError, AfterlogError) as error:
             if is_exit_lost(error):
                 return True
-        lives_on(life, name, number // 12 % 8)
+        lives_on(life, name, number // 24 % 8)
     except BaseException as failure:
         failure.add_note(f"allocation {number} of {name!r}")
         raise
@@ -185,8 +185,8 @@ def is_exit_lost(error: BaseException) -> bool:
 
 
 def allocations() -> Iterator[int]:
-    """Every twelfth; or numbers from among all that an operation may make."""
+    """Every 24th; or numbers from among all that an operation may make."""
     if campaigns.WHOLE:
-        return itertools.count(campaigns.SEED % 12, 12)
+        return itertools.count(campaigns.SEED % 24, 24)
     chance = random.Random(campaigns.SEED)
     return (chance.randrange(1_000) for _ in range(2 * campaigns.DEPTH))

@@ -21,6 +21,7 @@ import afterlog
 from afterlog import metrics
 from afterlog.errors import RemoteUnavailable, StorageFull
 from afterlog.fetch.partition import Partition
+from afterlog.names import CHECKPOINTS
 from afterlog.store import open_store
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.tier.directory_store import DirectoryStore
@@ -41,7 +42,7 @@ Described = set[tuple[str, str, tuple[str, ...]]]
 class Setting:
     def __init__(self) -> None:
         self.calls, self.clock = Calls(), SteppedClock(NOW_MS)
-        disk = SimulatedFiles(Image([str(REMOTE)]))
+        disk = self.disk = SimulatedFiles(Image([str(REMOTE)]))
         self.remote = FaultyRemoteStore(DirectoryStore(disk, REMOTE), lambda operation, call: self.fault)
         self.fault: Fault | None = None
         files, config = HeldFiles(disk, self.calls), small(max_num_buckets=1)
@@ -317,6 +318,14 @@ class TestTrouble:
         monkeypatch.setattr(metrics, "PARTITION_GAUGES", tuple(gauges))
         assert [None, 7] == [setting.value("afterlog_pending", topic=topic) for topic in ("mail", "ticks")]
         assert 0 == setting.value("afterlog_high_watermark")
+
+    def test_a_partition_that_cannot_be_opened_is_told(self, setting: Setting) -> None:
+        setting.store.create_topic("rest")
+        assert [0, 0] == [setting.value("afterlog_unreadable", topic=topic) for topic in ("mail", "rest")]
+        setting.store.create_topic("rotten")
+        setting.disk.unlink(PATH / "rotten-0" / CHECKPOINTS)
+        assert [0, 1] == [setting.value("afterlog_unreadable", topic=topic) for topic in ("rest", "rotten")]
+        assert [0, None] == [setting.value("afterlog_log_end_offset", topic=topic) for topic in ("rest", "rotten")]
 
     def test_a_clock_that_is_far_behind_is_no_trouble(self, setting: Setting) -> None:
         setting.send(1, 2)

@@ -554,7 +554,7 @@ def test_retention_takes_a_record_before_the_step_that_sent_it_ends() -> None:
 def histories(part: int) -> type[TestCase]:
     """An eighth of them, so that no process is left with all of them at the end."""
     machine = type(f"LogMachine{part}", (LogMachine,), {})
-    machine.TestCase.settings = settings(max_examples=campaigns.examples(4, whole=350), stateful_step_count=60)
+    machine.TestCase.settings = settings(max_examples=campaigns.examples(4, whole=200), stateful_step_count=60)
     return machine.TestCase
 
 

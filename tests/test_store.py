@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 import afterlog
 from afterlog import document
 from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, Durability
+from afterlog.config import ALWAYS, Config, Durability
 from afterlog.errors import (
     CorruptFile,
     InvalidDeliverAfter,
@@ -151,7 +152,7 @@ def test_a_partition_that_fails_to_close_keeps_no_other_open(setting: Setting) -
     setting.calls.fail("append", "checkpoints.tmp", OSError(errno.ENOSPC, "full"))
     with pytest.raises(StorageFull):
         setting.store.close()
-    assert all(partition.log.commit.closed for partition in setting.store._topics.partitions())
+    assert [True] * 3 == [log.commit.closed for log in setting.store._topics.logs()]
     store = open_small(setting.disk, setting.clock)
     assert [[b"0"], [b"1"], [b"2"]] == [drained(partition) for partition in store.topic("t").partitions]
 
@@ -558,3 +559,15 @@ def test_a_hundred_thousand_cancelled_at_once() -> None:
     again = open_small(killed(setting.disk), setting.clock, segment_bytes=1 << 20, batch_bytes_max=1 << 16)
     setting.clock.advance(1_000_000)
     assert [] == drained(again.topic("t").partition(0))
+
+
+@pytest.mark.parametrize("durability", [ALWAYS, Durability.interval(3_600_000)], ids=["always", "interval"])
+def test_a_store_that_nobody_holds_is_let_go_of(durability: Durability) -> None:
+    """Its threads keep neither it nor its lock alive."""
+    disk = SimulatedFiles()
+    store = open_store(PATH, Config(durability=durability), ManualClock(NOW_MS), disk)
+    store.create_topic("t")
+    store.send("t", b"v")
+    del store
+    gc.collect()
+    open_store(PATH, Config(), ManualClock(NOW_MS), disk).close()

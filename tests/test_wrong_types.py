@@ -54,6 +54,7 @@ STORE: dict[str, dict[str, Any]] = {
         "delayed": True,
         "interceptors": [],
     },
+    "create_topics": {"names": ["new", "newer"], "max_delay_ms": 5, "retention_bytes": 5, "check_instants": True},
     "topic": {"name": "t"},
     "send": {"topic": "t", "value": b"v", "key": b"k", "headers": [("h", b"v")], "delay": None, "deliver_after": None},
     "send_many": {"topic": "t", "values": [b"v", b"w"], "keys": [b"k", b"k"], "headers": [("h", b"v")], "delay": None},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -111,4 +112,24 @@ def test_time_wakes_it() -> None:
         eventually(lambda: clock.waits == 2 * number)  # noqa: B023
         assert number == work.done
         clock.advance(1)
+    background.stop()
+
+
+class Owner:
+    done = 0
+
+
+def test_it_keeps_nobody_alive() -> None:
+    owners, clock = [Owner()], TurnedClock(NOW_MS)
+    background = Background.weakly(
+        "x", owners[0], lambda held: setattr(held, "done", held.done + 1), clock=clock, interval_ms=500
+    )
+    eventually(lambda: clock.waits == 1)
+    clock.advance(500)
+    eventually(lambda: owners[0].done == 1)
+    owners.clear()
+    gc.collect()
+    thread = background._thread
+    assert thread is not None
+    eventually(lambda: not thread.is_alive())
     background.stop()

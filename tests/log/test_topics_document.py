@@ -13,7 +13,7 @@ from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import (
     FORMAT,
     VERSION,
-    add_topic,
+    add_topics,
     legible_topics,
     read_topics,
     sync_names,
@@ -37,14 +37,14 @@ def files() -> SimulatedFiles:
 
 def added(files: Files, topics: dict[str, TopicSettings] = ALL) -> None:
     for name, settings in topics.items():
-        add_topic(files, STORE, name, settings)
+        add_topics(files, STORE, {name: settings})
 
 
 def test_each_topic_is_there_when_it_was_added_also_after_a_power_cut(files: SimulatedFiles) -> None:
     assert {} == read_topics(files, STORE)
     files.sync_folder(STORE)
     for count, (name, settings) in enumerate((ALL | {LONGEST: TopicSettings()}).items(), 1):
-        add_topic(files, STORE, name, settings)
+        add_topics(files, STORE, {name: settings})
         assert count == len(read_topics(power_cut(files), STORE))
     assert ALL | {LONGEST: TopicSettings()} == read_topics(files, STORE)
 
@@ -52,7 +52,7 @@ def test_each_topic_is_there_when_it_was_added_also_after_a_power_cut(files: Sim
 def test_every_power_cut_leaves_those_that_were_added_and_maybe_the_one_that_was_not_yet(files: SimulatedFiles) -> None:
     states = 0
     for name, settings in ALL.items():
-        add_topic(files, STORE, name, settings)
+        add_topics(files, STORE, {name: settings})
         files.mark(name)
     done: list[str] = []
     for point, operation in enumerate(files.operations):
@@ -71,7 +71,7 @@ def test_what_one_costs_does_not_depend_on_how_many_there_are(files: SimulatedFi
     costs = []
     for number in range(3, 30):
         before = counting.calls
-        add_topic(counting, STORE, f"t{number}", TopicSettings())
+        add_topics(counting, STORE, {f"t{number}": TopicSettings()})
         costs.append(counting.calls - before)
     assert {costs[0]} == set(costs)
     assert 30 == len(read_topics(files, STORE))

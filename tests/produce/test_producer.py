@@ -16,6 +16,7 @@ from afterlog.errors import (
     RecordTooLarge,
     StorageFull,
     StoreClosed,
+    StoreForked,
     UnknownPartition,
 )
 from afterlog.fetch.message import RecordId
@@ -255,10 +256,15 @@ def test_the_store_is_closed_first(setting: Setting) -> None:
         future.result(0)
 
 
-def test_a_forked_child_cannot_send(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("used", "error"), [(True, StoreClosed), (False, StoreForked)])
+def test_a_forked_child_cannot_send(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, used: bool, error: type[Exception]
+) -> None:
     with setting.producer() as producer:
+        if used:
+            producer.send(b"of the parent")
         monkeypatch.setattr(PROCESS, "id", -1)
-        with pytest.raises(StoreClosed, match="forked child"):
+        with pytest.raises(error, match="forked child"):
             producer.send(b"a")
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyroaring import BitMap64
 
 from afterlog.config import ALWAYS, OS, Durability
-from afterlog.errors import CorruptFile, StorageFull, SubscriptionPoisoned
+from afterlog.errors import CorruptFile, OutOfResources, StorageFull, SubscriptionPoisoned
 from afterlog.files import Files
 from afterlog.names import journal_file
 from afterlog.subscription import journal as journal_module
@@ -222,6 +222,31 @@ class TestBeginningAnew:
             journal.append(Sought(operation.count("e")), LOG_END)
             journal.check()
             assert (7, operation.count("e")) == (read(disk).number, read(disk).state.position)
+        journal.begin_anew(states()[-1], LOG_END)
+        assert 8 == read(disk).number
+
+    @pytest.mark.parametrize("operation", ["create", "sync_folder", "open"])
+    def test_no_descriptor(self, operation: str) -> None:
+        """The successor may have its name already: it goes before anything is written that it would not know of."""
+        disk, calls = SimulatedFiles(), Calls()
+        journal = written(HeldFiles(disk, calls))
+        journal.commit.sync()
+        before = states()[-1]
+        calls.failing = lambda made, path: os_error(errno.EMFILE, path) if made in (operation, "sync_folder") else None
+        with pytest.raises(OutOfResources):
+            journal.begin_anew(before, LOG_END)
+        for left in (killed(disk), power_cut(disk)):
+            assert before == facts(read(left).state)
+        for _ in range(2 if operation != "create" else 0):
+            with pytest.raises(OutOfResources):
+                journal.append(Sought(1), LOG_END)
+            assert before == facts(read(killed(disk)).state)
+        calls.failing = lambda made, path: None
+        journal.append(Sought(1), LOG_END)
+        journal.commit.sync()
+        journal.check()
+        for left in (killed(disk), power_cut(disk)):
+            assert (7, 1) == (read(left).number, read(left).state.position)
         journal.begin_anew(states()[-1], LOG_END)
         assert 8 == read(disk).number
 

@@ -166,7 +166,8 @@ class TestWithoutTheStorage:
 class TestPartsOfIt:
     def test_offloaders_are_those_of_the_topics_that_want_it(self) -> None:
         setting = opened()
-        setting.store.create_topic("local")
+        setting.store.create_topic("local").partition(0)
+        setting.store.topic("mail").partition(0)
         assert setting.store.tiering is not None
         assert isinstance(setting.store.tiering.offloader("mail", 0), Offloader)
         assert setting.store.tiering.offloader("local", 0) is None
