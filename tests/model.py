@@ -47,6 +47,8 @@ class Model:
     """The largest clock reading of any fetch, ever."""
     life_reading_ms: int = 0
     """The same since the log was opened."""
+    opened_ms: int = 0
+    """What is due by then may have been when the log was opened, by no reading."""
     delivered_ms: int = 0
     """The largest reading that made something due which was not."""
     delivered: int = 0
@@ -101,8 +103,9 @@ class Model:
         self.life_reading_ms = clock_ms
         self.reading_ms = max(self.reading_ms, clock_ms)
         high_watermark = self.high_watermark(clock_ms)
-        if high_watermark > self.delivered:
-            self.delivered, self.delivered_ms = high_watermark, max(self.delivered_ms, clock_ms)
+        if high_watermark > max(self.delivered, self.high_watermark(self.opened_ms)):
+            self.delivered_ms = max(self.delivered_ms, clock_ms)
+        self.delivered = max(self.delivered, high_watermark)
 
     def crashed(self, end: int, covered: bool) -> None:
         """The log was reopened with `end` records. `covered`: the durability covers what happened."""
@@ -136,6 +139,7 @@ class Model:
     def reopened(self) -> None:
         """A new life: readings may start below those of the one before, where a crash lost them."""
         self.life_reading_ms = 0
+        self.opened_ms = max(self.stamp_ms, self.delivered_ms)
 
     # What must be.
 

@@ -515,11 +515,11 @@ class LogMachine(RuleBasedStateMachine):
             self.store.close()
 
 
-def begun() -> LogMachine:
+def begun(durability: Durability = ALWAYS) -> LogMachine:
     """A history to be told by hand, of segments of five records of 700 bytes, of which one and a half may stay."""
     machine = LogMachine()
     machine.begin(  # type: ignore[call-arg]
-        durability=ALWAYS,
+        durability=durability,
         delayed=True,
         compression="none",
         segment_bytes=4_096,
@@ -548,6 +548,25 @@ def test_retention_takes_a_record_before_the_step_that_sent_it_ends() -> None:
     machine.send_many([(bytes(700), None)] * 12)
     machine.promises()
     assert machine.model.removed
+    machine.teardown()
+
+
+def test_what_was_due_when_it_was_opened_was_made_so_by_no_reading() -> None:
+    """Visible since the close before, and due by the frontier: no later reading need be kept over a kill."""
+    machine = begun(Durability.interval(3_600_000))
+    machine.advance(1)
+    machine.promises()
+    machine.step_back(318)
+    machine.send(after=0, value=b"a")
+    machine.advance(471)
+    machine.reopen()
+    machine.promises()
+    machine.step_back(502)
+    machine.kill()
+    machine.promises()
+    machine.advance(297)
+    machine.send_many([(b"", 0)])
+    machine.promises()
     machine.teardown()
 
 
