@@ -9,7 +9,7 @@ did not promise, a contradiction, more than PATIENCE_S, or more than ROOM_BYTES 
 input, and one of a kind is told. A crash or a hang ends the process: `tests.fuzzing.sanitized` is the one that sees
 those.
 
-Own and small instead of atheris or Hypothesis: see docs/decisions/0036.
+Own and small instead of atheris or Hypothesis: see docs/decisions/0035.
 """
 
 from __future__ import annotations
