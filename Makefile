@@ -39,8 +39,8 @@ check: $(READY)
 docs: $(READY)
 	$(BIN)/python -m tests.architecture
 
-# All of every campaign of which `make test` takes a share: tests/campaigns.py. With HOURS=2, their lanes for so long,
-# share after share; LANE=kills takes one of them: tests/torture.py.
+# A third of every campaign of which `make test` takes a share: tests/campaigns.py. With HOURS=2, their lanes for so
+# long, share after share; LANE=kills takes one of them: tests/torture.py.
 torture: $(READY)
 ifdef HOURS
 	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") $(if $(REPORT),--report $(REPORT))

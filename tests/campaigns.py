@@ -1,10 +1,10 @@
 """Exhaustive campaigns: what share of each a run takes, and what it went through in all.
 
     make test       a share: one in so many states, bits, calls, with each seed another, so that some runs cover all
-    make torture    all of it (AFTERLOG_WHOLE=1)
+    make torture    a third of it, so that three seeds in a row cover all (AFTERLOG_WHOLE=1)
     … HOURS=2       one share after the other, of seeds that follow each other: tests/torture.py
 
-Of what takes an hour by itself a whole run takes a share, too: as many seeds in a row see all of it.
+Of what takes an hour by itself such a whole run takes less than a third: so many more seeds see all of it.
 
 The seed is in the header of a run and beside each of its failures: `AFTERLOG_SEED=… make test` takes the same shares
 again, and Hypothesis the same examples. What every run must see, such as a planted bug, takes no share.
@@ -26,7 +26,9 @@ SEED_VARIABLE = "AFTERLOG_SEED"
 SEED = int(os.environ.setdefault(SEED_VARIABLE, str(random.randrange(10**6))))
 """The run's. Processes that it starts, such as those of pytest-xdist, find it in their environment."""
 WHOLE = bool(os.environ.get("AFTERLOG_WHOLE"))
-"""Whether this run takes everything."""
+"""Whether this run takes as much as there is time for in half an hour or so."""
+THIRDS = 3
+"""A whole run takes one of them."""
 DEPTH = int(os.environ.get("AFTERLOG_DEPTH", "1"))
 """How many times the share of `make test` this run takes, if it does not take everything."""
 COUNTS_VARIABLE = "AFTERLOG_COUNTS"
@@ -36,8 +38,9 @@ _counted: Counter[str] = Counter()
 
 
 def is_chosen(number: int, of: int, *, whole: int = 1) -> bool:
-    """Whether this run takes that item of a campaign of which it takes one in `of`; a whole run one in `whole`."""
-    return (number + SEED) % (whole if WHOLE else max(1, of // DEPTH)) == 0
+    """Whether this run takes that item of a campaign of which it takes one in `of`; a whole run one in `whole`, of each
+    third."""
+    return (number + SEED) % (THIRDS * whole if WHOLE else max(1, of // DEPTH)) == 0
 
 
 def share(items: Iterable[Item], of: int, *, whole: int = 1) -> Iterator[Item]:

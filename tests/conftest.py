@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    taken = "all of every campaign" if campaigns.WHOLE else "a share of every campaign"
+    taken = "a third of every campaign" if campaigns.WHOLE else "a share of every campaign"
     return f"{taken}, {campaigns.SEED_VARIABLE}={campaigns.SEED}"
 
 

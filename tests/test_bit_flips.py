@@ -140,7 +140,7 @@ def some(damage: Damage, of: int, part: int = 0, parts: int = 1) -> Damage:
 
 
 KINDS = {"delayed": {"mail": True}, "fifo": {"mail": False}}
-SHARE = {"delayed": 31, "fifo": 11}
+SHARE = {"delayed": 93, "fifo": 33}
 PARTS = 4
 """Of a long test, so that no process is left with it alone at the end."""
 
@@ -151,13 +151,14 @@ def test_every_bit(kind: str, part: int) -> None:
     image = images(KINDS[kind])[-1]
     counts = sweep(image, some(bits, SHARE[kind], part, PARTS))
     bit_count = sum(len(range(part, 8 * len(data), PARTS)) for data in image.contents.values())
-    assert sum(counts.values()) == bit_count or not campaigns.WHOLE
+    of = campaigns.THIRDS if campaigns.WHOLE else max(1, SHARE[kind] // campaigns.DEPTH)
+    assert abs(sum(counts.values()) - bit_count / of) <= len(image.contents)
     assert min(counts.values()) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_length(kind: str) -> None:
-    sweep(images(KINDS[kind])[-1], some(lengths, 11))
+    sweep(images(KINDS[kind])[-1], some(lengths, 33))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -36,11 +36,16 @@ def test_a_deeper_run_takes_as_many_times_the_share(depth: int, seeds: int, monk
     assert [*ITEMS] == sorted(taken)
 
 
-def test_a_whole_run_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeded(monkeypatch, 3, whole=True)
-    assert [*ITEMS] == [*campaigns.share(ITEMS, 7)]
+def test_three_whole_runs_take_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, less, cuts = list[int](), list[int](), set[int]()
+    for seed in range(3, 9):
+        seeded(monkeypatch, seed, whole=True)
+        items += campaigns.share(ITEMS, 7) if seed < 6 else ()
+        less += campaigns.share(ITEMS, 7, whole=2)
+        cuts |= {*CrashModel(every_byte_max=64, of=16).cuts(0, 40)}
+    assert [*ITEMS] == sorted(items) == sorted(less)
+    assert {*range(40)} == cuts
     assert (50, 2) == (campaigns.examples(5), campaigns.examples(5, whole=2))
-    assert [*range(40)] == CrashModel(every_byte_max=64, of=16).cuts(0, 40)
 
 
 def test_a_share_of_the_places_to_tear_a_write_has_the_edges_always(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ def image() -> Image:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_call_fails(image: Image, name: str, errno_name: str) -> None:
     number = NUMBERS[errno_name]
-    for at in share(count(1), 16):
+    for at in share(count(1), 48):
         scene = Scene(image, ManualClock(NOW_MS + 50), at, number)
         error = scene.armed(OPERATIONS[name])
         if scene.hit is None and error is None:

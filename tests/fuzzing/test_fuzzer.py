@@ -23,7 +23,7 @@ from tests.fuzzing.process import Note, noted
 
 pytestmark = pytest.mark.usefixtures("quiet")
 EXECUTIONS = 2_000 if campaigns.WHOLE else 80 * campaigns.DEPTH
-SANITIZED_S = 45 if campaigns.WHOLE else 30 * campaigns.DEPTH
+SANITIZED_S = 20 if campaigns.WHOLE else 30 * campaigns.DEPTH
 PARTS = 2
 """Of the decoders with sanitizers: a process each."""
 CORPUS_BYTES_MAX = 200_000

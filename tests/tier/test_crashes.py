@@ -18,7 +18,7 @@ COARSE = CrashModel(every_byte_max=4, sector_cuts_max=1)
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_power_cut(scenario: TieredScenario) -> None:
-    explored = explore(scenario, TieredVerifier(scenario), model=COARSE, of=9)
+    explored = explore(scenario, TieredVerifier(scenario), model=COARSE, of=27)
     print(explored)
     assert not explored.failures, str(explored)
 
