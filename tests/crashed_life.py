@@ -38,16 +38,25 @@ class Crashing:
         self.storage = life.storage
 
     def verify(self, disk: SimulatedFiles, marks: Sequence[object], state: CrashState) -> None:
-        life = self._life(disk, self.behind if ENDED in marks else interrupted(self.before, self.behind))
-        life.storage = self.storage.copy()
+        told = self.behind if ENDED in marks else interrupted(self.before, self.behind)
+        if state.explored:  # what is done on this disk may be cut off again: a recovery, and nothing that would be told
+            recovered = self._recovered(disk, told)
+            recovered.store.check()
+            recovered.store.close()
+            disk = SimulatedFiles(disk.image())
+        life = self._recovered(disk, told)
+        life.store.check()
+        life.goes_on()
+        life.store.close()
         life.open()
-        if not state.explored:
-            life.store.check()
-            life.goes_on()
-            life.store.close()
-            life.open()
         life.verify()
         life.store.close()
+
+    def _recovered(self, disk: SimulatedFiles, told: Told) -> Life:
+        life = self._life(disk, told)
+        life.storage = self.storage.copy()
+        life.open()
+        return life
 
     def _life(self, disk: SimulatedFiles, told: Told) -> Life:
         return Life(self._durability, disk, ManualClock(self.now_ms), self._storage.copy(), told.copy())

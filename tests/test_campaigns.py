@@ -45,7 +45,7 @@ def test_three_whole_runs_take_everything(monkeypatch: pytest.MonkeyPatch) -> No
         cuts |= {*CrashModel(every_byte_max=64, of=16).cuts(0, 40)}
     assert [*ITEMS] == sorted(items) == sorted(less)
     assert {*range(40)} == cuts
-    assert (50, 2) == (campaigns.examples(5), campaigns.examples(5, whole=2))
+    assert (20, 2) == (campaigns.examples(5), campaigns.examples(5, whole=2))
 
 
 def test_a_share_of_the_places_to_tear_a_write_has_the_edges_always(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from tests.test_state_machine import PATH, START_MS, LogMachine
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-WALKS = 100 if campaigns.WHOLE else 4 * campaigns.DEPTH
+WALKS = 60 if campaigns.WHOLE else 4 * campaigns.DEPTH
 TURNS = 25
 SECOND_MS, HOUR_MS, DAY_MS = 1_000, 3_600_000, 86_400_000
 UNITS_MS = (1, 1, 7, 90, 90, SECOND_MS, 60 * SECOND_MS, HOUR_MS, HOUR_MS, DAY_MS)

@@ -37,8 +37,16 @@ def test_power_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
+def test_kill(name: str) -> None:
+    found = explored(name, OS, kill=True, of=200)
+    print(found)
+    assert not found.failures, str(found)
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
 def test_kill_then_power_cut(name: str) -> None:
-    found = explored(name, OS, kill=True, of=200, again_every=7 if WHOLE else 0)
+    """And a power cut at every step of the recovery, where every record is durable when its send returns."""
+    found = explored(name, ALWAYS, kill=True, of=200, again_every=61 if WHOLE else 0)
     print(found)
     assert not found.failures, str(found)
 

@@ -116,9 +116,9 @@ def interrupted(*_: Any) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_struck_at_every_place(name: str) -> None:
-    """Every other place by Ctrl-C, under always, the rest by failed allocations: a ninth of them in a whole run."""
+    """Every other place by Ctrl-C, under always, the rest by failed allocations: a twelfth in a whole run."""
     for turn, (error, durability) in enumerate([(KeyboardInterrupt, ALWAYS), (MemoryError, OS)]):
-        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 600, whole=3):
+        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 600, whole=4):
             struck(name, place, durability, error, number // 2 % 8)
             campaigns.count("interrupts")
 

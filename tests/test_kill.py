@@ -25,7 +25,7 @@ from tests.crashes import contents
 from tests.killed_worker import ATTEMPTS, CONFIG, wall_ms
 from tests.workers import Workers
 
-CYCLES = 150 if campaigns.WHOLE else 15
+CYCLES = 80 if campaigns.WHOLE else 15
 CYCLES_MAX = 50
 """Until a planted bug is seen."""
 LINES_MAX = 80

@@ -30,7 +30,7 @@ LIVES = 25 if campaigns.WHOLE or campaigns.DEPTH > 1 else 3
 """Of one folder: then it has grown so much that the checks take longer than the lives."""
 LIVES_MAX = 40
 """Until a planted bug is seen."""
-HISTORIES = 8 if campaigns.WHOLE else campaigns.DEPTH
+HISTORIES = 5 if campaigns.WHOLE else campaigns.DEPTH
 LINES_MAX = 120
 
 
