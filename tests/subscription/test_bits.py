@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -11,6 +12,7 @@ OFFSETS = st.one_of(
     st.sets(st.integers(0, 300), max_size=150),
     st.sets(st.integers(0, 2**62), max_size=5),
     st.integers(0, 200).map(lambda first: set(range(first, first + 80))),
+    st.sets(st.builds(lambda high, low: high * 65536 + low, st.integers(1, 9), st.integers(-2, 2)), max_size=9),
 )
 
 
@@ -22,6 +24,24 @@ def test_like_sets(held: set[int], change: set[int]) -> None:
     assert held | change == set(grown)
     assert held - change == set(shrunk)
     assert min(held, default=None) == bits.first(BitMap64(held))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "span"),
+    [
+        ({65535, 131072}, None),
+        ({65534, 65535, 10 * 65536}, None),
+        ({65535, 65536}, (65535, 65537)),
+        ({7}, (7, 8)),
+        ({2**62 - 1, 2**62}, (2**62 - 1, 2**62 + 1)),
+    ],
+)
+def test_a_range_ends_where_roaring_s_containers_do_not(offsets: set[int], span: tuple[int, int] | None) -> None:
+    """An ack of two offsets, the last of a container and one of a later one, was an ack of others."""
+    assert span == bits.as_range(BitMap64(offsets), len(offsets))
+    held = BitMap64()
+    bits.insert(held, BitMap64(offsets))
+    assert offsets == set(held)
 
 
 @given(held=OFFSETS, column=OFFSETS)
