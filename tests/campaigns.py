@@ -40,7 +40,7 @@ _counted: Counter[str] = Counter()
 def is_chosen(number: int, of: int, *, whole: int = 1) -> bool:
     """Whether this run takes that item of a campaign of which it takes one in `of`; a whole run one in `whole`, of each
     third."""
-    return (number + SEED) % (THIRDS * whole if WHOLE else max(1, of // DEPTH)) == 0
+    return (number + SEED) % (min(of, THIRDS * whole) if WHOLE else max(1, of // DEPTH)) == 0
 
 
 def share(items: Iterable[Item], of: int, *, whole: int = 1) -> Iterator[Item]:

@@ -45,6 +45,7 @@ def test_three_whole_runs_take_everything(monkeypatch: pytest.MonkeyPatch) -> No
         cuts |= {*CrashModel(every_byte_max=64, of=16).cuts(0, 40)}
     assert [*ITEMS] == sorted(items) == sorted(less)
     assert {*range(40)} == cuts
+    assert [*ITEMS] == [*campaigns.share(ITEMS, 1)]
     assert (20, 2) == (campaigns.examples(5), campaigns.examples(5, whole=2))
 
 
