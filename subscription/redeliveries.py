@@ -3,9 +3,9 @@
     delivery_offset   int64   the key
     offset            int64   append offset, by which the log finds the record at once; -1 where it is to be looked up
     retry_ms          int64   when it is, or was, to go out again
-    attempts          int32   deliveries that failed
+    attempts          int64   deliveries that failed
 
-28 bytes a record: sorted columns, and in front of them a dict of up to RECENT records, folded into the columns when it
+32 bytes a record: sorted columns, and in front of them a dict of up to RECENT records, folded into the columns when it
 is full. A record that fails again is changed where it is. One that has been acked stays until `keep` drops it.
 
 Invariants, proved by `check`: the columns are sorted by key, no key is there twice, also not in the dict.
@@ -13,10 +13,9 @@ Invariants, proved by `check`: the columns are sorted by key, no key is there tw
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
@@ -43,12 +42,11 @@ class Redeliveries:
 
     def __init__(self, rows: Rows | None = None) -> None:
         nothing = np.empty(0, np.int64)
-        self._keys, self._offset, self._retry_ms, attempts = rows or Rows(nothing, nothing, nothing, nothing)
-        self._attempts: npt.NDArray[np.int32] = attempts.astype(np.int32)
+        self._rows = rows or Rows(nothing, nothing, nothing, nothing)
         self._recent: dict[int, tuple[int, int, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._keys) + len(self._recent)
+        return len(self._rows.delivery_offset) + len(self._recent)
 
     def put(self, rows: Rows) -> None:
         """Note records, ascending and none twice, or what is new of them."""
@@ -58,8 +56,8 @@ class Redeliveries:
         place, known = self._places(rows.delivery_offset)
         if known.any():
             place = place[known]
-            self._offset[place], self._retry_ms[place] = rows.offset[known], rows.retry_ms[known]
-            self._attempts[place] = rows.attempts[known]
+            for held, new in zip(self._rows[1:], rows[1:], strict=True):
+                held[place] = new[known]
             if known.all():
                 return
             rows = rows.at(~known)
@@ -82,8 +80,8 @@ class Redeliveries:
         )
         if known.any():
             place = place[known]
-            rows.offset[known], rows.retry_ms[known] = self._offset[place], self._retry_ms[place]
-            rows.attempts[known] = self._attempts[place]
+            for row, held in zip(rows[1:], self._rows[1:], strict=True):
+                row[known] = held[place]
         if self._recent and not known.all():
             unknown = np.flatnonzero(~known)
             nothing = (UNKNOWN, 0, 0)
@@ -100,35 +98,33 @@ class Redeliveries:
     def keep(self, held: Int64Array) -> None:
         """Drop what is not among these, ascending."""
         self._fold()
-        if np.array_equal(held, self._keys):
-            return
-        place, known = self._places(held)
-        place = place[known]
-        self._keys, self._offset, self._retry_ms = self._keys[place], self._offset[place], self._retry_ms[place]
-        self._attempts = self._attempts[place]
+        if not np.array_equal(held, self._rows.delivery_offset):
+            place, known = self._places(held)
+            self._rows = self._rows.at(place[known])
 
     def rows(self) -> Rows:
         """All of them; views that the next change may write to."""
         self._fold()
-        return Rows(self._keys, self._offset, self._retry_ms, self._attempts.astype(np.int64))
+        return self._rows
 
     def memory_bytes(self) -> int:
         """Of the columns, and an estimate of the dict."""
-        columns = (self._keys, self._offset, self._retry_ms, self._attempts)
-        return sum(column.nbytes for column in columns) + 300 * len(self._recent)
+        return sum(column.nbytes for column in self._rows) + 300 * len(self._recent)
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
-        assert (self._keys[1:] > self._keys[:-1]).all()
-        assert len(self._keys) == len(self._offset) == len(self._retry_ms) == len(self._attempts)
-        assert not self._recent or not set(self._recent) & set(self._keys.tolist())
+        keys = self._rows.delivery_offset
+        assert (keys[1:] > keys[:-1]).all()
+        assert {len(keys)} == {len(column) for column in self._rows}
+        assert not self._recent or not set(self._recent) & set(keys.tolist())
 
     def _places(self, keys: Int64Array) -> tuple[Int64Array, Bools]:
         """Where these keys lie in the columns, and which of them do."""
-        if not len(self._keys):
+        held = self._rows.delivery_offset
+        if not len(held):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
-        place = self._keys.searchsorted(keys)
-        return place, self._keys[np.minimum(place, len(self._keys) - 1)] == keys
+        place = held.searchsorted(keys)
+        return place, held[np.minimum(place, len(held) - 1)] == keys
 
     def _fold(self) -> None:
         """The dict into the columns."""
@@ -141,21 +137,18 @@ class Redeliveries:
 
     def _insert(self, rows: Rows) -> None:
         """New rows into the columns. `np.insert` would do it at three times the cost."""
-        count = len(rows.delivery_offset)
-        place = self._keys.searchsorted(rows.delivery_offset)
-        behind = int(place[0]) == len(self._keys)  # all others: so come the first failures of what is read in order
-        place += np.arange(count)
-        held = np.ones(len(self._keys) + count, np.bool_)
+        keys = self._rows.delivery_offset
+        place = keys.searchsorted(rows.delivery_offset)
+        behind = int(place[0]) == len(keys)  # all others: so come the first failures of what is read in order
+        place += np.arange(len(place))
+        held = np.ones(len(keys) + len(place), np.bool_)
         held[place] = False
 
-        def merged(column: npt.NDArray[Any], new: Int64Array) -> npt.NDArray[Any]:
+        def merged(column: Int64Array, new: Int64Array) -> Int64Array:
             if behind:
-                return np.concatenate([column, new], dtype=column.dtype, casting="same_kind")
-            both = np.empty(len(held), column.dtype)
+                return np.concatenate([column, new])
+            both = np.empty(len(held), np.int64)
             both[held], both[place] = column, new
             return both
 
-        self._keys = merged(self._keys, rows.delivery_offset)
-        self._offset = merged(self._offset, rows.offset)
-        self._retry_ms = merged(self._retry_ms, rows.retry_ms)
-        self._attempts = merged(self._attempts, rows.attempts)
+        self._rows = Rows(*map(merged, self._rows, rows))

@@ -44,4 +44,4 @@ def test_memory() -> None:
         keys = np.arange(first, first + 10_000)
         table.put(Rows(keys, keys, keys, np.ones(10_000, np.int64)))
     assert 100_000 == len(table)
-    assert 28 * 100_000 == table.memory_bytes()
+    assert 32 * 100_000 == table.memory_bytes()
