@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from afterlog.subscription import redeliveries
 from afterlog.subscription.redeliveries import UNKNOWN, Redeliveries, Rows
+from tests.apart import apart
 
 KEYS = st.sets(st.integers(0, 60), min_size=1, max_size=20)
 
@@ -45,3 +48,29 @@ def test_memory() -> None:
         table.put(Rows(keys, keys, keys, np.ones(10_000, np.int64)))
     assert 100_000 == len(table)
     assert 32 * 100_000 == table.memory_bytes()
+
+
+def test_a_failed_allocation_is_survived() -> None:
+    """numpy 2.4 writes to address zero where it casts in a fancy assignment and has no memory for that."""
+    pytest.importorskip("_testcapi", reason="a Python without its test modules cannot fail allocations")
+    with apart() as elsewhere:
+        assert elsewhere(fail_allocations) > 0
+
+
+def fail_allocations() -> int:
+    """One by one those of a `put` of what is known. How many made it fail."""
+    memory, keys, failed = importlib.import_module("_testcapi"), np.arange(redeliveries.RECENT + 1), 0
+    for number in range(100):
+        table = Redeliveries()
+        table.put(Rows(keys, keys, keys, np.ones_like(keys)))
+        again = Rows(*np.array([[5], [6], [7], [2]]))
+        try:
+            memory.set_nomemory(number, number + 1)
+            try:
+                table.put(again)
+            finally:
+                memory.remove_mem_hooks()
+        except (MemoryError, SystemError):
+            failed += 1
+        table.check()
+    return failed
