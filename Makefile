@@ -40,10 +40,11 @@ docs: $(READY)
 	$(BIN)/python -m tests.architecture
 
 # A third of every campaign of which `make test` takes a share: tests/campaigns.py. With HOURS=2, their lanes for so
-# long, share after share; LANE=kills takes one of them: tests/torture.py.
+# long, share after share; LANE=kills takes one of them, JOURNAL=… goes on with a run of before: tests/torture.py.
 torture: $(READY)
 ifdef HOURS
-	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") $(if $(REPORT),--report $(REPORT))
+	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") \
+		$(if $(JOURNAL),--journal $(JOURNAL)) $(if $(REPORT),--report $(REPORT))
 else
 	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
 endif

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog import ALWAYS, EARLIEST, CorruptFile, ManualClock, Store
+from afterlog import ALWAYS, CorruptFile, ManualClock, Store
 from afterlog.fetch import verified
 from afterlog.names import CANCEL_INDEX, LOG
 from afterlog.records import kernels, pure
@@ -74,31 +74,29 @@ def observe(store: Store, clock: ManualClock) -> object:
         for group in ("g", "h"):
             with store.consumer(topic.name, group=group, auto_commit=False) as consumer:
                 seen.append(consumer.committed())
-                consumer.seek(EARLIEST)
-                seen += [message for messages in iter(consumer.poll, []) for message in messages]
+        with store.consumer(topic.name, group="new", auto_commit=False) as consumer:
+            seen += [message for messages in iter(consumer.poll, []) for message in messages]
     return seen
 
 
 def verdict(image: Image, contents: Mapping[str, bytes], allowed: list[object]) -> str:
     """`detected` or `harmless`; anything else raises."""
-    clock = ManualClock(LATER_MS)
     try:
-        store = open_store(PATH, CONFIG, clock, SimulatedFiles(Image(image.folders, contents)))
-        seen = observe(store, clock)
+        seen = observed(Image(image.folders, contents))
     except CorruptFile as error:
         return "detected" if PATH in error.path.parents else f"another file is blamed: {error}"
     assert seen in allowed, "other content, and nobody noticed"
     return "harmless"
 
 
-def reference(image: Image) -> object:
+def observed(image: Image) -> object:
     clock = ManualClock(LATER_MS)
-    return observe(open_store(PATH, CONFIG, clock, SimulatedFiles(image)), clock)
+    return observe(open_store(PATH, CONFIG, clock, SimulatedFiles(image), background=False), clock)
 
 
 def sweep(image: Image, damage: Damage) -> dict[str, int]:
     """Every damage to every file, one at a time; the number of verdicts of each kind."""
-    expected, counts = reference(image), {"detected": 0, "harmless": 0}
+    expected, counts = observed(image), {"detected": 0, "harmless": 0}
     for path, data in image.contents.items():
         for name, damaged in damage(path, data):
             contents = {other: kept for other, kept in image.contents.items() if other != path}
@@ -230,7 +228,7 @@ TOPICS = {"late": True, "later": True, "plain": False}
 
 def test_every_two_files_of_a_kind_swapped() -> None:
     image = images(TOPICS)[-1]
-    expected, counts = [reference(image)], {"detected": 0, "harmless": 0}
+    expected, counts = [observed(image)], {"detected": 0, "harmless": 0}
     pairs = [
         (one, other)
         for one, other in combinations(image.contents, 2)
@@ -248,7 +246,7 @@ def test_every_two_files_of_a_kind_swapped() -> None:
 
 def test_every_file_put_back_to_an_older_copy() -> None:
     *older, image = images(TOPICS)
-    expected, counts = reference(image), {"detected": 0, "harmless": 0}
+    expected, counts = observed(image), {"detected": 0, "harmless": 0}
     for path, data in image.contents.items():
         for content in {copy.contents[path] for copy in older if path in copy.contents} - {data}:
             contents = {**image.contents, path: content}
