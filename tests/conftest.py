@@ -17,7 +17,7 @@ from tests import campaigns
 
 COUNTED = "counted"
 
-settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(50))
+settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(30, whole=200))
 settings.load_profile("afterlog")
 
 

@@ -573,7 +573,7 @@ def test_what_was_due_when_it_was_opened_was_made_so_by_no_reading() -> None:
 def histories(part: int) -> type[TestCase]:
     """An eighth of them, so that no process is left with all of them at the end."""
     machine = type(f"LogMachine{part}", (LogMachine,), {})
-    machine.TestCase.settings = settings(max_examples=campaigns.examples(4, whole=80), stateful_step_count=60)
+    machine.TestCase.settings = settings(max_examples=campaigns.examples(3, whole=80), stateful_step_count=60)
     return machine.TestCase
 
 

@@ -546,10 +546,10 @@ def test_pending_over_partitions_and_by_key(setting: Setting) -> None:
         setting.store.pending("t", key="a")  # type: ignore[arg-type]
 
 
-def test_a_hundred_thousand_cancelled_at_once() -> None:
-    setting = Setting(segment_bytes=1 << 20, batch_bytes_max=1 << 16, min_index_count_per_bucket=50_000)
+def test_tens_of_thousands_cancelled_at_once() -> None:
+    setting = Setting(segment_bytes=1 << 20, batch_bytes_max=1 << 16, min_index_count_per_bucket=10_000)
     partition = setting.store.create_topic("t").partition(0)
-    count = 100_000
+    count = 20_000
     offsets = setting.store.send_many("t", [b""] * count, delay=np.arange(count) % 977 + 1.0)
     chosen = np.random.default_rng(4).permutation(offsets)[: count // 2]
     assert not setting.store.cancel_many("t", 0, chosen).any()

@@ -24,6 +24,7 @@ from afterlog.names import (
     segment_file,
 )
 from afterlog.store import Store
+from tests import campaigns
 from tests.crash_states import crash_states, kill_state
 from tests.simulated_disk import Image, Rename, SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, flipped, killed, open_small, power_cut, with_file
@@ -272,7 +273,7 @@ def test_indexes_that_the_checkpoints_do_not_know_are_made_anew(damage: Callable
     checkpoints.update(sealed=(unknown, second, *others))
     disk = SimulatedFiles(disk.image())
     opened(disk)
-    for upto in range(0, len(disk.operations) + 1, 3):
+    for upto in campaigns.share(range(len(disk.operations) + 1), 12):
         for state in crash_states(disk.operations, upto, start=disk.start):
             files = state.files()
             opened(files)

@@ -26,7 +26,9 @@ def test_power_cut(scenario: TieredScenario) -> None:
 def test_kill_then_power_cut() -> None:
     """The second life ends in the middle of an offload."""
     scenario = NAMED["expires"]
-    explored = explore(scenario, TieredVerifier(scenario), kill=True, again_every=7 if WHOLE else 433, model=COARSE)
+    explored = explore(
+        scenario, TieredVerifier(scenario), kill=True, again_every=3 if WHOLE else 433, model=COARSE, of=3
+    )
     print(explored)
     assert not explored.failures, str(explored)
 

@@ -167,5 +167,5 @@ class TieredMachine(LogMachine):
                 assert mark.max_deliver_after <= log.checkpoints.current.frontier.used_ms
 
 
-TieredMachine.TestCase.settings = settings(max_examples=campaigns.examples(5, whole=50), stateful_step_count=30)
+TieredMachine.TestCase.settings = settings(max_examples=campaigns.examples(3, whole=50), stateful_step_count=30)
 TestTieredLog = TieredMachine.TestCase
