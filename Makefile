@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo docs test test-spark test-s3 check bench torture fuzz build clean
 
-$(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx afterlog/_mapping.pyx
+$(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx fetch/_objects.pyx afterlog/_mapping.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --compile -e '.[dev]'
@@ -61,4 +61,4 @@ build: $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
 clean:
-	rm -rf $(VENV) build *.egg-info records/_kernels.c index/_packing.c afterlog/_mapping.c records/*.so index/*.so afterlog/*.so .demo
+	rm -rf $(VENV) build *.egg-info records/_kernels.c index/_packing.c fetch/_objects.c afterlog/_mapping.c records/*.so index/*.so fetch/*.so afterlog/*.so .demo

@@ -7,6 +7,7 @@ setup(
         Extension(f"afterlog.{name}", [path], optional=True, extra_compile_args=["-O3"])
         for name, path in (
             ("_mapping", "afterlog/_mapping.pyx"),
+            ("fetch._objects", "fetch/_objects.pyx"),
             ("records._kernels", "records/_kernels.pyx"),
             ("index._packing", "index/_packing.pyx"),
         )

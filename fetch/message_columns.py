@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from afterlog.fetch.message import Message, ScheduledRecord
+from afterlog.fetch.objects import Column, Same, Strings, made
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, join_ragged, same_headers, take_ragged
@@ -17,7 +17,7 @@ from afterlog.records.encode import RecordColumns, join_ragged, same_headers, ta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Made = TypeVar("Made")
+MadeMessage = TypeVar("MadeMessage", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,54 +120,38 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def to_messages(self) -> list[Message]:
-        """One `Message` per record: convenient, and some hundred times slower than the columns."""
+        """One `Message` per record: convenient, at about 0.3 us each."""
         return self.each(Message)
 
     def to_scheduled(self) -> list[ScheduledRecord]:
         """The same of pending records, which have no rank yet."""
-        names = [field.name for field in fields(ScheduledRecord)]
-        return [ScheduledRecord(**{name: getattr(each, name) for name in names}) for each in self.to_messages()]
+        return made(ScheduledRecord, len(self), self._slots())
 
-    def each(self, make: Callable[..., Made], **more: list[Any]) -> list[Made]:
-        """What `make` makes of each record, by the fields of `Message`, and of its row in `more`."""
-        if not more:
-            return list(self._each(make, [{}] * len(self)))
-        rows = zip(*more.values(), strict=True)
-        return list(self._each(make, [dict(zip(more, row, strict=True)) for row in rows]))
+    def each(self, cls: type[MadeMessage], **more: Column) -> list[MadeMessage]:
+        """The same of a class that has more fields, and the columns of these."""
+        return made(cls, len(self), {**self._slots(), "delivery_offset": self.delivery_offset, **more})
 
-    def _each(self, make: Callable[..., Made], more: list[dict[str, Any]]) -> Iterator[Made]:
-        keys, values, headers = _strings(self.key), _strings(self.value), _strings(self.headers)
-        rows = zip(
-            self.partition.tolist(), self.offset.tolist(), self.delivery_offset.tolist(), self.timestamp.tolist(),
-            self.broker_timestamp.tolist(), self.deliver_after.tolist(), self.due.tolist(), self.key_valid.tolist(),
-            self.value_valid.tolist(), keys, values, headers, more, strict=True,
-        )  # fmt: skip
-        for number, offset, rank, *times, has_key, has_value, key, value, header, other in rows:
-            timestamp, appended, asked, due = times
-            yield make(
-                topic=self.topic,
-                partition=number,
-                offset=offset,
-                delivery_offset=rank,
-                key=key if has_key else None,
-                value=value if has_value else None,
-                headers=decode_own_headers(header) if header else (),
-                timestamp=timestamp,
-                broker_timestamp=appended,
-                deliver_after=asked,
-                due=due,
-                **other,
-            )
+    def _slots(self) -> dict[str, Column]:
+        """The columns of the fields that a message and a pending record have."""
+        ends, data = self.headers
+        headers: Column = Same(())
+        if len(ends) and ends[0] < ends[-1]:
+            texts = Strings(ends, data, np.ones(len(self), np.bool_)).to_list()
+            headers = [decode_own_headers(text) if text else () for text in texts]
+        return {
+            "topic": Same(self.topic),
+            "partition": self.partition,
+            "offset": self.offset,
+            "key": Strings(*self.key, self.key_valid),
+            "value": Strings(*self.value, self.value_valid),
+            "headers": headers,
+            "timestamp": self.timestamp,
+            "broker_timestamp": self.broker_timestamp,
+            "deliver_after": self.deliver_after,
+            "due": self.due,
+        }
 
 
 _NUMBERS = ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp")
 _FLAT = (*_NUMBERS, "key_valid", "value_valid")
 _RAGGED = ("key", "value", "headers")
-
-
-def _strings(column: Ragged) -> Iterator[bytes]:
-    offsets, data = column
-    start = int(offsets[0])
-    text = data[start : int(offsets[-1])].tobytes()
-    places = (offsets - start).tolist()
-    return (text[begin:end] for begin, end in pairwise(places))

@@ -8,6 +8,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.objects import Same
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
 from afterlog.subscription.leased_message import LeasedMessage, Settling
@@ -87,11 +88,11 @@ class Received(Sequence[LeasedMessage]):
 
     def _made(self) -> list[LeasedMessage]:
         if self._messages is None:
-            count = len(self)
             self._messages = self.columns.each(
                 LeasedMessage,
-                redelivery_count=self.redelivery_count.tolist(),
-                deadline_ms=self.deadline_ms.tolist(),
-                subscription=[self.subscription] * count,
+                redelivery_count=self.redelivery_count,
+                deadline_ms=self.deadline_ms,
+                subscription=Same(self.subscription),
+                settled=Same(False),
             )
         return self._messages
