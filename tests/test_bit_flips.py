@@ -138,7 +138,7 @@ def some(damage: Damage, of: int, part: int = 0, parts: int = 1) -> Damage:
 
 
 KINDS = {"delayed": {"mail": True}, "fifo": {"mail": False}}
-SHARE = {"delayed": 93, "fifo": 33}
+SHARE = {"delayed": 186, "fifo": 66}
 PARTS = 4
 """Of a long test, so that no process is left with it alone at the end."""
 

@@ -31,14 +31,14 @@ def explored(name: str, durability: Durability, **share: Any) -> Explored:
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
 def test_power_cut(name: str) -> None:
     """Not of an offload: `tests/tier/test_crashes.py` has object storage that crashes with the rest."""
-    found = explored(name, ALWAYS, of=200)
+    found = explored(name, ALWAYS, of=300)
     print(found)
     assert not found.failures, str(found)
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
 def test_kill(name: str) -> None:
-    found = explored(name, OS, kill=True, of=200)
+    found = explored(name, OS, kill=True, of=300)
     print(found)
     assert not found.failures, str(found)
 
@@ -46,7 +46,7 @@ def test_kill(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
 def test_kill_then_power_cut(name: str) -> None:
     """And a power cut at every step of the recovery, where every record is durable when its send returns."""
-    found = explored(name, ALWAYS, kill=True, of=200, again_every=61 if WHOLE else 0)
+    found = explored(name, ALWAYS, kill=True, of=300, again_every=61 if WHOLE else 0)
     print(found)
     assert not found.failures, str(found)
 

@@ -39,7 +39,7 @@ STATES_MIN = {
 def test_power_cut(scenario: Scenario) -> None:
     """At every point of the workload, every state that may be left. Writes of up to 4 KiB are torn at every byte."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
-    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=160), of=8)
+    explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=160), of=12)
     print(explored)
     assert not explored.failures, str(explored)
     assert explored.states >= (STATES_MIN[scenario.name] // 3 if WHOLE else 400)
@@ -52,7 +52,7 @@ def test_kill_then_power_cut(scenario: Scenario) -> None:
     Every state that a kill may leave is recovered on; and the power is cut at every point of that, or of a share."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
     model = CrashModel(every_byte_max=4, sector_cuts_max=1)
-    explored = explore(scenario, verifier, kill=True, again_every=1 if WHOLE else 193, model=model, of=3)
+    explored = explore(scenario, verifier, kill=True, again_every=1 if WHOLE else 193, model=model, of=6)
     print(explored)
     assert not explored.failures, str(explored)
 

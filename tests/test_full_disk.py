@@ -117,7 +117,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("number", "for_ever"), FAULTS)
 def test_every_call_fails(number: int, for_ever: bool) -> None:
-    for call in share(count(1), 15):
+    for call in share(count(1), 25):
         disk = SimulatedFiles()
         files = FailingFiles(disk, fail_at(call, number, for_ever=for_ever))
         work = Work(files)

@@ -118,7 +118,7 @@ def interrupted(*_: Any) -> None:
 def test_struck_at_every_place(name: str) -> None:
     """Every other place by Ctrl-C, under always, the rest by failed allocations: a twelfth in a whole run."""
     for turn, (error, durability) in enumerate([(KeyboardInterrupt, ALWAYS), (MemoryError, OS)]):
-        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 1_200, whole=4):
+        for number, place in campaigns.share([*enumerate(places(name, durability))][turn::2], 1_800, whole=4):
             struck(name, place, durability, error, number // 2 % 8)
             campaigns.count("interrupts")
 

@@ -74,7 +74,7 @@ LANES = (
         {"failing calls of operations": 6_000, "failing calls to the disk": 6_000},
         depth=4,
     ),
-    Lane("damaged files", ("tests/test_bit_flips.py",), {"damages to files": 500_000}, depth=16),
+    Lane("damaged files", ("tests/test_bit_flips.py",), {"damages to files": 500_000}, depth=32),
     Lane(
         "models",
         (
@@ -93,7 +93,7 @@ LANES = (
     ),
     Lane("clocks", ("tests/test_clock_steps.py",), {"clock steps": 5_000}, depth=40),
     Lane("fuzzing", ("tests/fuzzing",), {"fuzzed executions, with sanitizers": 10_000_000}, depth=10),
-    Lane("exceptions", ("tests/test_interrupted.py",), {"interrupts": 63_000}, depth=40),
+    Lane("exceptions", ("tests/test_interrupted.py",), {"interrupts": 63_000}, depth=60),
     Lane("planted bugs", ("tests",), {"planted bugs, caught": 40}, chosen="planted and not spark"),
 )
 
