@@ -38,7 +38,6 @@ from afterlog.config import Config
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
 from afterlog.fetch.message import Message, RecordId
 from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.pause import Pause
 from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store import Store as BlockingStore
 from afterlog.store import open_store
@@ -139,7 +138,7 @@ class AsyncConsumer(Closing):
     def __init__(self, consumer: BlockingConsumer, calls: Calls, waiters: Waiters) -> None:
         self._blocking = consumer
         self._calls = calls
-        self._line = Line(waiters)
+        self._line = Line(waiters, consumer.agenda)
         self._lock = threading.Lock()
         self._reader = asyncio.current_task()
 
@@ -174,10 +173,11 @@ class AsyncConsumer(Closing):
         if len(columns) or timeout == 0:
             return columns
 
-        def look() -> Coroutine[Any, Any, Columns | Pause]:
+        def look() -> Coroutine[Any, Any, Columns | None]:
             return self._run(lambda: self._blocking.look(max_records), self._take_back)
 
-        return await self._line.found(look, timeout) or columns
+        found = await self._line.found(look, timeout)
+        return columns if found is None else found
 
     seek = _awaited(BlockingConsumer.seek)
     commit = _awaited(BlockingConsumer.commit)
@@ -212,8 +212,8 @@ class AsyncConsumer(Closing):
         finally:
             self._lock.release()
 
-    def _take_back(self, found: Columns | Pause) -> None:
-        if isinstance(found, Columns):
+    def _take_back(self, found: Columns | None) -> None:
+        if found is not None:
             self._blocking.take_back(found)
 
 
@@ -236,7 +236,7 @@ class AsyncSubscription(Closing):
         self._blocking = subscription
         self._blocking.background = calls.run
         self._run = calls.run
-        self._line = Line(waiters)
+        self._line = Line(waiters, subscription.agenda)
 
     @property
     def topic(self) -> str:
@@ -262,7 +262,7 @@ class AsyncSubscription(Closing):
         subscription = self._blocking
         ahead = subscription.begin()
 
-        def fill() -> Coroutine[Any, Any, Pause | None]:
+        def fill() -> Coroutine[Any, Any, bool]:
             return self._run(lambda: subscription.fill(ahead), lambda _: subscription.end(ahead))
 
         try:
@@ -279,7 +279,7 @@ class AsyncSubscription(Closing):
         """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever)."""
         timeout = seconds("timeout", timeout)
 
-        def look() -> Coroutine[Any, Any, Received | Pause]:
+        def look() -> Coroutine[Any, Any, Received | None]:
             return self._run(lambda: self._blocking.look(max_records), self._give_back)
 
         found = None if timeout == 0 or self._blocking.closed else await self._line.found(look, timeout)
@@ -296,8 +296,8 @@ class AsyncSubscription(Closing):
     stats = _awaited(BlockingSubscription.stats)
     close = _awaited(BlockingSubscription.close)
 
-    def _give_back(self, found: Received | Pause) -> None:
-        if isinstance(found, Received):
+    def _give_back(self, found: Received | None) -> None:
+        if found is not None:
             self._blocking.release(found)
 
 
@@ -308,7 +308,7 @@ class AsyncStore(Closing):
         self._blocking = store
         self._calls = calls
         self._run = calls.run
-        self._waiters = Waiters(calls, store.clock, store.now_ms, store.changed)
+        self._waiters = Waiters(calls, store.clock, store.now_ms)
 
     create_topic = _awaited(BlockingStore.create_topic)
     create_topics = _awaited(BlockingStore.create_topics)

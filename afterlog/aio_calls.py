@@ -1,13 +1,14 @@
 """Blocking calls of one store, made by tasks: threads that run them, of which one waits for everybody who waits.
 
     await run(call) ──> one of THREADS threads ──> back to the task
-    await wait(pause) ──┐
-    await wait(pause) ──┼─> one thread, on the condition that the store notifies, until the first of them is over
-    await wait(pause) ──┘
+    await wait(agenda) ──┐
+    await wait(agenda) ──┼─> woken by what comes for its reader, or by one thread, when it is time
+    await wait(agenda) ──┘
 
 Nobody waits in a thread for a record: a receive looks, and where nothing is due its task waits as a future, which costs
-no thread. So thousands of blocked receives hold up nothing. When they are woken, those of one reader look one after the
-other, and only as long as something is found. A call holds a thread for as long as the disk takes.
+no thread. So thousands of blocked receives hold up nothing, and what comes for one reader wakes no other's. When they
+are woken, those of one reader look one after the other, and only as long as something is on its agenda. A call holds
+a thread for as long as the disk takes.
 
 A call that has begun is done to its end: a file cannot be half written because a task was cancelled. What it gave to a
 task that is gone is taken back, before the cancellation goes on its way.
@@ -18,13 +19,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import TypeVar
+
+from sortedcontainers import SortedList
 
 from afterlog.clock import Clock
 from afterlog.errors import AfterlogError
-from afterlog.fetch.pause import Pause
+from afterlog.fetch.agenda import OVERLOOKED_S, Agenda
+from afterlog.log.notifier import NEVER_MS
 
 THREADS = 16
 """Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""
@@ -74,126 +79,125 @@ class Calls:
 
 
 class Waiters:
-    """All tasks of a store that wait. One thread waits for them, for as long as there are any."""
+    """All tasks of a store that wait. One thread watches the time for them, for as long as there are any."""
 
-    def __init__(self, calls: Calls, clock: Clock, now_ms: Callable[[], int], changed: threading.Condition) -> None:
-        """now_ms: what of the clock is not held back (`clock_jump_limit_ms`). That may change while somebody waits."""
+    def __init__(self, calls: Calls, clock: Clock, now_ms: Callable[[], int]) -> None:
+        """now_ms: what of the clock is not held back (`clock_jump_limit_ms`)."""
         self._calls = calls
         self._clock = clock
         self._now_ms = now_ms
-        self._changed = changed
-        self._waiting: dict[Pause, set[asyncio.Future[None]]] = {}
-        """By pauses whose `until_ms` is by `now_ms`."""
+        self._waiting: dict[Agenda, set[asyncio.Future[None]]] = {}
+        self._times: dict[Agenda, int] = {}
+        """When the agendas have something to look at, of those that are waited for and know."""
+        self._in_order: SortedList[tuple[int, int, Agenda]] = SortedList(key=itemgetter(0, 1))
+        """The same: (time, identity, agenda)."""
+        self._changed = threading.Condition()
         self._running = False
 
-    async def wait(self, pause: Pause, timeout_s: float | None) -> None:
-        """Return when the pause may be over, or after `timeout_s`."""
+    async def wait(self, agenda: Agenda, timeout_s: float | None) -> None:
+        """Return when there may be something to look at, or after `timeout_s`. May return early: callers loop."""
         if self._calls.closed:
             return
-        pause = self._unheld(pause)
         woken = asyncio.get_running_loop().create_future()
-        if self._add(pause, woken):
-            try:
-                await asyncio.wait([woken], timeout=timeout_s)
-            finally:
-                self._remove(pause, woken)
+        patience_s = OVERLOOKED_S if timeout_s is None else min(timeout_s, OVERLOOKED_S)
+        try:
+            self._add(agenda, woken)
+            if not agenda.due():
+                await asyncio.wait([woken], timeout=patience_s)
+        finally:
+            self._remove(agenda, woken)
 
-    def over(self, pause: Pause) -> bool:
-        """Whether it is worth while to look again."""
-        return self._over(self._unheld(pause), self._now_ms())
-
-    def _unheld(self, pause: Pause) -> Pause:
-        return pause if pause.until_ms is None else pause._replace(until_ms=pause.until_ms - self._held_ms())
-
-    def _held_ms(self) -> int:
-        return self._clock.now_ms() - self._now_ms()
-
-    def _add(self, pause: Pause, woken: asyncio.Future[None]) -> bool:
-        """False where it is over already."""
+    def _add(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
+        agenda.listen(self._stirred)
+        first_ms = agenda.first_ms()
         with self._changed:
-            if self._over(pause, self._now_ms()):
-                return False
-            alike = self._waiting.setdefault(pause, set())
-            alike.add(woken)
-            if not self._running:
+            self._waiting.setdefault(agenda, set()).add(woken)
+            self._set(agenda, first_ms)
+            if self._times and not self._running:
                 self._running = True
                 self._calls.begin(self._run)
-            elif len(alike) == 1:
-                self._changed.notify_all()  # it may be over before the others
-            return True
 
-    def _remove(self, pause: Pause, woken: asyncio.Future[None]) -> None:
+    def _remove(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
         with self._changed:
-            alike = self._waiting.get(pause, set())
-            alike.discard(woken)
-            if not alike and self._waiting.pop(pause, None) is not None:
-                self._changed.notify_all()  # it may have been the last
+            waiting = self._waiting.get(agenda, set())
+            waiting.discard(woken)
+            if not waiting:
+                self._waiting.pop(agenda, None)
+                self._set(agenda, NEVER_MS)
+
+    def _set(self, agenda: Agenda, ms: int) -> None:
+        """The time of an agenda. The thread is told where it waits for another now."""
+        first = self._in_order[0] if self._in_order else None
+        before_ms = self._times.pop(agenda, None)
+        if before_ms is not None:
+            self._in_order.remove((before_ms, id(agenda), agenda))
+        if ms != NEVER_MS:
+            self._times[agenda] = ms
+            self._in_order.add((ms, id(agenda), agenda))
+        if self._running and first != (self._in_order[0] if self._in_order else None):
+            self._changed.notify_all()
+
+    def _stirred(self, agenda: Agenda) -> None:
+        """There may be something earlier than was known: who waits for it looks."""
+        with self._changed:
+            _wake(self._waiting.get(agenda, ()))
 
     def _run(self) -> None:
-        """Wake those whose pause is over, until nobody waits."""
+        """Wake those for whom it is time, until nobody waits for a time."""
         with self._changed:
-            while self._waiting:
+            while self._times and not self._forsaken():
                 now_ms = self._now_ms()
-                for pause in [pause for pause in self._waiting if self._over(pause, now_ms)]:
-                    _wake(self._waiting.pop(pause))
-                if self._waiting:
-                    times = [pause.until_ms for pause in self._waiting if pause.until_ms is not None]
-                    self._clock.wait(self._changed, min(times) + self._held_ms() if times else None, None)
+                while self._in_order and self._in_order[0][0] <= now_ms:
+                    agenda = self._in_order[0][2]
+                    _wake(self._waiting.get(agenda, ()))
+                    self._set(agenda, NEVER_MS)
+                if self._in_order:
+                    until_ms = self._in_order[0][0] + self._clock.now_ms() - now_ms
+                    self._clock.wait(self._changed, until_ms, None)
             self._running = False
 
-    def _over(self, pause: Pause, now_ms: int) -> bool:
-        if pause.until_ms is not None and pause.until_ms <= now_ms:
-            return True
-        waiting = next(iter(self._waiting.get(pause, ())), None)
-        if waiting is not None and waiting.get_loop().is_closed():
-            return True
-        try:
-            return pause.seen() != pause.was
-        except AfterlogError:  # the store was closed, or the like: the task will find out
-            return True
+    def _forsaken(self) -> bool:
+        """Whether the loop was closed over its tasks: nobody waits any more."""
+        waiting = next((each for waiting in self._waiting.values() for each in waiting), None)
+        return waiting is None or waiting.get_loop().is_closed()
 
 
 class Line:
     """The tasks that wait at one reader. When they are woken the first of them looks, and then the next.
 
-    As soon as one finds nothing the others know that, too: a record that comes costs two looks, however many wait.
+    They look as long as something is on its agenda: a record that comes costs two looks, however many wait.
     """
 
-    def __init__(self, waiters: Waiters) -> None:
+    def __init__(self, waiters: Waiters, agenda: Agenda) -> None:
         self._waiters = waiters
+        self._agenda = agenda
         self._turn = asyncio.Lock()
-        self._pause: Pause | None = None
 
-    async def found(self, look: Callable[[], Awaitable[Answer | Pause]], timeout_s: float | None) -> Answer | None:
-        """What `look` finds when it is there; None where that takes longer than `timeout_s`."""
+    async def found(self, look: Callable[[], Awaitable[Answer]], timeout_s: float | None) -> Answer | None:
+        """What `look` finds when that is neither None nor False; None where it takes longer than `timeout_s`."""
         loop = asyncio.get_running_loop()
         deadline_s = None if timeout_s is None else loop.time() + timeout_s
         found = await look()
-        while isinstance(found, Pause):
+        while found is None or found is False:
             left_s = None if deadline_s is None else deadline_s - loop.time()
             if left_s is not None and left_s <= 0:
                 return None
-            await self._waiters.wait(found, left_s)
-            found = await self._in_turn(look)
+            await self._waiters.wait(self._agenda, left_s)
+            async with self._turn:
+                if self._agenda.due():
+                    found = await look()
         return found
 
-    async def _in_turn(self, look: Callable[[], Awaitable[Answer | Pause]]) -> Answer | Pause:
-        async with self._turn:
-            if self._pause is not None and not self._waiters.over(self._pause):
-                return self._pause
-            found = await look()
-            self._pause = found if isinstance(found, Pause) else None
-            return found
 
-
-def _wake(woken: set[asyncio.Future[None]]) -> None:
+def _wake(woken: Collection[asyncio.Future[None]]) -> None:
     """From another thread than that of their loop."""
+    waiting = [each for each in woken if not each.done()]
 
     def wake() -> None:
-        for each in woken:
+        for each in waiting:
             if not each.done():
                 each.set_result(None)
 
-    loop = next(iter(woken)).get_loop()
-    with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
-        loop.call_soon_threadsafe(wake)
+    if waiting:
+        with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
+            waiting[0].get_loop().call_soon_threadsafe(wake)

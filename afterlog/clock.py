@@ -24,7 +24,15 @@ logger = logging.getLogger("afterlog.clock")
 
 INT64_MAX = 2**63 - 1
 _WAIT_S_MAX = 0.5
-"""A wait looks at the wall clock again after this long, so that a step of the wall clock is seen."""
+"""A wait for an instant looks at the wall clock again after this long, so that a step of the wall clock is seen."""
+
+_IDLE_WAIT_S_MAX = 5.0
+"""Any other wait ends after this long, so that what was not notified, for an exception in the middle, is seen."""
+
+
+def _wait_s_max(until_ms: int | None, timeout_s: float | None) -> float:
+    longest = _IDLE_WAIT_S_MAX if until_ms is None else _WAIT_S_MAX
+    return longest if timeout_s is None else min(timeout_s, longest)
 
 
 @runtime_checkable
@@ -61,7 +69,7 @@ class SystemClock:
         return time.clock_gettime_ns(clock) // 1_000_000
 
     def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
-        wait_s = _WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX)
+        wait_s = _wait_s_max(until_ms, timeout_s)
         if until_ms is not None:
             wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000)
         condition.wait(wait_s)
@@ -107,7 +115,7 @@ class ManualClock:
             self._waiting.add(condition)
             if until_ms is not None and self._now_ms >= until_ms:
                 return
-        condition.wait(_WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX))
+        condition.wait(_wait_s_max(until_ms, timeout_s))
 
     def _wake(self) -> None:
         with self._lock:
@@ -137,7 +145,7 @@ class ScaledClock:
         return self.now_ms()
 
     def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
-        wait_s = _WAIT_S_MAX if timeout_s is None else min(timeout_s, _WAIT_S_MAX)
+        wait_s = _wait_s_max(until_ms, timeout_s)
         if until_ms is not None:
             wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000 / self.speed)
         condition.wait(wait_s)

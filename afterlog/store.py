@@ -93,12 +93,9 @@ class Store:
         self.clock = clock
         self._files = files
         self._guard = JumpGuard(clock, config.clock_jump_limit_ms)
-        self._changed = threading.Condition()
         self._lock = threading.RLock()
         self._consumers: WeakValueDictionary[tuple[str, int, str], Consumer] = WeakValueDictionary()
-        self._subscriptions = OpenSubscriptions(
-            self._made_topic, clock=clock, changed=self._changed, usable=self._usable
-        )
+        self._subscriptions = OpenSubscriptions(self._made_topic, clock=clock, usable=self._usable)
         self._random: Random | None = None
         self._owner = PROCESS.id
         self._closed = False
@@ -123,7 +120,6 @@ class Store:
                 config=config,
                 clock=clock,
                 now_ms=self._guard.now_ms,
-                changed=self._changed,
                 crowded=self._crowded,
                 usable=self._usable,
                 tiering=self.tiering,
@@ -444,7 +440,6 @@ class Store:
                 chosen,
                 [GroupPosition(self._files, partition.log.context.folder, group) for partition in chosen],
                 clock=self.clock,
-                changed=self._changed,
                 start=start,
                 auto_commit=flag("auto_commit", auto_commit),
             )
@@ -542,17 +537,12 @@ class Store:
     def confirm_clock(self) -> None:
         """The wall clock is right after a jump that `clock_jump_limit_ms` holds back."""
         self._guard.confirm()
-        with self._changed:
-            self._changed.notify_all()
+        for log in self._topics.logs():
+            log.versions.notifier.notify()
 
     def now_ms(self) -> int:
         """The clock, less what `clock_jump_limit_ms` holds back."""
         return self._guard.now_ms()
-
-    @property
-    def changed(self) -> threading.Condition:
-        """Notified whenever something may have come that a reader waits for."""
-        return self._changed
 
     @property
     def clock_jumps(self) -> int:

@@ -10,7 +10,6 @@ recovered when the store is opened, and so is what may have segments in object s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -55,7 +54,6 @@ class OpenTopics:
     clock: Clock
     now_ms: Callable[[], int]
     """The clock, with jumps held back where that is set."""
-    changed: threading.Condition
     crowded: Callable[[], None]
     """As of `LogContext`."""
     usable: Callable[[], None]
@@ -187,7 +185,6 @@ class OpenTopics:
             settings=settings,
             clock=self.clock,
             now_ms=self.now_ms,
-            changed=self.changed,
             crowded=self.crowded,
             remote=remote(folder),
             sealed=sealed,

@@ -11,17 +11,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from afterlog.arguments import seconds, whole
 from afterlog.clock import Clock
 from afterlog.errors import StoreClosed, UnknownPartition
+from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.partition import Partition
-from afterlog.fetch.pause import Pause
+from afterlog.fetch.partition import Partition, agenda_of
 from afterlog.fetch.positions import EARLIEST, Position
 
 POLL_BYTES = 16 << 20
@@ -46,7 +46,6 @@ class Consumer:
         positions: Sequence[GroupPosition],
         *,
         clock: Clock,
-        changed: threading.Condition,
         start: Position = EARLIEST,
         auto_commit: bool = True,
     ) -> None:
@@ -54,7 +53,8 @@ class Consumer:
         self._partitions = tuple(partitions)
         self._positions = tuple(positions)
         self._clock = clock
-        self._changed = changed
+        self.agenda = agenda_of(partitions, clock)
+        """What it has to look at, and so how long there is nothing."""
         self._auto_commit = auto_commit
         self._handed = [
             partition.beginning(start) if position.committed is None else position.committed
@@ -87,8 +87,8 @@ class Consumer:
             message = self.pop()
             if message is not None:
                 yield message
-            elif (pause := self.fill()) is not None:
-                pause.wait(self._clock, self._changed, None)
+            elif not self.fill():
+                self.agenda.wait(None)
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
         """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
@@ -121,6 +121,7 @@ class Consumer:
         self._buffer.clear()
         for row, target in moved.items():
             self._handed[row] = self._processed[row] = target
+            self.agenda.stir(row)
 
     def commit(self) -> None:
         """Make durable that everything handed out so far is processed. Raises StoreClosed, StorageFull."""
@@ -166,33 +167,34 @@ class Consumer:
         self._handing = False
         return message
 
-    def fill(self) -> Pause | None:
-        """Read ahead what is due, or say how long nothing is; commit, when that is due."""
+    def fill(self) -> bool:
+        """Read ahead what is due; False where nothing is: the agenda tells how long. Commit, when that is due."""
         if self._buffer:
             self._commit_when_due()
-            return None
+            return True
         self._handing = True
         found = self._look(READ_AHEAD_RECORDS)
-        if isinstance(found, Columns):
+        if found is not None:
             self.take_back(found)
             self._buffer = found.to_messages()[::-1]
         self._handing = False
-        return found if isinstance(found, Pause) else None
+        return found is not None
 
-    def look(self, max_records: int) -> Columns | Pause:
-        """Hand out what is due now, or say how long nothing is; commit, when that is due. Nothing once it is closed."""
+    def look(self, max_records: int) -> Columns | None:
+        """Hand out what is due now; None where nothing is: the agenda tells how long. Commit, when that is due.
+
+        Empty once it is closed.
+        """
         self._handing = True
         found = self._look(max_records)
         self._handing = False
         return found
 
-    def _look(self, max_records: int) -> Columns | Pause:
+    def _look(self, max_records: int) -> Columns | None:
         if self._closed:
             return Columns.empty(self.topic)
         self._commit_when_due()
-        seen = self._seen()
-        columns = self._sweep(max_records)
-        return columns if len(columns) else self._pause(seen)
+        return self._sweep(max_records)
 
     def take_back(self, columns: Columns) -> None:
         """What was handed out last did not reach the caller, or is handed out one by one."""
@@ -200,6 +202,7 @@ class Consumer:
             mine = columns.delivery_offset[columns.partition == partition.number]
             if len(mine):
                 self._handed[row] = int(mine[0])
+                self.agenda.stir(row)
 
     def end(self, processed: bool) -> None:
         """`close`, by who knows whether all that was handed out is processed."""
@@ -214,47 +217,40 @@ class Consumer:
                     self._write()
             finally:
                 self.is_reading = False
-                with self._changed:
-                    self._changed.notify_all()
+                self.agenda.close()
 
     def _take(self, max_records: int, timeout: float | None) -> Columns:
         """Due records of the partitions in turn, so that a busy one starves nobody."""
         deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
         while not self._closed:
             found = self._look(max_records)
-            if isinstance(found, Columns):
+            if found is not None:
                 return found
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
             if left_s is not None and left_s <= 0:
                 break
-            found.wait(self._clock, self._changed, left_s)
+            self.agenda.wait(left_s)
         return Columns.empty(self.topic)
 
-    def _sweep(self, max_records: int) -> Columns:
+    def _sweep(self, max_records: int) -> Columns | None:
+        """Due records of the partitions on the agenda; None where there are none."""
         parts, left, moved = [], max_records, list(self._handed)
-        count = len(self._partitions)
-        for step in range(count):
-            row = (self._turn + step) % count
-            columns, moved[row] = self._partitions[row].columns(moved[row], left, POLL_BYTES)
+        for row in in_turn(self.agenda.rows(), self._turn):
+            partition, stirs = self._partitions[row], self.agenda.stirs(row)
+            now_ms = partition.log.context.now_ms()
+            reading = partition.reading()
+            columns, moved[row] = partition.columns(moved[row], left, POLL_BYTES, reading)
             if len(columns):
-                self._partitions[row].handed_out(columns.delivery_offset, columns.due, moved[row])
+                partition.handed_out(columns.delivery_offset, columns.due, moved[row])
                 parts.append(columns)
                 left -= len(columns)
-            if left <= 0:
-                break
+                if left <= 0:
+                    break
+            else:
+                self.agenda.rest(row, stirs, partition.rest_ms(reading, now_ms))
         self._handed = moved  # not before: where one partition raises, what the others gave was not handed out
-        self._turn = (self._turn + 1) % count
-        return Columns.concatenate(parts) if parts else Columns.empty(self.topic)
-
-    def _seen(self) -> Hashable:
-        """What changes with all that can let this consumer read earlier than it thinks."""
-        return self._closed, tuple(partition.news for partition in self._partitions)
-
-    def _pause(self, seen: Hashable) -> Pause:
-        """Until something may have become due or visible."""
-        wake = [ms for partition in self._partitions if (ms := partition.wake_ms()) is not None]
-        late = self.lag() > 0  # due since the sweep, and so no longer the next to be due
-        return Pause(self._seen, None if late else seen, min(wake, default=None))
+        self._turn = (self._turn + 1) % len(moved)
+        return Columns.concatenate(parts) if parts else None
 
     def _row(self, number: int) -> int:
         for row, partition in enumerate(self._partitions):
@@ -272,6 +268,7 @@ class Consumer:
         if self._handing:
             self._handed = list(self._processed)
             self._buffer.clear()
+            self.agenda.stir_all()
             self._handing = False
         self._processed = list(self._handed)
 

@@ -9,13 +9,16 @@ A fetch is three steps: take a reading, take a stretch of delivery order, verify
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from afterlog.arguments import INT64_MAX, whole
+from afterlog.clock import Clock
 from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange, PositionPending, WrongType
 from afterlog.fetch import verified
+from afterlog.fetch.agenda import Agenda
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
@@ -27,6 +30,7 @@ from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries, Key
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 from afterlog.records.columns import Int64Array
@@ -127,12 +131,6 @@ class Partition:
     def log_end_offset(self) -> int:
         """Offset of the next record, in append order; also the number of records ever appended."""
         return self.log.log_end_offset
-
-    @property
-    def news(self) -> tuple[int, int, bool]:
-        """Differs when a reader may find something, or an error, before the time that it was told to wait for."""
-        versions = self.log.versions
-        return versions.current.visible.offset, versions.withdrawals, self.log.commit.closed
 
     @property
     def log_start(self) -> int:
@@ -283,18 +281,21 @@ class Partition:
         max_records = None if max_records is None else whole("max_records", max_records)
         deadline_s = context.clock.monotonic_s() + whole("max_wait_ms", max_wait_ms, -INT64_MAX) / 1000
         wanted = self.position(position)
+        agenda = self.agenda() if max_wait_ms > 0 else None
         while True:
+            now_ms, stirs = context.now_ms(), 0 if agenda is None else agenda.stirs(0)
             reading = self.reading()
             visible = reading.visible
             located = self._locate(wanted, reading, visible, max_records, max_bytes, whole=True)
             fetched = self._decoder.batches(located, visible, max_bytes)
             wanted = fetched.block.end_delivery_offset if not len(fetched.block) else wanted
             left_s = deadline_s - context.clock.monotonic_s()
-            if len(fetched.block) or left_s <= 0:
+            if len(fetched.block) or agenda is None or left_s <= 0:
                 if self.lateness is not None:
                     self.lateness.batches(fetched.block, reading.clock_ms)
                 return self._result(fetched, reading)
-            self.wait(reading, left_s)
+            agenda.rest(0, stirs, self.rest_ms(reading, now_ms))
+            agenda.wait(left_s)
 
     def columns(
         self, position: int, max_records: int, max_bytes: int, reading: Reading | None = None
@@ -358,24 +359,23 @@ class Partition:
         except ClockBehind:
             return self._order.standing()
 
-    def wait(self, reading: Reading, timeout_s: float) -> None:
-        """Wait until something may have become due or visible since `reading`, at most `timeout_s`."""
-        context = self.log.context
-        until_ms = self.wake_ms()
-        if self.high_watermark() > reading.high_watermark:  # due since, and so no longer the next to be due
-            return
-        with context.changed:
-            if self.log.version.visible.offset == reading.end_offset:
-                context.clock.wait(context.changed, until_ms, timeout_s)
+    def agenda(self) -> Agenda:
+        """Of a reader of this partition alone."""
+        return agenda_of([self], self.log.context.clock)
 
-    def wake_ms(self) -> int | None:
-        """When by the clock of `wait` the next pending record may be due; None where only a notification can tell."""
-        context = self.log.context
-        now_ms = context.now_ms()
-        next_due_ms = self.next_due()
-        if next_due_ms is None or next_due_ms <= now_ms:  # held back by an append in flight, which notifies
-            return None
-        return next_due_ms + context.clock.now_ms() - now_ms  # later than next_due_ms where a jump is held back
+    def rest_ms(self, reading: Reading, now_ms: int) -> int:
+        """Until when nothing more is due than at `reading`, but for what comes. now_ms: from before the reading."""
+        next_due_ms = self.next_due(reading)
+        return NEVER_MS if next_due_ms is None else self.rest_until(next_due_ms, now_ms)
+
+    def rest_until(self, ms: int, now_ms: int, *, delay_ms: int = 0) -> int:
+        """When to look again for what is due at `ms`, and was not at a reading from behind `now_ms`.
+
+        Time brings it, or the end of an append in flight. delay_ms: by which the reader wants everything later.
+        """
+        if ms > now_ms:
+            return ms
+        return NEVER_MS if self.log.versions.held_back(ms, ms - delay_ms) else now_ms
 
     def check(self) -> None:
         """Prove the invariants of the log and its indexes."""
@@ -438,3 +438,11 @@ class Partition:
             begin = behind if whole else behind - block.records + 1
             block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
         return verified.locate(block, visible, max_bytes)
+
+
+def agenda_of(partitions: Sequence[Partition], clock: Clock, *, delay_ms: int = 0) -> Agenda:
+    """Of a reader of these, who wants everything `delay_ms` later: a row for each."""
+    agenda = Agenda(len(partitions), clock, partitions[0].log.context.now_ms)
+    for row, partition in enumerate(partitions):
+        agenda.follow(row, partition.log.versions.notifier, delay_ms)
+    return agenda

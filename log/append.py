@@ -108,22 +108,25 @@ class Appender:
             raise
         asked = batches.deliver_after[row:last]
         active.sparse.add(position, end - 1, batches.max_timestamp[row:last])
+        due_ms = 0
         if self._delayed and last - row == 1:
             due_ms = max(int(asked[0]), stamp_ms)  # the stamping rule
             version.delayed_index.bucket.add(due_ms, int(offset[0]), int(position[0]), int(records[0]))
         elif self._delayed:
-            version.delayed_index.bucket.add_many(Entries(np.maximum(asked, stamp_ms), offset, position, records))
+            due = np.maximum(asked, stamp_ms)
+            due_ms = int(due.min())
+            version.delayed_index.bucket.add_many(Entries(due, offset, position, records))
         cancellations = version.cancellations
         if control is not None:
             cancelled = control.rows(int(offset[0]))
             active.add_cancelled(cancelled)
             cancellations = cancellations.wrote(cancelled)
-        self._wrote(End(int(end[-1]), active.size), cancellations)
+        self._wrote(End(int(end[-1]), active.size), cancellations, due_ms)
         self.clamped_records += clamped_records(asked, records, stamp_ms)
 
-    def _wrote(self, written: End, cancellations: Cancellations) -> None:
+    def _wrote(self, written: End, cancellations: Cancellations, due_ms: int) -> None:
         """The swap of an append: it reached the operating system."""
-        self._versions.swap(written=written, cancellations=cancellations)
+        self._versions.wrote(written, cancellations, due_ms)
         if self._config.durability.kind == "os":
             self._versions.show(self._versions.current)
         self._mark.there = False

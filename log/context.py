@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +34,6 @@ class LogContext:
     """For waiting."""
     now_ms: Callable[[], int]
     """For deciding: the clock's wall time, with jumps held back where that is set."""
-    changed: threading.Condition
-    """Notified when the visible end moves."""
     crowded: Callable[[], None] = lambda: None
     """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
     operations: BucketOperations = field(default_factory=BucketOperations)

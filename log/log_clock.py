@@ -53,6 +53,10 @@ class LogClock:
         """Whatever becomes visible from now on has its stamp from here on."""
         return self._in_flight[0][0] if self._in_flight else max(self._stamp_ms, self.used_ms)
 
+    def holds_back(self, ms: int) -> bool:
+        """Whether what is due at `ms` waits for an append in flight, whatever the wall clock says."""
+        return bool(self._in_flight) and self._in_flight[0][0] <= ms
+
     def withdrawn(self) -> None:
         """The newest append in flight failed and left nothing behind."""
         self._in_flight.pop()

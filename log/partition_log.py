@@ -92,7 +92,7 @@ class PartitionLog:
         frontier = recovered.checkpoints.current.frontier
         used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
-        self.versions = VersionSet(version, self._clock, context.changed)
+        self.versions = VersionSet(version, self._clock)
         self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned)
         self._mark = Mark()
         self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
@@ -367,7 +367,7 @@ class PartitionLog:
         """Close it as it is: what is not durable yet is left to the next one who opens it."""
         self.commit.close()
         self.version.active.close()
-        self.versions.notify()
+        self.versions.notifier.notify()
 
     def check(self) -> None:
         """Prove the invariants, those of the versions and the index too."""

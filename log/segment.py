@@ -190,7 +190,7 @@ class ActiveSegment:
         """What was made durable of the indexes so far."""
         return self._saved_mark
 
-    def append(self, data: Bytes) -> None:
+    def append(self, data: Bytes | bytes) -> None:
         """Write entries at the end. Where it raises, part of them may be there: `rollback`."""
         self._file.append([data])
         self.size += len(data)

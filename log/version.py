@@ -29,6 +29,7 @@ from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import LogStart
 from afterlog.log.log_clock import LogClock
+from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
 
 
@@ -87,14 +88,14 @@ class Version(NamedTuple):
 class VersionSet:
     """The current version of a partition, and the clock by which it is read. Thread-safe; its lock covers no I/O."""
 
-    def __init__(self, version: Version, clock: LogClock, changed: threading.Condition) -> None:
-        """`changed`: notified when the visible end moves, and when a fetch is held back no longer."""
-        self.withdrawals = 0
-        """Appends that failed: what they held back is held back no longer, though the end has not moved."""
+    def __init__(self, version: Version, clock: LogClock) -> None:
         self.current = version
         """Of now. One pointer, put in place of another under the lock."""
+        self.notifier = Notifier()
+        """Tells when the visible end moves, and when a fetch is held back no longer."""
         self._clock = clock
-        self._changed = changed
+        self._coming_ms = NEVER_MS
+        """Nothing that is written and not visible yet is due before, nor anything that was `held_back`."""
         self._lock = threading.Lock()
 
     # What `Commit` asks.
@@ -129,6 +130,14 @@ class VersionSet:
         with self._lock:
             return Key(self._clock.settled_ms, self.current.visible.offset - 1), self.current
 
+    def held_back(self, ms: int, told_ms: int) -> bool:
+        """Whether an append in flight holds back what is due at `ms`: then its end notifies, for `told_ms`."""
+        with self._lock:
+            held = self._clock.holds_back(ms)
+            if held:
+                self._coming_ms = min(self._coming_ms, told_ms)
+        return held
+
     def begin(self, end_offset: int) -> int:
         """The stamp of an append up to `end_offset`, in flight from now on."""
         with self._lock:
@@ -138,8 +147,13 @@ class VersionSet:
         """The append begun last failed, and left nothing behind."""
         with self._lock:
             self._clock.withdrawn()
-            self.withdrawals += 1
-        self.notify()  # a fetch may have been held back by it
+        self.notifier.notify()  # a fetch may have been held back by it
+
+    def wrote(self, end: End, cancellations: Cancellations, due_ms: int) -> None:
+        """The swap of an append: what is written goes up to `end`, and nothing of what came is due before `due_ms`."""
+        with self._lock:
+            self._coming_ms = min(self._coming_ms, due_ms)
+            self.current = self.current._replace(written=end, cancellations=cancellations)
 
     def swap(self, **parts: object) -> Version:
         """Another version from now on, with these parts; the version before."""
@@ -166,19 +180,19 @@ class VersionSet:
                     cancellations = cancellations.landed(end.offset)
                 self.current = current._replace(visible=end, cancellations=cancellations)
             self._clock.landed(self.current.visible.offset)
-        self.notify()
+            coming_ms = self._coming_ms
+            if self.current.visible.offset == self.current.written.offset:
+                self._coming_ms = NEVER_MS
+            due = coming_ms <= self._clock.used_ms
+        self.notifier.notify(0 if due else coming_ms)
 
     def begin_anew(self, version: Version) -> None:
         """Nothing is in flight any more, and all that is written is visible."""
         with self._lock:
             self.current = version
             self._clock.cleared()
-            self.withdrawals += 1
-        self.notify()
-
-    def notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+            self._coming_ms = NEVER_MS
+        self.notifier.notify()
 
     def check(self) -> None:
         """Prove the invariants."""

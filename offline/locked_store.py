@@ -8,7 +8,6 @@ are known: partitions by `afterlog.offline.verify` and `afterlog.offline.repair`
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -230,7 +229,6 @@ class OfflineStore:
                 settings=settings,
                 clock=self._clock,
                 now_ms=self._clock.now_ms,
-                changed=threading.Condition(),
                 remote=self._remote_log(name, number, settings),
             )
             for name, settings in sorted(self._topics.items())

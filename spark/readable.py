@@ -11,7 +11,6 @@ much is due by the clock, and not in view yet, is told.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +88,6 @@ class Readable:
             settings=settings,
             clock=self._clock,
             now_ms=self._clock.now_ms,
-            changed=threading.Condition(),
         )
         return (
             context if self._tiering is None else replace(context, remote=self._tiering.remote_log(context.folder.name))

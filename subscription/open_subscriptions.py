@@ -38,13 +38,11 @@ class OpenSubscriptions:
         topic_of: Callable[[str], Topic],
         *,
         clock: Clock,
-        changed: threading.Condition,
         usable: Callable[[], None],
     ) -> None:
         """topic_of: the topic of a name, made where it is missing. usable: raises where the store is not."""
         self._topic_of = topic_of
         self._clock = clock
-        self._changed = changed
         self._usable = usable
         self._shared: dict[PartName, ReaderPart] = {}
         self._readers: dict[Subscription, list[PartName]] = {}
@@ -71,7 +69,6 @@ class OpenSubscriptions:
                     [self._acquired(partition, name, start, delay_ms) for partition in partitions],
                     settings,
                     clock=self._clock,
-                    changed=self._changed,
                     usable=self._usable,
                     on_close=lambda: self._closed(reader),
                 )

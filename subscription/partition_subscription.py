@@ -38,6 +38,7 @@ from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.log.mark import Mark
+from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
 from afterlog.records.instants import instant_ms
 from afterlog.subscription import bits
@@ -82,8 +83,8 @@ class PartitionSubscription:
         self.partition = partition
         self.name = name
         self.delay_ms = delay_ms
-        self.changes = 0
-        """Grows with everything that may let another reader receive earlier; whoever waits looks at it."""
+        self.notifier = Notifier()
+        """Tells the readers of what may let them receive earlier than they think, with the time at which it may."""
         self.seeks = 0
         """Grows with every seek: what was leased before is leased no more."""
         self._context = partition.log.context
@@ -127,7 +128,9 @@ class PartitionSubscription:
             position = self._state.position
             lease = self._receive(max_records, lease_ms, policy, max_bytes, self.partition.reading())
             self._handed_out(lease.columns, position)
-            return lease
+        if len(lease):
+            self.notifier.notify(lease.deadline_ms)
+        return lease
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.
@@ -173,6 +176,7 @@ class PartitionSubscription:
             self._timers.unlease(offsets)
             if len(column):
                 self._timers.lease(until_ms, offsets)
+        self.notifier.notify(until_ms)
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows), deadline_ms=until_ms)
 
     def sought(self, position: Position) -> int:
@@ -191,7 +195,7 @@ class PartitionSubscription:
             self.seeks += 1
             end = self.journal.written
         self.journal.commit.committed(end)
-        self._wake()
+        self.notifier.notify()
 
     # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
 
@@ -241,20 +245,16 @@ class PartitionSubscription:
             high_watermark = self._fresh.high_watermark(reading)
             return standing(self._state, self.partition, reading, high_watermark, self._fresh.upto(reading))
 
-    def next_wake_ms(self) -> int | None:
-        """When by the clock that waits `receive` may find something; None where only a notification can tell.
-
-        Not later than now where there is something already.
-        """
+    def rest_ms(self) -> int:
+        """Until when `receive` will find nothing but for what comes; not later than now where there is something."""
         now_ms = self._context.now_ms()  # before the reading: what comes between the two is due
         with self._lock, self._looking():
             reading = self.partition.look()
             times = [self._timers.next_ms(), self._fresh.next_due_ms(reading)]
             if self._fresh.high_watermark(reading) > self._state.position:
-                times = [reading.clock_ms]
-        # What has come by the wall clock and not by the reading is held back by an append in flight, which notifies.
-        coming = [ms for ms in times if ms is not None and (ms <= reading.clock_ms or ms > now_ms)]
-        return min(coming) + self._context.clock.now_ms() - now_ms if coming else None
+                times = [now_ms]
+        ahead = min((ms for ms in times if ms is not None), default=NEVER_MS)
+        return self.partition.rest_until(ahead, now_ms, delay_ms=self.delay_ms)
 
     def close(self) -> None:
         """Release what is leased, and make all durable. Poisoned, or of a store that is closed, it is only let go."""
@@ -274,7 +274,7 @@ class PartitionSubscription:
                 pass
             finally:
                 self.journal.close()
-        self._wake()
+        self.notifier.notify()
 
     def check(self) -> None:
         """Prove the invariants. AssertionError where one does not hold."""
@@ -306,7 +306,7 @@ class PartitionSubscription:
         self._fresh = Fresh(self.partition, self.delay_ms)
         self._timers, nobodys = self._timers.anew(self._state)
         self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._ledger.now_ms(), self._precision_ms))
-        self._wake()
+        self.notifier.notify()
         self._mark.there = False
 
     # Receiving, under the lock.
@@ -400,7 +400,7 @@ class PartitionSubscription:
             end = self.journal.written
         self.journal.commit.committed(end)
         if len(rows):
-            self._wake()
+            self.notifier.notify(int(np.min(retry_ms)))
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
 
     def _good(self, delivery_offsets: Offsets, redelivery_count: Offsets) -> tuple[Int64Array, Int64Array]:
@@ -435,11 +435,6 @@ class PartitionSubscription:
         if isinstance(position, AtTime):
             position = AtTime(max(instant_ms(position.instant) - self.delay_ms, 0))
         return self.partition.beginning(position)
-
-    def _wake(self) -> None:
-        with self._context.changed:
-            self.changes += 1
-            self._context.changed.notify_all()
 
     def _check_open(self) -> None:
         if self._closed:

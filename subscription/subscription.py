@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from types import TracebackType
@@ -36,8 +36,9 @@ from afterlog.errors import (
     StoreForked,
     UnknownPartition,
 )
+from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.pause import Pause
+from afterlog.fetch.partition import agenda_of
 from afterlog.fetch.positions import AtTime, Position
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.deliver_after import Delay
@@ -119,19 +120,23 @@ class Subscription:
         settings: ReaderSettings,
         *,
         clock: Clock,
-        changed: threading.Condition,
         usable: Callable[[], None],
         on_close: Callable[[], None],
     ) -> None:
         """usable: raises where the store is closed, or this process a forked child."""
         self.topic = topic
         self.name = name
+        self._rows = tuple(parts)
         self._parts = {part.number: part for part in parts}
         self._settings = settings
         self._policy = settings.policy
         self._now_ms = parts[0].subscription.partition.log.context.now_ms
         self._clock = clock
-        self._changed = changed
+        shared = [part.subscription for part in parts]
+        self.agenda = agenda_of([each.partition for each in shared], clock, delay_ms=shared[0].delay_ms)
+        """What it has to look at, and so how long there is nothing."""
+        for row, each in enumerate(shared):
+            self.agenda.follow(row, each.notifier)
         self._usable = usable
         self._on_close = on_close
         self._turn = 0
@@ -165,8 +170,8 @@ class Subscription:
                 message = self.pop(ahead)
                 if message is not None:
                     yield message
-                elif (pause := self.fill(ahead)) is not None:
-                    pause.wait(self._clock, self._changed, None)
+                elif not self.fill(ahead):
+                    self.agenda.wait(None)
         finally:
             self.end(ahead)
 
@@ -279,8 +284,7 @@ class Subscription:
             self._give_back(left)
         finally:
             self._on_close()
-            with self._changed:
-                self._changed.notify_all()
+            self.agenda.close()
 
     @property
     def cut_bytes(self) -> dict[int, int]:
@@ -303,15 +307,13 @@ class Subscription:
     def closed(self) -> bool:
         return self._closed
 
-    def look(self, max_records: int) -> Received | Pause:
-        """Lease what is due now, or say how long nothing is. Nothing is received where it was closed meanwhile."""
+    def look(self, max_records: int) -> Received | None:
+        """Lease what is due now; None where nothing is: the agenda tells how long. Empty where it was closed."""
         if self.closed:
             return self._received([])
         max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
         try:
-            seen = self._seen()
-            received = self._sweep(max_records)
-            return received if len(received) else self._pause(seen)
+            return self._sweep(max_records)
         except StoreClosed:
             if not self._closed:  # else by another thread
                 raise
@@ -329,16 +331,19 @@ class Subscription:
         seeks = self._seeks()
         return ahead.pop(lambda message: ahead.seeks == seeks and not self._ends_soon(message))
 
-    def fill(self, ahead: ReadAhead) -> Pause | None:
-        """Lease ahead what is due, or say how long nothing is. What has waited for too long goes back."""
+    def fill(self, ahead: ReadAhead) -> bool:
+        """Lease ahead what is due; False where nothing is: the agenda tells how long.
+
+        What has waited for too long goes back.
+        """
         self._give_back(ahead.drain())
         seeks = self._seeks()
         found = self.look(ahead.wanted(self._now_ms()))
-        if isinstance(found, Pause):
-            return found
+        if found is None:
+            return False
         ahead.fill(found, self._now_ms())
         ahead.seeks = seeks
-        return None
+        return True
 
     def end(self, ahead: ReadAhead) -> None:
         """Give back what was not handed out."""
@@ -352,32 +357,34 @@ class Subscription:
         deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
         while not self._closed:
             found = self.look(max_records)
-            if isinstance(found, Received):
+            if found is not None:
                 return found
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
             if left_s is not None and left_s <= 0:
                 break
-            found.wait(self._clock, self._changed, left_s)
+            self.agenda.wait(left_s)
         return self._received([])
 
-    def _sweep(self, max_records: int) -> Received:
-        """Due records of the partitions in turn."""
-        parts, leases, left = list(self._parts.values()), list[tuple[ReaderPart, Lease]](), max_records
-        turn = self._turn
-        self._turn = (turn + 1) % len(parts)
+    def _sweep(self, max_records: int) -> Received | None:
+        """Due records of the partitions on the agenda; None where there are none."""
+        leases, left, turn = list[tuple[ReaderPart, Lease]](), max_records, self._turn
+        self._turn = (turn + 1) % len(self._rows)
         try:
-            for part in parts[turn:] + parts[:turn]:
+            for row in in_turn(self.agenda.rows(), turn):
+                part, stirs = self._rows[row], self.agenda.stirs(row)
                 lease = self._lease(part, left)
                 if len(lease):
                     leases.append((part, lease))
                     left -= len(lease)
-                if left <= 0:
-                    break
+                    if left <= 0:
+                        break
+                else:
+                    self.agenda.rest(row, stirs, part.subscription.rest_ms())
         except BaseException:
             for part, lease in leases:
                 _release(part, lease.columns, lease.redelivery_count)
             raise
-        return self._received([lease for _, lease in leases])
+        return self._received([lease for _, lease in leases]) if leases else None
 
     def _lease(self, part: ReaderPart, max_records: int) -> Lease:
         """Lease due records of one partition; those that have failed too often go to the dead letters at once."""
@@ -407,16 +414,6 @@ class Subscription:
             np.concatenate([lease.redelivery_count for lease in leases]),
             np.repeat([lease.deadline_ms for lease in leases], [len(lease) for lease in leases]),
         )
-
-    def _pause(self, seen: Hashable) -> Pause:
-        """Until something may be there to be leased."""
-        wakes = [part.subscription.next_wake_ms() for part in self._parts.values()]
-        return Pause(self._seen, seen, min((ms for ms in wakes if ms is not None), default=None))
-
-    def _seen(self) -> Hashable:
-        """What changes with all that can let this reader receive earlier than it thinks."""
-        subscriptions = (part.subscription for part in self._parts.values())
-        return self._closed, tuple((each.partition.news, each.changes) for each in subscriptions)
 
     def _seeks(self) -> int:
         return sum(part.subscription.seeks for part in self._parts.values())

@@ -128,8 +128,8 @@ def shown_unsynced(commit: Commit, *_: object) -> None:
     versions.show(versions.current)
 
 
-def shown_at_once(appender: Appender, end: End, cancellations: Cancellations) -> None:
-    ORIGINAL_WROTE(appender, end, cancellations)
+def shown_at_once(appender: Appender, end: End, cancellations: Cancellations, due_ms: int) -> None:
+    ORIGINAL_WROTE(appender, end, cancellations, due_ms)
     appender._versions.show(appender._versions.current)
 
 

@@ -68,7 +68,8 @@ class Setting:
 
     async def waiting(self, count: int = 1) -> None:
         """Return when so many tasks wait."""
-        await soon(lambda: sum(map(len, self.store._waiters._waiting.values())) == count)
+        waiting = self.store._waiters._waiting
+        await soon(lambda: sum(not each.done() for woken in waiting.values() for each in woken) == count)
 
     async def advance(self, ms: int) -> None:
         """Turn the clock; who waits is woken by that."""

@@ -10,7 +10,8 @@ import pytest
 from afterlog.aio_calls import Calls, Line, Waiters
 from afterlog.clock import ManualClock
 from afterlog.errors import StoreClosed
-from afterlog.fetch.pause import Pause
+from afterlog.fetch.agenda import Agenda
+from afterlog.log.notifier import NEVER_MS
 from tests.support import PATIENCE_S, Gate, eventually
 
 
@@ -18,8 +19,17 @@ class Setting:
     def __init__(self) -> None:
         self.calls = Calls()
         self.clock = ManualClock(1_000)
-        self.changed = threading.Condition()
-        self.waiters = Waiters(self.calls, self.clock, self.clock.now_ms, self.changed)
+        self.waiters = Waiters(self.calls, self.clock, self.clock.now_ms)
+
+    def agenda(self, due_ms: int) -> Agenda:
+        """With nothing to look at before that."""
+        agenda = Agenda(1, self.clock, self.clock.now_ms)
+        agenda.rest(0, agenda.stirs(0), due_ms)
+        return agenda
+
+    async def waited(self, agenda: Agenda) -> None:
+        while not agenda.due():
+            await self.waiters.wait(agenda, None)
 
 
 def test_a_call_is_made_elsewhere_and_answers_or_raises() -> None:
@@ -59,12 +69,11 @@ def test_what_a_cancelled_call_gave_is_undone_and_an_error_is_nobodys() -> None:
     asyncio.run(main())
 
 
-def test_each_waits_for_its_own_pause() -> None:
+def test_each_waits_for_its_own_agenda() -> None:
     async def main() -> None:
-        setting, told = Setting(), set[int]()
-        dues = [None, None, 2_000, 3_000]
-        pauses = [Pause(lambda number=number: number in told, False, due) for number, due in enumerate(dues)]  # type: ignore[misc]
-        tasks = [asyncio.create_task(setting.waiters.wait(pause, None)) for pause in pauses]
+        setting = Setting()
+        agendas = [setting.agenda(due_ms) for due_ms in (NEVER_MS, NEVER_MS, 2_000, 3_000)]
+        tasks = [asyncio.create_task(setting.waiters.wait(agenda, None)) for agenda in agendas]
         await asyncio.sleep(0)
 
         async def woken(*numbers: int) -> None:
@@ -73,28 +82,34 @@ def test_each_waits_for_its_own_pause() -> None:
 
         setting.clock.advance(1_000)
         await woken(2)
-        told.add(1)
-        with setting.changed:
-            setting.changed.notify_all()
+        await asyncio.to_thread(agendas[1].stir, 0)
         await woken(1, 2)
         tasks[0].cancel()
         setting.clock.advance(1_000)
         await asyncio.wait(tasks)
         assert tasks[0].cancelled()
         await asyncio.to_thread(eventually, lambda: not setting.waiters._running)
+        assert ({}, {}, 0) == (setting.waiters._waiting, setting.waiters._times, len(setting.waiters._in_order))
         setting.calls.close()
-        await setting.waiters.wait(pauses[0], None)
+        await setting.waiters.wait(agendas[0], None)
 
     asyncio.run(main())
 
 
-def test_a_pause_that_cannot_be_asked_is_over() -> None:
-    def over() -> int:
-        raise StoreClosed("closed")
-
+def test_what_comes_earlier_than_was_known_is_waited_for_instead() -> None:
     async def main() -> None:
         setting = Setting()
-        await asyncio.wait_for(setting.waiters.wait(Pause(over, 1, None), None), PATIENCE_S)
+        agenda, other = setting.agenda(9_000), setting.agenda(3_000)
+        tasks = [asyncio.create_task(setting.waited(each)) for each in (agenda, other)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(agenda.stir, 0, 2_000)
+        while setting.waiters._times.get(agenda) != 2_000:
+            await asyncio.sleep(0)
+        setting.clock.advance(1_000)
+        await asyncio.wait_for(tasks[0], PATIENCE_S)
+        assert not tasks[1].done()
+        setting.clock.advance(1_000)
+        await asyncio.wait_for(tasks[1], PATIENCE_S)
         setting.calls.close()
 
     asyncio.run(main())
@@ -102,13 +117,13 @@ def test_a_pause_that_cannot_be_asked_is_over() -> None:
 
 def test_a_loop_that_is_closed_over_its_tasks_leaves_no_thread_behind() -> None:
     setting, loop = Setting(), asyncio.new_event_loop()
-    task = loop.create_task(setting.waiters.wait(Pause(lambda: 1, 1, None), None))
+    agenda = setting.agenda(2_000)
+    task = loop.create_task(setting.waiters.wait(agenda, None))
     loop.run_until_complete(asyncio.sleep(0))
     assert setting.waiters._running
     loop.close()
-    with setting.changed:
-        setting.changed.notify_all()
     eventually(lambda: not setting.waiters._running)
+    agenda.stir(0)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     setting.calls.close()
 
@@ -116,23 +131,24 @@ def test_a_loop_that_is_closed_over_its_tasks_leaves_no_thread_behind() -> None:
 def test_many_at_one_reader_look_only_as_long_as_something_is_found() -> None:
     async def main() -> None:
         setting, there, looks = Setting(), list[str](), 0
-        line = Line(setting.waiters)
+        agenda = setting.agenda(NEVER_MS)
+        line = Line(setting.waiters, agenda)
 
-        async def look() -> str | Pause:
+        async def look() -> str | None:
             nonlocal looks
             looks += 1
+            stirs = agenda.stirs(0)
             await asyncio.sleep(0)
-            return there.pop(0) if there else Pause(seen, tuple(there), None)
-
-        def seen() -> tuple[str, ...]:
-            return tuple(there)
+            if there:
+                return there.pop(0)
+            agenda.rest(0, stirs, NEVER_MS)
+            return None
 
         tasks = [asyncio.create_task(line.found(look, None)) for _ in range(100)]
         await asyncio.wait_for(waiting(setting, 100), PATIENCE_S)
         looks = 0
         there += ["a", "b"]
-        with setting.changed:
-            setting.changed.notify_all()
+        agenda.stir(0)
         while sum(task.done() for task in tasks) < 2:
             await asyncio.sleep(0)
         await asyncio.wait_for(waiting(setting, 98), PATIENCE_S)
@@ -146,5 +162,18 @@ def test_many_at_one_reader_look_only_as_long_as_something_is_found() -> None:
     async def waiting(setting: Setting, count: int) -> None:
         while sum(map(len, setting.waiters._waiting.values())) != count:
             await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_patience_ends_where_nothing_comes() -> None:
+    async def main() -> None:
+        setting = Setting()
+
+        async def look() -> bool:
+            return False
+
+        assert await Line(setting.waiters, setting.agenda(NEVER_MS)).found(look, 0.001) is None
+        setting.calls.close()
 
     asyncio.run(main())

@@ -20,6 +20,7 @@ from afterlog.fetch import consumer as consumer_module
 from afterlog.fetch.consumer import AUTO_COMMIT_INTERVAL_S, Consumer
 from afterlog.fetch.message import Message
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Position
+from afterlog.log.notifier import NEVER_MS
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, SteppedClock, eventually, killed, open_small
@@ -163,7 +164,7 @@ def test_what_another_partition_gave_is_not_lost_where_one_fails(
     setting.store.send("two", b"a", partition=0)
     columns = topic.partition(1).columns
 
-    def failing(position: int, max_records: int, max_bytes: int) -> object:
+    def failing(*arguments: object) -> object:
         raise CorruptFile("rotten", path="log")
 
     with setting.store.consumer("two", group="g") as consumer:
@@ -514,8 +515,9 @@ def test_read_ahead_is_bounded(setting: Setting, monkeypatch: pytest.MonkeyPatch
 def test_an_append_that_fails_is_news(setting: Setting) -> None:
     """It may have held back what had become due, and moves no end."""
     setting.send(b"a")
-    seen = setting.topic.partitions[0].news
+    agenda = setting.topic.partitions[0].agenda()
+    agenda.rest(0, 0, NEVER_MS)
     setting.calls.fail("append", ".log", StorageFull("no room", path="log"))
     with pytest.raises(StorageFull):
         setting.send(b"b")
-    assert seen != setting.topic.partitions[0].news
+    assert agenda.due()

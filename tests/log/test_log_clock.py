@@ -70,11 +70,13 @@ def test_an_append_in_flight_holds_due_back() -> None:
     assert 100 == clock.due()
     clock.landed(0)
     assert 100 == clock.due()
+    assert [False, True, True] == [clock.holds_back(ms) for ms in (99, 100, 150)]
     clock.landed(1)
     assert 150 == clock.due()
     clock.check()
     clock.landed(2)
     assert 200 == clock.due()
+    assert not clock.holds_back(1_000)
 
 
 def test_what_comes_is_stamped_from_settled_on() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +52,6 @@ def look(
         settings=TopicSettings(delayed=delayed),
         clock=clock,
         now_ms=clock.now_ms,
-        changed=threading.Condition(),
     )
     return Partition("t", 0, open_snapshot(context, at_ms=at_ms, settle_ms=settle_ms))
 
