@@ -56,6 +56,7 @@ from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.records.instants import Instant, InstantColumn
+from afterlog.records.single import SingleRecord, byte_string, header_section
 from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -285,18 +286,14 @@ class Store:
         now_ms = self._guard.now_ms()
         check = target.checks_instants(check_instants)
         number = target.partition_of(_key(key)) if partition is None else target.checked_partition(partition)
-        values, value_valid = ragged([value])
-        keys, key_valid = (None, None) if key is None else ragged([key], "keys")
-        columns = RecordColumns(
-            values=values,
-            value_valid=value_valid,
-            keys=keys,
-            key_valid=key_valid,
-            headers=same_headers(headers, 1),
-            timestamps=np.array([now_ms], np.int64),
-            deliver_after=np.array([asked_ms(now_ms, delay, deliver_after, check_instants=check)], np.int64),
+        record = SingleRecord(
+            byte_string(value),
+            byte_string(key, "keys"),
+            header_section(headers),
+            now_ms,
+            asked_ms(now_ms, delay, deliver_after, check_instants=check),
         )
-        return target.record_id(number, int(target.append(number, columns)[0]))
+        return target.record_id(number, target.append_one(number, record))
 
     def send_many(
         self,

@@ -36,6 +36,8 @@ class OffsetIndex:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self._columns = GrowableColumns(2)
+        self.next_page = interval_bytes
+        """A batch that starts before this position gets no entry."""
 
     @classmethod
     def from_bytes(cls, data: bytes, base_offset: int, interval_bytes: int) -> OffsetIndex:
@@ -48,6 +50,7 @@ class OffsetIndex:
             stored["relative_offset"].astype(np.int64) + base_offset, stored["position"].astype(np.int64)
         )
         index.check()
+        index._turn_page()
         return index
 
     @property
@@ -64,15 +67,19 @@ class OffsetIndex:
             return _NO_ROWS
         if int(positions[-1]) > INT32_MAX or int(last_offsets[-1]) - self.base_offset > INT32_MAX:
             raise ValueError("a position or relative offset beyond int32: roll the segment first")
-        indexed = self._columns.column(1)
-        page = int(indexed[-1]) // self.interval_bytes if len(indexed) else 0
-        if int(positions[-1]) // self.interval_bytes == page:  # what a small append nearly always meets
+        if int(positions[-1]) < self.next_page:  # what a small append nearly always meets
             return _NO_ROWS
-        last_page = int(positions[-1]) // self.interval_bytes
-        rows: Int64Array = positions.searchsorted(np.arange(page + 1, last_page + 1) * self.interval_bytes)
+        pages = np.arange(self.next_page, int(positions[-1]) + 1, self.interval_bytes)
+        rows: Int64Array = positions.searchsorted(pages)
         rows = rows[np.append(True, rows[1:] != rows[:-1])]  # a batch may leap over pages
         self._columns.append(last_offsets[rows], positions[rows])
+        self._turn_page()
         return rows
+
+    def _turn_page(self) -> None:
+        indexed = self._columns.column(1)
+        page = int(indexed[-1]) // self.interval_bytes if len(indexed) else 0
+        self.next_page = (page + 1) * self.interval_bytes
 
     def floor(self, offset: int) -> int:
         """The position to scan from for `offset`: where the last indexed batch ending at or before it starts, or 0."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.time_index import TimeIndex
@@ -42,6 +44,13 @@ class SparseIndexes:
         """Note batches that were appended: where each starts, its last offset, its largest record timestamp."""
         rows = self.offsets.add(positions, last_offsets)
         self.times.add(max_timestamps, last_offsets, rows)
+
+    def add_one(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        """`add` of one batch."""
+        if position >= self.offsets.next_page:
+            self.add(np.array([position]), np.array([last_offset]), np.array([max_timestamp]))
+        elif max_timestamp > self.times.latest[0]:
+            self.times.latest = max_timestamp, last_offset
 
     def finish(self) -> None:
         """At a roll: the time index learns the segment's maximum."""

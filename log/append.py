@@ -3,8 +3,7 @@
     batches ──> those that the active segment has room for ──> stamp, in flight ──> file ──> sparse indexes, bucket
                      └── none: roll                                                                    └──> swap
 
-A record that comes alone may get a shorter way here: what it needs are the same stamp, the same file, the same indexes
-and the same swap.
+A record that comes alone has a shorter way (`append_one`): the same stamp, file, indexes and swap, without columns.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from afterlog.records.control import Control
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
+from afterlog.records.single import SingleRecord
 
 logger = logging.getLogger("afterlog.log")
 
@@ -56,6 +56,37 @@ class Appender:
         row, count = 0, len(batches)
         while row < count:
             row = self._append_to_segment(batches, row)
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether `append_one` can be used: what it writes would be the same."""
+        config = self._config
+        return self._delayed and config.compression == "none" and not config.broker_entry_metadata_interceptors
+
+    def append_one(self, record: SingleRecord) -> int:
+        """`append` of one record; its offset."""
+        room_bytes, room_records = self._room()
+        if self._versions.current.written.position and (
+            record.batch_bytes_max + self._prefix_bytes_max > room_bytes or room_records < 1
+        ):
+            self._upkeep.roll()
+        self._mark.there = True
+        version = self._versions.current
+        active, (offset, position) = version.active, version.written
+        stamp_ms = self._versions.begin(offset + 1)
+        try:
+            active.append(record.entry(offset, stamp_ms))
+        except BaseException:
+            self._withdraw(active, position)
+            raise
+        active.sparse.add_one(position, offset, record.timestamp)
+        due_ms = max(record.deliver_after, stamp_ms)  # the stamping rule
+        version.delayed_index.bucket.add(due_ms, offset, position, 1)
+        self._wrote(End(offset + 1, active.size), version.cancellations, due_ms)
+        if AS_SOON_AS_POSSIBLE < record.deliver_after < stamp_ms:
+            self.clamped_records += 1
+        self._checkpoint_when_due()
+        return offset
 
     def _append_to_segment(self, batches: Batches, row: int) -> int:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""

@@ -59,6 +59,7 @@ from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches
+from afterlog.records.single import SingleRecord
 
 logger = logging.getLogger("afterlog.log")
 
@@ -206,6 +207,24 @@ class PartitionLog:
             end_offset = self.versions.current.written.offset
         self.commit.committed(end_offset)
         return first_offset
+
+    def append_one(self, record: SingleRecord) -> int:
+        """`append` of one record, for which `takes_one` is true; its offset."""
+        self.check_asked(record.deliver_after)
+        with self._append_lock:
+            self.commit.usable()
+            try:
+                if self._mark.there:
+                    self._mend()
+                offset = self._appender.append_one(record)
+            except OSError as error:
+                self.commit.failed(error)
+        self.commit.committed(offset + 1)
+        return offset
+
+    def takes_one(self, record: SingleRecord) -> bool:
+        """Whether `append_one` can take it; else `append` does, or says why not."""
+        return self._appender.takes_one and record.batch_bytes_max <= self._config.batch_bytes_max
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[Callable[[Batches], None]]:

@@ -18,6 +18,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.encode import Batches, RecordColumns, encode
+from afterlog.records.single import SingleRecord
 
 
 class Topic:
@@ -132,6 +133,13 @@ class Topic:
         any_size: also beyond `batch_bytes_max`, for records that were taken once and have grown by headers of ours.
         """
         return _append(self._checked(number, columns, any_size=any_size))
+
+    def append_one(self, number: int, record: SingleRecord) -> int:
+        """Append one record to one partition; its offset."""
+        log = self.partition(number).log
+        if log.takes_one(record):
+            return log.append_one(record)
+        return int(self.append(number, record.columns())[0])
 
     def append_by_key(self, columns: RecordColumns) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""

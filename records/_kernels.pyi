@@ -34,6 +34,15 @@ def encode_entries(
     broker_timestamp: int,
     extra: bytes,
 ) -> tuple[Bytes, Int64Array]: ...
+def encode_single(
+    value: bytes | None,
+    key: bytes | None,
+    headers: bytes,
+    timestamp: int,
+    deliver_after: int,
+    base_offset: int,
+    broker_timestamp: int,
+) -> bytes: ...
 def scan_entries(
     buffer: Bytes,
     start: int,

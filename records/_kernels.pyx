@@ -9,6 +9,7 @@ is checked in the loops.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcmp, memcpy
 
 import numpy as np
@@ -612,6 +613,46 @@ def encode_entries(
     if encoded.reason != DECODED:
         refuse(&encoded)
     return out[: position[batches]], positions
+
+cdef Items item_alone(const int64_t *bounds, data):
+    # A column of one item: `bounds` are 0 and its size. A null is as if there was no such column.
+    cdef Items items
+    items.offsets = bounds
+    items.data = NULL
+    if data is not None:
+        items.data = <const uint8_t *>PyBytes_AS_STRING(data)
+    items.valid = NULL
+    return items
+
+def encode_single(
+    bytes value, bytes key, bytes headers not None, timestamp, deliver_after, base_offset, broker_timestamp
+):
+    columns.check_stamp(base_offset, broker_timestamp, b"")
+    cdef int64_t[2] value_bounds = [0, len(value) if value is not None else 0]
+    cdef int64_t[2] key_bounds = [0, len(key) if key is not None else 0]
+    cdef int64_t[2] header_bounds = [0, len(headers)]
+    cdef int64_t at_ms = timestamp, asked = deliver_after
+    cdef Records record
+    record.value = item_alone(value_bounds, value)
+    record.key = item_alone(key_bounds, key)
+    record.headers = item_alone(header_bounds, headers)
+    record.timestamp = &at_ms
+    record.deliver_after = &asked
+    cdef Stamp stamp = Stamp(broker_timestamp, b"", 0, True)
+    cdef int64_t size = METADATA_OVERHEAD_MAX + HEADER_BYTES + RECORD_OVERHEAD_MAX
+    size += value_bounds[1] + key_bounds[1] + header_bounds[1]
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, size)
+    cdef Unfinished entry
+    cdef Encoded encoded
+    encoded.reason = DECODED
+    encoded.batch = 0
+    entry.start = <uint8_t *>PyBytes_AS_STRING(out)
+    entry.header = put_prefix(entry.start, &stamp, base_offset, asked)
+    entry.end = put_batch(entry.header, &record, 0, 1, base_offset, asked, &encoded)
+    if entry.end == NULL:
+        refuse(&encoded)
+    put_crcs(entry)
+    return out[: entry.end - entry.start]
 
 
 # ---- scan and check: entries to rows

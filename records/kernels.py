@@ -3,6 +3,7 @@
     encode_batches   columns of records    -> uncompressed batches
     stamp_entries    batches               -> entries of the log
     encode_entries   columns of records    -> entries of the log: the two above in one go
+    encode_single    one record            -> its entry: bytes, as encode_entries gives them for columns of one
     scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped; with any_epoch bare
                                               batches may have a partition leader epoch, as a Kafka broker's have
     check_entries    places in an index    -> are they what the index says, every checksum verified
@@ -42,6 +43,7 @@ try:
         decode_records,
         encode_batches,
         encode_entries,
+        encode_single,
         read_records,
         scan_entries,
         stamp_entries,
@@ -52,6 +54,7 @@ except ImportError:
         decode_records,
         encode_batches,
         encode_entries,
+        encode_single,
         read_records,
         scan_entries,
         stamp_entries,
@@ -78,6 +81,7 @@ __all__ = [
     "decode_records",
     "encode_batches",
     "encode_entries",
+    "encode_single",
     "ragged",
     "read_records",
     "scan_entries",

@@ -157,6 +157,24 @@ def encode_entries(
     return stamp_entries(data, positions, base_offset, broker_timestamp, asked, extra)
 
 
+def encode_single(
+    value: bytes | None,
+    key: bytes | None,
+    headers: bytes,
+    timestamp: int,
+    deliver_after: int,
+    base_offset: int,
+    broker_timestamp: int,
+) -> bytes:
+    valid = None if value is not None else np.zeros(1, np.bool_)
+    keys = None if key is None else _alone(key)
+    data, _ = encode_entries(
+        _alone(value or b""), valid, keys, None, _alone(headers), _column([timestamp]), _column([deliver_after]),
+        _column([0, 1]), base_offset, broker_timestamp, b"",
+    )  # fmt: skip
+    return data.tobytes()
+
+
 def scan_entries(
     buffer: Bytes,
     start: int,
@@ -298,6 +316,10 @@ def read_records(
 
 def _column(numbers: Iterable[int]) -> Int64Array:
     return np.fromiter(numbers, np.int64)
+
+
+def _alone(item: bytes) -> Ragged:
+    return _column([0, len(item)]), np.frombuffer(item, np.uint8)
 
 
 def _item(column: Ragged, item: int) -> bytes:

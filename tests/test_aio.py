@@ -526,7 +526,7 @@ def test_what_a_cancelled_poll_had_read_comes_again(how: str, monkeypatch: pytes
 
 def test_a_send_is_made_though_its_await_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(setting: Setting) -> None:
-        gate = held(monkeypatch, (await setting.store.topic("mail")).partitions[0].log, "append", before=True)
+        gate = held(monkeypatch, (await setting.store.topic("mail")).partitions[0].log, "append_one", before=True)
         sending = asyncio.create_task(setting.store.send("mail", b"a"))
         await asyncio.to_thread(gate.came)
         await cancelled(sending)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
+from typing import Any
 
 import crc32c
 import numpy as np
@@ -437,6 +438,39 @@ def test_entries_that_contradict_each_other(kernel: ModuleType) -> None:
             kernel.encode_entries(*arguments, base_offset, now, extra)
     with pytest.raises(ValueError, match="bounds"):
         kernel.encode_entries(*arguments[:-1], ints(0, 3), 0, T, b"")
+
+
+# ---- encode_single
+
+
+STAMP = TIME.filter(lambda now: now >= 0)
+
+
+SINGLE = st.tuples(
+    NULLABLE, NULLABLE, SECTION | st.binary(max_size=12), TIMESTAMP, TIME, st.integers(0, 2**40), STAMP
+)  # fmt: skip
+
+
+@given(SINGLE)
+def test_both_encode_the_same_single(record: tuple[Any, ...]) -> None:
+    same(lambda kernel: np.frombuffer(kernel.encode_single(*record), np.uint8))
+
+
+@both
+@given(value=NULLABLE, key=NULLABLE, headers=SECTION, timestamp=TIMESTAMP, deliver_after=TIME)
+def test_a_single_is_columns_of_one(
+    kernel: ModuleType, value: bytes | None, key: bytes | None, headers: bytes, timestamp: int, deliver_after: int
+) -> None:
+    source = rows([value], keys=[key], headers=[headers], timestamps=[timestamp], deliver_after=[deliver_after])
+    expected, _ = kernel.encode_entries(*vars(source).values(), 7, 3, b"")
+    assert expected.tobytes() == kernel.encode_single(value, key, headers, timestamp, deliver_after, 7, 3)
+
+
+@both
+def test_a_single_that_cannot_be_stamped(kernel: ModuleType) -> None:
+    for base_offset, now in ((-1, T), (0, -1)):
+        with pytest.raises(ValueError, match="out of range"):
+            kernel.encode_single(b"", None, b"", T, T, base_offset, now)
 
 
 @both
