@@ -10,9 +10,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
 
 from afterlog.arguments import seconds, whole
 from afterlog.clock import Clock
@@ -27,8 +32,12 @@ from afterlog.fetch.positions import EARLIEST, Position
 POLL_BYTES = 16 << 20
 """A poll reads no more than this of one partition, but for the first batch."""
 READ_AHEAD_RECORDS = 500
-"""The iterator decodes so many at a time."""
+"""The iterator, and polls for a few records each, decode so many at a time."""
+FEW_RECORDS = READ_AHEAD_RECORDS // 4
+"""Polls for up to so many are served from what was read ahead."""
 AUTO_COMMIT_INTERVAL_S = 1.0
+
+Looked = TypeVar("Looked")
 
 
 class Consumer:
@@ -61,7 +70,8 @@ class Consumer:
             for partition, position in zip(partitions, positions, strict=True)
         ]
         self._processed = list(self._handed)
-        self._buffer: list[Message] = []
+        self._ahead: deque[tuple[int, list[Message]]] = deque()
+        """What was read ahead: of each row, the rows in turn, the last message first."""
         self._handing = False
         """Whether a call is about to hand something out, or was when an exception struck: nobody got that."""
         self._turn = 0
@@ -92,23 +102,25 @@ class Consumer:
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
         """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
-        messages = self._poll(max_records, timeout).to_messages()
+        self._check_open()
+        max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
+        self._came_back()
+        if max_records <= FEW_RECORDS:
+            return self._found(lambda: self._take(max_records), timeout) or []
+        self._handing = True
+        messages = self._columns(max_records, timeout).to_messages()
         self._handing = False
         return messages
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
         """`poll` as columns, with no Python object per record."""
-        columns = self._poll(max_records, timeout)
-        self._handing = False
-        return columns
-
-    def _poll(self, max_records: int, timeout: float | None) -> Columns:
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self._came_back()
-        self._buffer.clear()
         self._handing = True
-        return self._take(max_records, timeout)
+        columns = self._columns(max_records, timeout)
+        self._handing = False
+        return columns
 
     def seek(self, position: Position, partition: int | None = None) -> None:
         """Read on from `position` in one partition, or in all.
@@ -118,7 +130,7 @@ class Consumer:
         """
         rows = range(len(self._partitions)) if partition is None else [self._row(partition)]
         moved = {row: self._partitions[row].beginning(position) for row in rows}
-        self._buffer.clear()
+        self._ahead.clear()
         for row, target in moved.items():
             self._handed[row] = self._processed[row] = target
             self.agenda.stir(row)
@@ -159,24 +171,27 @@ class Consumer:
     def pop(self) -> Message | None:
         """The next message that was read ahead, with no I/O; None where it is time to `fill`."""
         self._came_back()
-        if not self._buffer or self._commit_is_due():
+        if not self._ahead or self._commit_is_due():
             return None
         self._handing = True
-        message = self._buffer.pop()
-        self._handed[self._row(message.partition)] = message.delivery_offset + 1
+        row, messages = self._ahead[0]
+        message = messages.pop()
+        if not messages:
+            self._ahead.popleft()
+        self._handed[row] = message.delivery_offset + 1
         self._handing = False
         return message
 
     def fill(self) -> bool:
         """Read ahead what is due; False where nothing is: the agenda tells how long. Commit, when that is due."""
-        if self._buffer:
+        if self._ahead:
             self._commit_when_due()
             return True
         self._handing = True
         found = self._look(READ_AHEAD_RECORDS)
         if found is not None:
             self.take_back(found)
-            self._buffer = found.to_messages()[::-1]
+            self._ahead = deque(self._by_row(found))
         self._handing = False
         return found is not None
 
@@ -219,18 +234,48 @@ class Consumer:
                 self.is_reading = False
                 self.agenda.close()
 
-    def _take(self, max_records: int, timeout: float | None) -> Columns:
-        """Due records of the partitions in turn, so that a busy one starves nobody."""
-        deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
+    def _columns(self, max_records: int, timeout: float | None) -> Columns:
+        self._ahead.clear()
+        found = self._found(lambda: self._look(max_records), timeout)
+        return Columns.empty(self.topic) if found is None else found
+
+    def _take(self, max_records: int) -> list[Message] | None:
+        """Hand out what was read ahead, of the partitions in turn, so that a busy one starves nobody."""
+        if (not self._ahead or self._commit_is_due()) and not self.fill():
+            return None
+        self._handing = True
+        taken: list[Message] = []
+        while self._ahead and len(taken) < max_records:
+            row, messages = self._ahead.popleft()
+            rest = len(taken) - max_records
+            part = messages[: rest - 1 : -1]
+            del messages[rest:]
+            self._handed[row] = part[-1].delivery_offset + 1
+            taken += part
+            if messages:
+                self._ahead.append((row, messages))
+        self._handing = False
+        return taken
+
+    def _found(self, look: Callable[[], Looked | None], timeout: float | None) -> Looked | None:
+        """What `look` finds as soon as there is something, or None after `timeout` seconds."""
+        deadline_s = None if timeout is None or timeout == 0 else self._clock.monotonic_s() + timeout
         while not self._closed:
-            found = self._look(max_records)
-            if found is not None:
+            found = look()
+            if found is not None or timeout == 0:
                 return found
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
             if left_s is not None and left_s <= 0:
                 break
             self.agenda.wait(left_s)
-        return Columns.empty(self.topic)
+        return None
+
+    def _by_row(self, columns: Columns) -> Iterator[tuple[int, list[Message]]]:
+        """The messages of each partition, the last first; they lie together."""
+        messages, numbers = columns.to_messages(), columns.partition
+        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(messages)]).tolist()
+        for start, end in itertools.pairwise([*starts, len(messages)]):
+            yield self._row(messages[start].partition), messages[start:end][::-1]
 
     def _sweep(self, max_records: int) -> Columns | None:
         """Due records of the partitions on the agenda; None where there are none."""
@@ -267,10 +312,10 @@ class Consumer:
         """What was handed out is processed. What an interrupted call would have handed out, comes again."""
         if self._handing:
             self._handed = list(self._processed)
-            self._buffer.clear()
+            self._ahead.clear()
             self.agenda.stir_all()
             self._handing = False
-        self._processed = list(self._handed)
+        self._processed[:] = self._handed
 
     def _commit_is_due(self) -> bool:
         return self._auto_commit and self._clock.monotonic_s() - self._committed_s >= AUTO_COMMIT_INTERVAL_S

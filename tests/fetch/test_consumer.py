@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pytest
@@ -205,6 +207,23 @@ def test_polling_and_iterating_may_be_mixed(setting: Setting) -> None:
         consumer.seek(1)
         assert b"1" == next(messages).value
         assert {0: 2} == consumer.positions()
+
+
+def test_reads_of_any_kind_hand_each_record_out_once_and_in_order() -> None:
+    setting = Setting(partitions=3)
+    for number in range(900):
+        setting.send(b"%d" % number, partition=number % 3 if number < 400 else 1)
+    rng, found = Random(7), dict[int, list[int]]()
+    with setting.consumer() as consumer:
+        messages = iter(consumer)
+        while consumer.lag():
+            some = [next(messages)] if rng.random() < 0.3 else consumer.poll(rng.choice([1, 1, 2, 60, 300]))
+            for message in some:
+                found.setdefault(message.partition, []).append(int(message.value or b""))
+                assert len(found[message.partition]) == message.delivery_offset + 1
+        assert {number: len(there) for number, there in found.items()} == consumer.positions()
+    assert [*range(900)] == sorted(itertools.chain(*found.values()))
+    assert all(there == sorted(there) for there in found.values())
 
 
 def test_iterating_reads_ahead_and_says_only_what_it_handed_out() -> None:

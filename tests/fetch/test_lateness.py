@@ -97,7 +97,7 @@ class TestReaders:
         setting.send(10, 20, 20, 500)
         with setting.store.consumer("t", group="g") as first, setting.store.consumer("t", group="h") as second:
             setting.clock.advance(21)
-            assert 2 == len(first.poll(2))
+            assert 2 == len(first.poll_columns(2))
             assert up_to([11, 1]) == setting.counted()
             setting.clock.advance(100)
             assert 3 == len(second.poll())
