@@ -163,9 +163,12 @@ class OsFile:
             return os.fstat(self._descriptor).st_size
 
     def append(self, data: Sequence[Data]) -> None:
-        views = [memoryview(part).cast("B") for part in data]
-        left = [view for view in views if view.nbytes]
         try:
+            written = os.writev(self._descriptor, data) if len(data) == 1 else 0
+            if written and written == memoryview(data[0]).nbytes:  # as a rule
+                return
+            views = [memoryview(part).cast("B") for part in data]
+            left = [view[written:] for view in views if view.nbytes]
             while left:
                 written = os.writev(self._descriptor, left[:_IOV_MAX])
                 while left and written >= left[0].nbytes:

@@ -44,6 +44,7 @@ class Appender:
         self._context = context
         self._config = context.config
         self._delayed = context.settings.delayed
+        self._safe_once_written = context.config.durability.kind == "os"
         self._versions = versions
         self._commit = commit
         self._upkeep = upkeep
@@ -157,9 +158,7 @@ class Appender:
 
     def _wrote(self, written: End, cancellations: Cancellations, due_ms: int) -> None:
         """The swap of an append: it reached the operating system."""
-        self._versions.wrote(written, cancellations, due_ms)
-        if self._config.durability.kind == "os":
-            self._versions.show(self._versions.current)
+        self._versions.wrote(written, cancellations, due_ms, safe=self._safe_once_written)
         self._mark.there = False
 
     def _entries(

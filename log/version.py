@@ -149,11 +149,19 @@ class VersionSet:
             self._clock.withdrawn()
         self.notifier.notify()  # a fetch may have been held back by it
 
-    def wrote(self, end: End, cancellations: Cancellations, due_ms: int) -> None:
-        """The swap of an append: what is written goes up to `end`, and nothing of what came is due before `due_ms`."""
+    def wrote(self, end: End, cancellations: Cancellations, due_ms: int, *, safe: bool) -> None:
+        """The swap of an append: what is written goes up to `end`, and nothing of what came is due before `due_ms`.
+
+        safe: by the durability, so that it may be seen at once.
+        """
         with self._lock:
-            self._coming_ms = min(self._coming_ms, due_ms)
-            self.current = self.current._replace(written=end, cancellations=cancellations)
+            if due_ms < self._coming_ms:
+                self._coming_ms = due_ms
+            sealed, active, delayed_index, log_start, _, _, visible = self.current
+            self.current = version = Version(sealed, active, delayed_index, log_start, cancellations, end, visible)
+            told_ms = self._show(version) if safe else NEVER_MS
+        if safe:
+            self.notifier.notify(told_ms)
 
     def swap(self, **parts: object) -> Version:
         """Another version from now on, with these parts; the version before."""
@@ -173,18 +181,23 @@ class VersionSet:
     def show(self, version: Version) -> None:
         """What was written in that version may be seen from now on."""
         with self._lock:
-            current, end = self.current, version.written
-            if end.offset > current.visible.offset and version.active is current.active:
-                cancellations = current.cancellations
-                if cancellations.landing:
-                    cancellations = cancellations.landed(end.offset)
-                self.current = current._replace(visible=end, cancellations=cancellations)
-            self._clock.landed(self.current.visible.offset)
-            coming_ms = self._coming_ms
-            if self.current.visible.offset == self.current.written.offset:
-                self._coming_ms = NEVER_MS
-            due = coming_ms <= self._clock.used_ms
-        self.notifier.notify(0 if due else coming_ms)
+            told_ms = self._show(version)
+        self.notifier.notify(told_ms)
+
+    def _show(self, version: Version) -> int:
+        """Under the lock; from when on there may be something for readers."""
+        current, end = self.current, version.written
+        if end.offset > current.visible.offset and version.active is current.active:
+            cancellations = current.cancellations
+            if cancellations.landing:
+                cancellations = cancellations.landed(end.offset)
+            sealed, active, delayed_index, log_start, _, written, _ = current
+            self.current = current = Version(sealed, active, delayed_index, log_start, cancellations, written, end)
+        self._clock.landed(current.visible.offset)
+        coming_ms = self._coming_ms
+        if current.visible.offset == current.written.offset:
+            self._coming_ms = NEVER_MS
+        return coming_ms if coming_ms > self._clock.used_ms else 0
 
     def begin_anew(self, version: Version) -> None:
         """Nothing is in flight any more, and all that is written is visible."""

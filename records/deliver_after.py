@@ -45,7 +45,9 @@ _ROUNDED_MS = 2.0**33
 
 def delay_ms(value: Delay) -> int:
     """Milliseconds of a delay in seconds or as timedelta, rounded up. InvalidDeliverAfter if negative or no number."""
-    if isinstance(value, timedelta):  # the largest one cannot be negated to round up
+    if type(value) is int:  # what people mostly give
+        ms = value * 1000
+    elif isinstance(value, timedelta):  # the largest one cannot be negated to round up
         ms = (value.days * 86_400 + value.seconds) * 1_000 - (-value.microseconds // 1_000)
     else:
         ms = _ceil_seconds(value)

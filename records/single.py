@@ -58,4 +58,4 @@ def byte_string(value: object, name: str = "values") -> bytes | None:
 
 def header_section(headers: Headers) -> bytes:
     """The headers of one record, encoded; empty where there are none. Raises InvalidRecord."""
-    return encode_headers(own_headers(headers))
+    return b"" if type(headers) is tuple and not headers else encode_headers(own_headers(headers))
