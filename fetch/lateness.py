@@ -51,6 +51,13 @@ class Lateness:
                 due = due[int(delivery_offset.searchsorted(start)) :]
             self._count(due, len(due), None, clock_ms)
 
+    def one(self, due_ms: int, behind: int, clock_ms: int) -> None:
+        """`records` of one."""
+        with self._lock:
+            if behind > self._counted:
+                self._counted = behind
+                self._histogram.add(self._histogram.row(clock_ms - due_ms))
+
     def batches(self, block: Block, clock_ms: int) -> None:
         """Entries were handed out, whole. Cancelled records in them count with the others."""
         behind = block.end_delivery_offset

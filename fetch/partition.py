@@ -329,6 +329,11 @@ class Partition:
         if self.lateness is not None:
             self.lateness.records(delivery_offset, due, behind, self.log.frontier_ms - delay_ms)
 
+    def handed_out_one(self, due_ms: int, behind: int, *, delay_ms: int = 0) -> None:
+        """`handed_out` of one record."""
+        if self.lateness is not None:
+            self.lateness.one(due_ms, behind, self.log.frontier_ms - delay_ms)
+
     def records_at(self, offsets: Int64Array, delivery_offsets: Int64Array, reading: Reading | None = None) -> Columns:
         """The records at these append offsets, int64[n], decoded, in the order given, with these delivery offsets.
 

@@ -6,8 +6,7 @@ mark before it touches anything, and takes it away behind its swap. Whoever come
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from types import TracebackType
 
 from afterlog.errors import AfterlogError, StorageFull
 
@@ -19,13 +18,25 @@ class Mark:
         self.there = False
         """Whether what is in memory may not be what is on disk."""
 
-    @contextlib.contextmanager
-    def held(self, unchanged: type[AfterlogError] = StorageFull) -> Iterator[None]:
+    def held(self, unchanged: type[AfterlogError] = StorageFull) -> Marking:
         """The block changes files, and ends behind its swap. `unchanged`: errors that leave nothing half done."""
-        self.there = True
-        try:
-            yield
-        except unchanged:
-            self.there = False
-            raise
-        self.there = False
+        return Marking(self, unchanged)
+
+
+class Marking:
+    """A block that changes files. No generator: one record by itself goes through it."""
+
+    __slots__ = ("_mark", "_unchanged")
+
+    def __init__(self, mark: Mark, unchanged: type[AfterlogError]) -> None:
+        self._mark = mark
+        self._unchanged = unchanged
+
+    def __enter__(self) -> None:
+        self._mark.there = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, self._unchanged):
+            self._mark.there = False

@@ -60,7 +60,7 @@ class AckSet:
 
     def ack(self, offsets: BitMap64) -> int:
         """Ack offsets; how many of them were un-acked. O(1) each, whatever the number of holes."""
-        newly = offsets & self.unacked
+        newly = offsets if len(offsets) == 1 and offsets.min() in self.unacked else offsets & self.unacked
         count = len(newly)
         bits.remove(self.unacked, newly)
         self.count -= count

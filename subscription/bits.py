@@ -37,6 +37,13 @@ def of_range(first: int, end: int) -> BitMap64:
     return bits
 
 
+def of_one(offset: int) -> BitMap64:
+    """At half the cost of a bitmap of a sequence."""
+    bits = BitMap64()
+    bits.add(offset)
+    return bits
+
+
 def first(bits: BitMap64) -> int | None:
     """The smallest offset; None of an empty set."""
     return bits.next_set_bit(0) if bits else None
@@ -60,6 +67,9 @@ def insert(held: BitMap64, offsets: BitMap64) -> None:
     count = len(offsets)
     if not count:
         return
+    if count == 1:
+        held.add(offsets.min())
+        return
     span = as_range(offsets, count)
     if span is not None:
         held.add_range(*span)
@@ -73,6 +83,9 @@ def remove(held: BitMap64, offsets: BitMap64) -> None:
     """`held -= offsets`."""
     count = len(offsets)
     if not count:
+        return
+    if count == 1:
+        held.discard(offsets.min())
         return
     span = as_range(offsets, count)
     if span is not None:

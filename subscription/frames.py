@@ -54,7 +54,8 @@ _FRAME = struct.Struct(
 HEADER_BYTES = 32
 assert _FRAME.size == HEADER_BYTES
 _SEED = struct.Struct("<qq")
-_COVERED_FROM = 8
+_COVERED = struct.Struct("<IIqq")
+_COVERED_FROM = HEADER_BYTES - _COVERED.size
 
 
 class Frame(NamedTuple):
@@ -71,13 +72,10 @@ class Frame(NamedTuple):
         return self.position + HEADER_BYTES + len(self.body)
 
 
-def encode_frame(
-    number: int, position: int, kind: Kind, body: bytes, *, log_end_offset: int, durable: int
-) -> tuple[bytes, bytes]:
-    """Header and body of a frame at `position` of journal `number`."""
-    header = _FRAME.pack(MAGIC, 0, len(body), kind, log_end_offset, durable)
-    crc = crc32c.crc32c(header[_COVERED_FROM:], crc32c.crc32c(_SEED.pack(number, position)))
-    return header[:4] + crc32c.crc32c(body, crc).to_bytes(4, "little") + header[_COVERED_FROM:], body
+def encode_frame(number: int, position: int, kind: Kind, body: bytes, *, log_end_offset: int, durable: int) -> bytes:
+    """A frame at `position` of journal `number`."""
+    covered = _COVERED.pack(len(body), kind, log_end_offset, durable) + body
+    return MAGIC + crc32c.crc32c(_SEED.pack(number, position) + covered).to_bytes(4, "little") + covered
 
 
 def frame_at(data: memoryview, number: int, position: int) -> Frame | None:

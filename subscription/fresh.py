@@ -9,7 +9,10 @@ what reading all of it does.
 
 from __future__ import annotations
 
-from afterlog.fetch.message_columns import Columns
+from bisect import bisect_left
+from typing import Any
+
+from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
 from afterlog.index.delayed_index import DueCounter
@@ -26,9 +29,16 @@ class Fresh:
         self._partition = partition
         self._delay_ms = delay_ms
         self._counter = DueCounter() if delay_ms else None
-        self._ahead = Columns.empty(partition.topic)
+        self.ahead = Columns.empty(partition.topic)
+        """What was read ahead."""
         self._start = self._end = -1
         """The read-ahead holds all records with delivery offsets from the one to the other."""
+        self._messages: list[Any] = []
+        """The same as messages: made when one is wanted by itself, and None where it was handed out."""
+        self._places: list[int] = []
+        """Their delivery offsets, and the end."""
+        self._row = 0
+        """Where the next that is wanted lies, as a rule."""
 
     def upto(self, reading: Reading) -> Key:
         """The key up to which records are due here."""
@@ -55,17 +65,37 @@ class Fresh:
 
         Cancelled ones are stepped over. Raises OffsetOutOfRange, CorruptFile.
         """
-        left = len(self._ahead) - int(self._ahead.delivery_offset.searchsorted(position))  # without cancelled ones
+        left = len(self.ahead) - int(self.ahead.delivery_offset.searchsorted(position))  # without cancelled ones
         short = self._end < high_watermark and left < max_records
         if short or not self._start <= position < self._end:
             self._read_ahead(position, high_watermark, max_records, max_bytes, reading)
-        first = int(self._ahead.delivery_offset.searchsorted(position))
-        if not first and len(self._ahead) <= max_records:
-            return self._ahead, self._end
-        columns = self._ahead[first : first + max_records]
-        if first + len(columns) < len(self._ahead):
-            return columns, int(self._ahead.delivery_offset[first + len(columns)])
+        first = int(self.ahead.delivery_offset.searchsorted(position))
+        if not first and len(self.ahead) <= max_records:
+            return self.ahead, self._end
+        columns = self.ahead[first : first + max_records]
+        if first + len(columns) < len(self.ahead):
+            return columns, int(self.ahead.delivery_offset[first + len(columns)])
         return columns, self._end
+
+    def one(self, position: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int, int] | None:
+        """The first record from `position` on as a message, the position behind it, and its row in `ahead`.
+
+        None where `read` is to be asked: none was read ahead, or it was handed out before. Slots that `kind` has and
+        `Message` has not are empty.
+        """
+        if not self._start <= position < self._end:
+            return None
+        if not self._messages:
+            self._messages = self.ahead.each(kind)
+            self._places = [*self.ahead.delivery_offset.tolist(), self._end]
+        row = self._row
+        if not (row < len(self._messages) and self._places[row] == position):
+            row = bisect_left(self._places, position, hi=len(self._messages))
+        if row == len(self._messages) or type(self._messages[row]) is not kind:
+            return None
+        message, self._messages[row] = self._messages[row], None
+        self._row = row + 1
+        return message, self._places[row + 1], row
 
     def _read_ahead(
         self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
@@ -79,5 +109,6 @@ class Fresh:
             parts.append(columns)
             wanted -= len(columns)
             max_bytes -= sum(int(places[-1] - places[0]) for places, _ in (columns.key, columns.value, columns.headers))
-        self._ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
+        self.ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
+        self._messages, self._row = [], 0
         self._start, self._end = position, end

@@ -59,6 +59,7 @@ class Journal:
         self.commit = Commit(self, self.path, durability, SubscriptionPoisoned)
         self._files = files
         self._folder = folder
+        self._written: JournalPosition
         self._successor: Path | None = None
         """What was begun to go on in, and could not be, for lack of descriptors: it may be there."""
         self._begin(number, snapshot, log_end_offset)
@@ -97,17 +98,23 @@ class Journal:
     def append(self, event: Event, log_end_offset: int) -> None:
         """Write an event. Raises StorageFull, OutOfResources, with nothing written, or SubscriptionPoisoned."""
         self.commit.usable()
-        self._remove_successor()
-        kind, body = encode(event)
-        durable = self._safe.position if self._safe.number == self.number else 0
-        frame = encode_frame(self.number, self.size, kind, body, log_end_offset=log_end_offset, durable=durable)
-        with self.commit.poisoning():
-            try:
-                self._file.append(frame)
-            except BaseException:
-                self._file.truncate(self.size)
-                raise
-        self._written = JournalPosition(self.number, self.size + len(frame[0]) + len(body))
+        if self._successor is not None:
+            self._remove_successor()
+        (number, size), kind, body = self._written, *encode(event)
+        durable = self._safe.position if self._safe.number == number else 0
+        frame = encode_frame(number, size, kind, body, log_end_offset=log_end_offset, durable=durable)
+        try:
+            self._append(frame)
+        except OSError as error:
+            self.commit.failed(error)
+        self._written = JournalPosition(number, size + len(frame))
+
+    def _append(self, frame: bytes) -> None:
+        try:
+            self._file.append([frame])
+        except BaseException:
+            self._file.truncate(self.size)
+            raise
 
     def postpone(self) -> None:
         """Where it cannot begin anew now, it is overgrown again only after as much again."""
@@ -157,24 +164,24 @@ class Journal:
             self._successor = path
             try:
                 with publishing(self._files, path) as file:
-                    file.append(frame)
+                    file.append([frame])
                 self._file = self._files.open(path)
             except StorageFull:
                 self._successor = None
                 raise
         self._successor = None
-        size = len(frame[0]) + len(snapshot)
+        size = len(frame)
         self.path, self._limit_bytes = path, size + max(LIMIT_BYTES, size)
         self._written = self._safe = JournalPosition(number, size)
 
     def _remove_successor(self) -> None:
         """Before anything is written that a successor would not know of, which was begun and may have its name."""
-        if self._successor is not None:
-            with self.commit.sync_lock, self.commit.poisoning():
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.unlink(self._successor)
-                self._files.sync_folder(self._folder)
-                self._successor = None
+        assert self._successor is not None
+        with self.commit.sync_lock, self.commit.poisoning():
+            with contextlib.suppress(FileNotFoundError):
+                self._files.unlink(self._successor)
+            self._files.sync_folder(self._folder)
+            self._successor = None
 
     def _unlink(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the next opening does it; until then the newest counts

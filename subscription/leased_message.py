@@ -69,8 +69,9 @@ class LeasedMessage(Message):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[True] | None:
-        ending = self._ending(error)
-        if ending is not None:
+        if error is None and not self.settled:
+            self.subscription.ack(self)
+        elif error is not None and (ending := self._ending(error)) is not None:
             ending()
         return True if isinstance(error, Exception) else None
 
@@ -104,3 +105,12 @@ class LeasedMessage(Message):
     def _release(self) -> None:
         with contextlib.suppress(StoreClosed, StoreForked):
             self.subscription.release(self)
+
+
+def complete(message: LeasedMessage, subscription: Settling, redelivery_count: int, deadline_ms: int) -> None:
+    """Fill in what a lease adds to a message that was just made, and that nobody has yet."""
+    put = object.__setattr__
+    put(message, "subscription", subscription)
+    put(message, "redelivery_count", redelivery_count)
+    put(message, "deadline_ms", deadline_ms)
+    put(message, "settled", False)

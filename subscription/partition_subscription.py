@@ -21,23 +21,22 @@ Invariants, proved by `check`: those of the state, the timers and the journal; t
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from pyroaring import BitMap64
 
 from afterlog.errors import AfterlogError, InvalidSubscription, InvalidTopic, StoreClosed, StoreForked
-from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.timeline import Reading
 from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
-from afterlog.log.mark import Mark
+from afterlog.log.mark import Mark, Marking
 from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
 from afterlog.records.instants import instant_ms
@@ -59,6 +58,8 @@ RECEIVE_BYTES = 16 << 20
 """Fresh records of one `receive`, but for the first."""
 
 Offsets = Int64Array | Sequence[int]
+
+_ACKED, _ALREADY, _UNKNOWN = AckResult(acked=1), AckResult(acked=0, already=1), AckResult(acked=0, unknown=1)
 
 
 class PartitionSubscription:
@@ -93,6 +94,8 @@ class PartitionSubscription:
         self._closed = False
         self._nothing = Columns.empty(partition.topic)
         self._fresh = Fresh(partition, delay_ms)
+        self._log_start = 0
+        """Below, nothing is un-acked."""
         self._ledger = Ledger(partition, name, self._sought(start))
         self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
         self._timers = Timers(self._ledger.state, self._precision_ms)
@@ -132,6 +135,29 @@ class PartitionSubscription:
             self.notifier.notify(lease.deadline_ms)
         return lease
 
+    def receive_one(self, lease_ms: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int, Columns, int] | None:
+        """Lease the next record, where it was read ahead and nothing has come back; None: `receive` is to be asked.
+
+        The record as a message, with the slots that are not `Message`'s left empty; the end of its lease; and it is
+        a row of these columns. Raises as `receive` does.
+        """
+        with self._lock:
+            self._look()
+            state, now_ms = self._state, self._ledger.now_ms()
+            quiet = self._timers.quiet(now_ms) and not state.dying
+            found = self._fresh.one(state.position, kind) if quiet else None
+            if found is None or self.partition.log_start > self._log_start:
+                return None
+            message, position, row = found
+            until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(message.delivery_offset)
+            with self._mark.held(AfterlogError):
+                self._ledger.record(Leased(position, offsets))
+                self._timers.lease(until_ms, offsets)
+            columns = self._fresh.ahead
+        self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
+        self.notifier.notify(until_ms)
+        return message, until_ms, columns, row
+
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.
 
@@ -149,6 +175,21 @@ class PartitionSubscription:
         self.journal.commit.committed(end)
         return AckResult(acked=acked, already=len(known) - acked, unknown=len(column) - len(known))
 
+    def ack_one(self, delivery_offset: int) -> AckResult:
+        """`ack` of one."""
+        with self._lock:
+            self._look()
+            state, answer = self._state, _ALREADY
+            if not 0 <= delivery_offset < state.position:
+                answer = _UNKNOWN
+            elif delivery_offset in state.acks.unacked and delivery_offset not in state.dying:
+                with self._mark.held(AfterlogError):
+                    self._ledger.record(Acked(bits.of_one(delivery_offset)))
+                answer = _ACKED
+            end = self.journal.written
+        self.journal.commit.committed(end)
+        return answer
+
     def nack(
         self, delivery_offsets: Offsets, offsets: Offsets, redelivery_count: Offsets, delays_ms: Offsets | int
     ) -> ReceiptResult:
@@ -156,7 +197,7 @@ class PartitionSubscription:
 
         offsets: the append offsets. Stale receipts do nothing. Returns and raises as `ack`.
         """
-        delays = np.broadcast_to(_column(delays_ms), len(delivery_offsets))
+        delays = np.full(len(delivery_offsets), delays_ms) if isinstance(delays_ms, int) else _column(delays_ms)
         if len(delays):
             check_span("delay_ms", int(delays.min()), 0)
             check_span("delay_ms", int(delays.max()), 0)
@@ -184,7 +225,8 @@ class PartitionSubscription:
 
         Raises OffsetOutOfRange.
         """
-        with self._lock, self._looking():
+        with self._lock:
+            self._look()
             return self._sought(position)
 
     def seek(self, position: Position) -> None:
@@ -192,6 +234,7 @@ class PartitionSubscription:
         with self._lock, self._changing():
             self._ledger.record(Sought(self._sought(position)))
             self._timers = Timers(self._state, self._precision_ms)
+            self._fresh = Fresh(self.partition, self.delay_ms)  # what was handed out by itself is handed out again
             self.seeks += 1
             end = self.journal.written
         self.journal.commit.committed(end)
@@ -227,20 +270,23 @@ class PartitionSubscription:
 
     def unfinished_dead_letters(self) -> tuple[DeadLetter, ...]:
         """Intended and not finished, in this life or one before: look for them behind their `log_end_offset` first."""
-        with self._lock, self._looking():
+        with self._lock:
+            self._look()
             return tuple(self._state.dying.values())
 
     # Looking.
 
     def acked(self, delivery_offsets: Int64Array) -> Bools:
         """Which of these are acked: bool[n]. Dead letters count, and what was skipped by a seek."""
-        with self._lock, self._looking():
+        with self._lock:
+            self._look()
             acks = self._state.acks
             return np.fromiter(map(acks.__contains__, delivery_offsets.tolist()), np.bool_, len(delivery_offsets))
 
     def stats(self) -> PartitionStats:
         """Exact counts, of one instant."""
-        with self._lock, self._looking():
+        with self._lock:
+            self._look()
             reading = self.partition.look()
             high_watermark = self._fresh.high_watermark(reading)
             return standing(self._state, self.partition, reading, high_watermark, self._fresh.upto(reading))
@@ -248,7 +294,8 @@ class PartitionSubscription:
     def rest_ms(self) -> int:
         """Until when `receive` will find nothing but for what comes; not later than now where there is something."""
         now_ms = self._context.now_ms()  # before the reading: what comes between the two is due
-        with self._lock, self._looking():
+        with self._lock:
+            self._look()
             reading = self.partition.look()
             times = [self._timers.next_ms(), self._fresh.next_due_ms(reading)]
             if self._fresh.high_watermark(reading) > self._state.position:
@@ -278,24 +325,23 @@ class PartitionSubscription:
 
     def check(self) -> None:
         """Prove the invariants. AssertionError where one does not hold."""
-        with self._lock, self._looking():
+        with self._lock:
+            self._look()
             self._ledger.check()
             self._timers.check()
 
     # Interruptions.
 
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
-        """Within the lock: what was interrupted before is mended first. Raises StoreClosed."""
+    def _look(self) -> None:
+        """Within the lock, before all else: what was interrupted is mended. Raises StoreClosed."""
         self._check_open()
-        self._mend()
-        yield
+        if self._mark.there:
+            self._mend()
 
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self) -> Marking:
         """The same, for a block that changes something: where it raises one of our own errors, nothing is half done."""
-        with self._looking(), self._mark.held(AfterlogError):
-            yield
+        self._look()
+        return self._mark.held(AfterlogError)
 
     def _mend(self) -> None:
         """Where a call was interrupted: begin anew from the journal, as far as it was believed."""
@@ -319,6 +365,7 @@ class PartitionSubscription:
             self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms, reading=reading)
         if reading.log_start > self._state.acks.mark_delete:
             self._ledger.skip(reading.log_start)
+        self._log_start = reading.log_start
         until_ms = deadline_ms(now_ms, lease_ms)
         fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
         if not self._timers.has_due(now_ms):
@@ -422,7 +469,7 @@ class PartitionSubscription:
         """Leased records, ascending, go out again."""
         if not len(delivery_offset):
             return
-        times = np.array(np.broadcast_to(retry_ms, len(delivery_offset)), np.int64)
+        times = np.full(len(delivery_offset), retry_ms) if isinstance(retry_ms, int) else retry_ms
         if offset is None:
             offset = self._ledger.append_offsets(delivery_offset, reading)
         self._ledger.record(Returned(reason, delivery_offset, offset, times))

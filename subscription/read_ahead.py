@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from afterlog.subscription.leased_message import LeasedMessage
 
@@ -28,7 +28,7 @@ class ReadAhead:
         self._handed = 0
         """Since it was filled."""
         self.seeks = 0
-        """Of the subscription, before it was filled."""
+        """Of the subscription, when it was filled."""
 
     def wanted(self, now_ms: int) -> int:
         """How many records to lease, now that all are worked off."""
@@ -37,17 +37,20 @@ class ReadAhead:
         took_ms = max(now_ms - self._filled_ms, 1)
         return max(min(2 * self._handed, self._handed * self._lease_ms // 4 // took_ms, RECORDS_MAX), 1)
 
-    def fill(self, messages: Iterable[LeasedMessage], now_ms: int) -> None:
+    def fill(self, messages: Iterable[LeasedMessage], now_ms: int, seeks: int = 0) -> None:
         with self._lock:
             self._messages.extend(messages)
         self._filled_ms = now_ms
         self._handed = 0
+        self.seeks = seeks
 
-    def pop(self, good: Callable[[LeasedMessage], bool] = lambda _: True) -> LeasedMessage | None:
-        """The next message to hand out; None where it is time to fill: none is left, or the next is not `good`."""
+    def pop(self, now_ms: int) -> LeasedMessage | None:
+        """The next message to hand out; None where it is time to fill: none is left, or half of its lease is over."""
         with self._lock:
-            message = self._messages.popleft() if self._messages and good(self._messages[0]) else None
-        self._handed += message is not None
+            if not self._messages or self._messages[0].deadline_ms - now_ms < self._lease_ms // 2:
+                return None
+            message = self._messages.popleft()
+        self._handed += 1
         return message
 
     def drain(self) -> list[LeasedMessage]:

@@ -49,16 +49,28 @@ class Received(Sequence[LeasedMessage]):
     first of them is asked for.
     """
 
-    __slots__ = ("_messages", "columns", "deadline_ms", "redelivery_count", "subscription")
+    __slots__ = ("_columns", "_deadline_ms", "_messages", "_redelivery_count", "subscription")
 
     def __init__(
         self, subscription: Settling, columns: Columns, redelivery_count: Int64Array, deadline_ms: Int64Array
     ) -> None:
         self.subscription = subscription
-        self.columns = columns
-        self.redelivery_count = redelivery_count
-        self.deadline_ms = deadline_ms
+        self._columns = columns
+        self._redelivery_count = redelivery_count
+        self._deadline_ms = deadline_ms
         self._messages: list[LeasedMessage] | None = None
+
+    @property
+    def columns(self) -> Columns:
+        return self._columns
+
+    @property
+    def redelivery_count(self) -> Int64Array:
+        return self._redelivery_count
+
+    @property
+    def deadline_ms(self) -> Int64Array:
+        return self._deadline_ms
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -96,3 +108,32 @@ class Received(Sequence[LeasedMessage]):
                 settled=Same(False),
             )
         return self._messages
+
+
+class ReceivedOne(Received):
+    """The same of one record, which is there as a message: its columns are made when somebody asks for them."""
+
+    __slots__ = ("_message", "_row")
+
+    def __init__(self, message: LeasedMessage, columns: Columns, row: int) -> None:
+        """It is this row of the columns."""
+        self.subscription = message.subscription
+        self._message = message
+        self._columns = columns
+        self._row = row
+        self._messages = [message]
+
+    @property
+    def columns(self) -> Columns:
+        return self._columns[self._row : self._row + 1]
+
+    @property
+    def redelivery_count(self) -> Int64Array:
+        return np.array([self._message.redelivery_count])
+
+    @property
+    def deadline_ms(self) -> Int64Array:
+        return np.array([self._message.deadline_ms])
+
+    def __len__(self) -> int:
+        return 1

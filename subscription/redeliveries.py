@@ -93,6 +93,9 @@ class Redeliveries:
         """How often deliveries of these failed, ascending."""
         if not len(self):
             return np.zeros(len(delivery_offset), np.int64)
+        if len(delivery_offset) == 1 and not len(self._rows.delivery_offset):
+            _, _, count = self._recent.get(int(delivery_offset[0]), (UNKNOWN, 0, 0))
+            return np.array([count])
         return self.find(delivery_offset).attempts
 
     def keep(self, held: Int64Array) -> None:

@@ -8,7 +8,7 @@ as its retention says. At least once: a crash between the append and the ack sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class DeadLetterMessage:
     origin: Origin | None
 
 
-def dead_letters(subscriptions: list[PartitionSubscription], limit: int) -> list[DeadLetterMessage]:
+def dead_letters(subscriptions: Sequence[PartitionSubscription], limit: int) -> list[DeadLetterMessage]:
     """Up to `limit` dead letters that were not sent back, in due order by partition. Nothing is leased."""
     found: list[DeadLetterMessage] = []
     for subscription in subscriptions:

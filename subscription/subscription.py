@@ -45,11 +45,11 @@ from afterlog.records.deliver_after import Delay
 from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.dead_letters import DeadLetters
-from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
+from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage, complete
 from afterlog.subscription.partition_subscription import PartitionSubscription, check_span
 from afterlog.subscription.policy import Random, RetryPolicy
 from afterlog.subscription.read_ahead import ReadAhead
-from afterlog.subscription.received import Receipts, Received
+from afterlog.subscription.received import Receipts, Received, ReceivedOne
 
 logger = logging.getLogger("afterlog.subscription")
 
@@ -132,7 +132,8 @@ class Subscription:
         self._policy = settings.policy
         self._now_ms = parts[0].subscription.partition.log.context.now_ms
         self._clock = clock
-        shared = [part.subscription for part in parts]
+        self.shared = shared = tuple(part.subscription for part in parts)
+        """The partitions, as all readers of the subscription share them."""
         self.agenda = agenda_of([each.partition for each in shared], clock, delay_ms=shared[0].delay_ms)
         """What it has to look at, and so how long there is nothing."""
         for row, each in enumerate(shared):
@@ -181,14 +182,16 @@ class Subscription:
         Raises ClockBehind, CorruptFile, StorageFull, SubscriptionPoisoned, StoreClosed, StoreForked.
         """
         self._check_open()
-        return self._take(max_records, seconds("timeout", timeout))
+        timeout = seconds("timeout", timeout)
+        one = self._one() if type(max_records) is int and max_records == 1 else None
+        return self._take(max_records, timeout) if one is None else one
 
     # What became of them. Each returns when it is safe under the durability of the store.
 
     def ack(self, message: LeasedMessage) -> AckResult:
         """It is done with; also where its lease has ended meanwhile, and whoever has it now."""
         part = self._part_of(message)
-        answer = part.subscription.ack([message.delivery_offset])
+        answer = part.subscription.ack_one(message.delivery_offset)
         message.settle()
         return answer
 
@@ -296,11 +299,6 @@ class Subscription:
         lost = {number: each.cut_bytes + each.given_up_bytes for number, each in replayed.items() if each is not None}
         return {number: cut for number, cut in lost.items() if cut}
 
-    @property
-    def shared(self) -> list[PartitionSubscription]:
-        """The partitions, as all readers of the subscription share them."""
-        return [part.subscription for part in self._parts.values()]
-
     # The steps of receiving and iterating, none of which waits: for who must not block.
 
     @property
@@ -328,8 +326,7 @@ class Subscription:
 
     def pop(self, ahead: ReadAhead) -> LeasedMessage | None:
         """The next message that was leased ahead, with no I/O; None where it is time to `fill`."""
-        seeks = self._seeks()
-        return ahead.pop(lambda message: ahead.seeks == seeks and not self._ends_soon(message))
+        return ahead.pop(self._now_ms()) if ahead.seeks == self._seeks() else None
 
     def fill(self, ahead: ReadAhead) -> bool:
         """Lease ahead what is due; False where nothing is: the agenda tells how long.
@@ -341,8 +338,7 @@ class Subscription:
         found = self.look(ahead.wanted(self._now_ms()))
         if found is None:
             return False
-        ahead.fill(found, self._now_ms())
-        ahead.seeks = seeks
+        ahead.fill(found, self._now_ms(), seeks)
         return True
 
     def end(self, ahead: ReadAhead) -> None:
@@ -386,6 +382,20 @@ class Subscription:
             raise
         return self._received([lease for _, lease in leases]) if leases else None
 
+    def _one(self) -> ReceivedOne | None:
+        """One record that was read ahead; None: `look` for it."""
+        rows = self.agenda.rows()
+        if not rows:
+            return None
+        row = in_turn(rows, self._turn)[0]
+        found = self.shared[row].receive_one(self._settings.lease_ms, LeasedMessage)
+        if found is None:
+            return None
+        self._turn = (self._turn + 1) % len(self.shared)
+        message, until_ms, columns, place = found
+        complete(message, self, 0, until_ms)
+        return ReceivedOne(message, columns, place)
+
     def _lease(self, part: ReaderPart, max_records: int) -> Lease:
         """Lease due records of one partition; those that have failed too often go to the dead letters at once."""
         part.dead_letters.resume()
@@ -416,11 +426,10 @@ class Subscription:
         )
 
     def _seeks(self) -> int:
-        return sum(part.subscription.seeks for part in self._parts.values())
-
-    def _ends_soon(self, message: LeasedMessage) -> bool:
-        """Whether more than half of the lease of a message that was leased ahead is over."""
-        return message.deadline_ms - self._now_ms() < self._settings.lease_ms // 2
+        seeks = 0
+        for each in self.shared:
+            seeks += each.seeks
+        return seeks
 
     def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
         """Release what was leased ahead. What has been closed meanwhile, has released it itself."""
@@ -482,7 +491,7 @@ class Subscription:
         if not isinstance(messages, LeasedMessage | Received):
             raise InvalidReceipt(f"no message that was received: {messages!r}")
         leased_by = messages.subscription
-        if (leased_by.topic, leased_by.name) != (self.topic, self.name):
+        if leased_by is not self and (leased_by.topic, leased_by.name) != (self.topic, self.name):
             raise InvalidReceipt(f"a message of {leased_by.name!r} of {leased_by.topic}, not of {self!r}")
 
     def _part_of(self, message: LeasedMessage) -> ReaderPart:

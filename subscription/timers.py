@@ -22,6 +22,7 @@ import numpy as np
 from pyroaring import BitMap64
 from sortedcontainers import SortedDict
 
+from afterlog.clock import INT64_MAX
 from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.memory_tracker import MemoryTracker
@@ -47,12 +48,15 @@ class Timers:
         self._leases = SortedDict()
         self._retries = TimeBucketTracker(precision_ms)
         self._scattered = MemoryTracker()
+        self._quiet_until_ms = 0
+        """No lease ends and no retry is due before, but it may be later."""
         if state.retrying_count:
             rows = state.redeliveries.rows()
             retrying = bits.rows_in(rows.delivery_offset, state.retrying)
             self._scattered.add_many(self._retries.rounded(rows.retry_ms[retrying]), rows.delivery_offset[retrying])
 
     def lease(self, deadline_ms: int, offsets: BitMap64) -> None:
+        self._quiet_until_ms = min(self._quiet_until_ms, deadline_ms)
         bucket = self._leases.get(deadline_ms)
         if bucket is None:
             self._leases[deadline_ms] = offsets.copy()
@@ -92,12 +96,21 @@ class Timers:
         return timers, left
 
     def retry(self, retry_ms: Int64Array, offsets: Int64Array) -> None:
+        self._quiet_until_ms = min(self._quiet_until_ms, int(retry_ms.min(initial=INT64_MAX)))
         if len(offsets) == 1:
             self._retries.add(int(retry_ms[0]), int(offsets[0]))
         elif np.ptp(retry_ms) * DENSE <= len(offsets) * self._retries.precision_ms:
             self._retries.add_many(retry_ms, offsets)
         else:
             self._scattered.add_many(self._retries.rounded(retry_ms), offsets)
+
+    def quiet(self, now_ms: int) -> bool:
+        """Whether no lease has ended, and no retry is due. Few calls look at more than one number."""
+        if now_ms >= self._quiet_until_ms:
+            ends = self._leases.peekitem(0)[0] if self._leases else None
+            times = (ends, self._retries.next_due(), self._scattered.next_due())
+            self._quiet_until_ms = min((ms for ms in times if ms is not None), default=INT64_MAX)
+        return now_ms < self._quiet_until_ms
 
     def has_due(self, now_ms: int) -> bool:
         return self._retries.has_due(now_ms) or self._scattered.has_due(now_ms)
@@ -137,6 +150,9 @@ class Timers:
         """AssertionError where an invariant does not hold."""
         self._retries.check()
         self._scattered.check()
+        assert all(self._quiet_until_ms <= deadline_ms for deadline_ms in self._leases)
+        retries = (self._retries.next_due(), self._scattered.next_due())
+        assert all(self._quiet_until_ms <= retry_ms for retry_ms in retries if retry_ms is not None)
         timed = BitMap64()
         for offsets in self._leases.values():
             leased = self._state.leased_among(offsets)

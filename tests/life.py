@@ -153,6 +153,16 @@ class Life:
         message.subscription.ack(message)
         self.told.acked.add(value)
 
+    def receive_one(self) -> None:
+        """By itself, of what was read ahead."""
+        for message in self.subscription.receive(20):
+            self.ack(message)
+        for number in range(3):
+            self.send(b"one %d" % number)
+        self.subscription.receive(1)
+        [message] = self.subscription.receive(1)
+        self.ack(message)
+
     def bury(self) -> None:
         """A nack for good."""
         self.told.perhaps.add(self.exhausted.value or b"")
@@ -311,6 +321,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "iterate": Life.iterate,
     "pending": lambda life: life.store.pending("t"),
     "receive": lambda life: life.subscription.receive(3),
+    "receive one": Life.receive_one,
     "ack": lambda life: life.ack(life.fresh),
     "nack": lambda life: life.subscription.nack(life.fresh),
     "dead letter": Life.bury,

@@ -316,7 +316,7 @@ def _journal_seeds() -> Sequence[bytes]:
 def _journal(frames: Sequence[tuple[Kind, bytes]]) -> bytes:
     data = b""
     for number, (kind, body) in enumerate(frames):
-        data += b"".join(encode_frame(3, len(data), kind, body, log_end_offset=20 + number, durable=0))
+        data += encode_frame(3, len(data), kind, body, log_end_offset=20 + number, durable=0)
     return data
 
 

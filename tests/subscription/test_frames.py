@@ -7,7 +7,7 @@ from afterlog.subscription.frames import HEADER_BYTES, Frame, encode_frame, fram
 
 
 def frame(number: int, position: int, body: bytes, *, durable: int = 0) -> bytes:
-    return b"".join(encode_frame(number, position, Kind.ACKED, body, log_end_offset=40, durable=durable))
+    return encode_frame(number, position, Kind.ACKED, body, log_end_offset=40, durable=durable)
 
 
 def test_as_drawn() -> None:

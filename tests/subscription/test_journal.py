@@ -170,7 +170,7 @@ class TestReplay:
         disk = SimulatedFiles()
         journal = written(disk, STORY[:1])
         body = encode(Sought(3))[1]
-        forged = b"".join(encode_frame(7, journal.size, kind, body, log_end_offset=0, durable=0))  # type: ignore[arg-type]
+        forged = encode_frame(7, journal.size, kind, body, log_end_offset=0, durable=0)  # type: ignore[arg-type]
         with pytest.raises(CorruptFile, match="a frame that cannot be") as caught:
             read(with_file(disk, journal.path, content(disk, journal.path) + forged))
         assert journal.size == caught.value.position
@@ -179,10 +179,10 @@ class TestReplay:
         disk = SimulatedFiles()
         journal = written(disk, STORY[:1])
         deep = b"[" * 100_000
-        frame = b"".join(encode_frame(7, journal.size, Kind.INTENDED, deep, log_end_offset=0, durable=0))
+        frame = encode_frame(7, journal.size, Kind.INTENDED, deep, log_end_offset=0, durable=0)
         with pytest.raises(CorruptFile, match="nested too deeply"):
             read(with_file(disk, journal.path, content(disk, journal.path) + frame))
-        snapshot = b"".join(encode_frame(7, 0, Kind.SNAPSHOT, deep + b"\n", log_end_offset=0, durable=0))
+        snapshot = encode_frame(7, 0, Kind.SNAPSHOT, deep + b"\n", log_end_offset=0, durable=0)
         with pytest.raises(CorruptFile, match="nested too deeply"):
             read(with_file(disk, journal.path, snapshot))
 

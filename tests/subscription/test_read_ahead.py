@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from afterlog.subscription.read_ahead import RECORDS_MAX, ReadAhead
@@ -7,9 +8,9 @@ from afterlog.subscription.read_ahead import RECORDS_MAX, ReadAhead
 
 def worked_off(ahead: ReadAhead, count: int, took_ms: int, now_ms: int = 0) -> int:
     """What is wanted after `count` records that took so long."""
-    messages: list[Any] = [object()] * count
+    messages: list[Any] = [SimpleNamespace(deadline_ms=now_ms + 30_000)] * count
     ahead.fill(messages, now_ms)
-    while ahead.pop():
+    while ahead.pop(now_ms):
         pass
     return ahead.wanted(now_ms + took_ms)
 
@@ -28,10 +29,20 @@ def test_no_more_than_a_quarter_of_the_lease_is_enough_for() -> None:
 
 
 def test_what_is_drained_is_not_handed_out() -> None:
-    ahead, messages = ReadAhead(30_000), [object(), object()]
-    ahead.fill(messages, 0)  # type: ignore[arg-type]
-    assert messages[0] is ahead.pop()
+    messages: list[Any] = [SimpleNamespace(deadline_ms=30_000), SimpleNamespace(deadline_ms=30_000)]
+    ahead = ReadAhead(30_000)
+    ahead.fill(messages, 0)
+    assert messages[0] is ahead.pop(0)
     assert messages[1:] == ahead.drain()
-    assert ahead.pop() is None
+    assert ahead.pop(0) is None
     assert [] == ahead.drain()
     assert 2 == ahead.wanted(0), "one was worked off"
+
+
+def test_what_has_waited_for_half_its_lease_is_not_handed_out() -> None:
+    message: Any = SimpleNamespace(deadline_ms=30_000)
+    ahead = ReadAhead(30_000)
+    ahead.fill([message, message], 0)
+    assert message is ahead.pop(15_000)
+    assert ahead.pop(15_001) is None
+    assert [message] == ahead.drain()

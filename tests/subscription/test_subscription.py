@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from afterlog.errors import (
 )
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
 from afterlog.log.cancellation import CancelResult
+from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
 from tests.subscription.support import Setting, values
@@ -79,6 +81,34 @@ def test_readers_share_and_never_hold_the_same(setting: Setting) -> None:
         assert [] == [*one.receive(), *other.receive()]
         one.ack_many(held)
         assert 6 == other.stats().acked
+
+
+def test_one_by_one_and_many_at_once_may_be_mixed(setting: Setting) -> None:
+    setting.send(*(b"%d" % number for number in range(40)))
+    rng, held = Random(11), list[LeasedMessage]()
+    with setting.subscribe() as one, setting.subscribe() as other:
+        while len(came := rng.choice([one, other]).receive(rng.choice([1, 1, 1, 4]))):
+            assert [came[0].delivery_offset] == came.columns.delivery_offset[:1].tolist()
+            assert [message.deadline_ms for message in came] == came.deadline_ms.tolist()
+            assert [0] * len(came) == came.redelivery_count.tolist()
+            held += came
+        assert [b"%d" % number for number in range(40)] == values(held)
+        one.ack(held[0])
+        assert (1, 2, 0) == ((done := one.ack_many(held[:3])).already, done.acked, done.unknown)
+        one.seek(EARLIEST)
+        again = [message for _ in range(3) for message in one.receive(1)]
+        assert values(held[:3]) == values(again)
+        assert not {id(message) for message in held} & {id(message) for message in again}
+
+
+def test_what_comes_back_is_not_overtaken_by_what_was_read_ahead(setting: Setting) -> None:
+    setting.send(b"a", b"b", b"c", b"d")
+    with setting.subscribe() as sub:
+        [first], [second] = sub.receive(1), sub.receive(1)
+        sub.release(second)
+        assert [b"b", b"c"] == values([*sub.receive(1), *sub.receive(1)])
+        setting.clock.set(first.deadline_ms)
+        assert {b"a", b"b", b"c", b"d"} == set(values([message for _ in range(4) for message in sub.receive(1)]))
 
 
 def test_subscriptions_see_everything_independently(setting: Setting) -> None:
