@@ -22,7 +22,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from sortedcontainers import SortedList
 
@@ -35,6 +35,42 @@ THREADS = 16
 """Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""
 
 Answer = TypeVar("Answer")
+
+
+class Calling(Generic[Answer]):
+    """A call in one thread, awaited in another. One wake-up: half of what a chain of two futures and a shield cost."""
+
+    __slots__ = ("_call", "_ended", "_error", "_given", "_loop")
+
+    def __init__(self, call: Callable[[], Answer], loop: asyncio.AbstractEventLoop) -> None:
+        self._call = call
+        self._loop = loop
+        self._ended = loop.create_future()
+        self._given: list[Answer] = []
+        self._error: BaseException | None = None
+
+    def __call__(self) -> None:
+        """Make it, in a thread."""
+        try:
+            self._given.append(self._call())
+        except BaseException as error:
+            self._error = error
+        self._loop.call_soon_threadsafe(self._end)
+
+    async def answer(self) -> Answer:
+        """What the call returns or raises; asked again where the await was cancelled."""
+        if self._ended.cancelled():
+            self._ended = self._loop.create_future()
+            if self._given or self._error is not None:
+                self._end()
+        await self._ended
+        if self._error is not None:
+            raise self._error
+        return self._given[0]
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
 
 
 class Calls:
@@ -51,9 +87,10 @@ class Calls:
         """
         if self._closed:
             return call()
-        calling = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        calling = Calling(call, asyncio.get_running_loop())
+        self._executor.submit(calling)
         try:
-            return await asyncio.shield(calling)
+            return await calling.answer()
         except asyncio.CancelledError:
             if undo is not None:
                 await asyncio.shield(asyncio.ensure_future(self._undone(calling, undo)))
@@ -72,9 +109,9 @@ class Calls:
         self._closed = True
         self._executor.shutdown(wait=False)
 
-    async def _undone(self, calling: asyncio.Future[Answer], undo: Callable[[Answer], object]) -> None:
+    async def _undone(self, calling: Calling[Answer], undo: Callable[[Answer], object]) -> None:
         with contextlib.suppress(AfterlogError):  # nobody is there to hear it; a lease ends by itself
-            answer = await calling
+            answer = await calling.answer()
             await self.run(lambda: undo(answer))
 
 
