@@ -19,14 +19,15 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from afterlog.clock import Clock
-from afterlog.errors import Interrupted, InvalidRecord, RecordTooLarge, StoreClosed
+from afterlog.errors import Interrupted, RecordTooLarge, StoreClosed
 from afterlog.files import PROCESS
-from afterlog.records.batch import Headers, encode_headers, own_headers
+from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Delay, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
 from afterlog.records.instants import Instant
+from afterlog.records.single import byte_string, header_section
 
 logger = logging.getLogger("afterlog.produce")
 
@@ -127,8 +128,8 @@ class Producer(Generic[Id]):
         check = self._target.checks_instants(check_instants)
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
-        section = encode_headers(own_headers(headers))
-        value, key = _own(value), _own(key)
+        section = header_section(headers)
+        value, key = byte_string(value), byte_string(key, "keys")
         size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
         if size + HEADER_BYTES > self._batch_bytes_max:
             raise RecordTooLarge(
@@ -149,8 +150,8 @@ class Producer(Generic[Id]):
                 buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
                 self._changed.notify_all()
             buffer.records.append(_Buffered(value, key, section, now_ms, asked, future))
-            buffer.size += size
-            if buffer.size >= self._batch_bytes:
+            was, buffer.size = buffer.size, buffer.size + size
+            if was < self._batch_bytes <= buffer.size:
                 self._changed.notify_all()
         return future
 
@@ -213,15 +214,6 @@ class Producer(Generic[Id]):
                     _fail(buffer.records, error)
                 if not isinstance(error, Exception):
                     raise  # a user's interceptor may raise anything else, and the thread must go on
-
-
-def _own(part: bytes | bytearray | memoryview | None) -> bytes | None:
-    """As it is now, and as bytes: what cannot be appended must not fail those beside it."""
-    if part is None or isinstance(part, bytes):
-        return part
-    if not isinstance(part, bytearray | memoryview):
-        raise InvalidRecord(f"key and value must be bytes or None, not {type(part).__name__}")
-    return bytes(part)
 
 
 def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:
