@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import afterlog
-from bench.conftest import told
+from bench import singly
+from bench.conftest import Measure, told
 from bench.harness import Pair, Times, record, write_each
+from bench.subscriptions import filled
 from bench.workloads import log_bytes, new_store, send_and_poll_each, send_each
 
 DURABILITIES = {"always": afterlog.ALWAYS, "os": afterlog.OS}
@@ -56,3 +59,14 @@ def test_poll(benchmark: Any, tmp_path: Path) -> None:
             lambda: write_each(tmp_path / "floor", bytes(200), count, sync=False),
         )
     told(record("poll-single-100B-os", {"value_bytes": 100, "operations": count * ROUNDS}, pair.figures()))
+
+
+@pytest.mark.parametrize("way", singly.WAYS)
+def test_one_at_a_time(measure: Measure, tmp_path: Path, way: str) -> None:
+    """What people do with one record after another, of a backlog. The floor writes what a record takes in the log."""
+    count = COUNTS["os"]
+    with filled(tmp_path / "store", 10 * count) as store, singly.WAYS[way](store) as some:
+        some(count)
+        sizes = {"value_bytes": 100, "durability": "os"}
+        floor = partial(write_each, tmp_path / "floor", bytes(200), count, sync=False)
+        measure(f"one-{way}", sizes, count, lambda: some(count), floor)

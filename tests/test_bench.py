@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, memory_picture, memory_table, report, subscriptions, tier, topics, walks, workloads
+from bench import harness, memory_picture, memory_table, report, singly, subscriptions, tier, topics, walks, workloads
 from bench.workloads import START_MS, Dues
 
 
@@ -32,6 +32,13 @@ def test_single_records_are_sent_and_polled(tmp_path: Path) -> None:
     with workloads.new_store(tmp_path / "store", afterlog.OS) as store:
         assert 3 == len(workloads.send_each(store, b"value", 3).cpu_s)
         assert 3 == len(workloads.send_and_poll_each(store, b"value", 3).wall_s)
+
+
+@pytest.mark.parametrize("way", singly.WAYS)
+def test_one_at_a_time(tmp_path: Path, way: str) -> None:
+    with subscriptions.filled(tmp_path / "store", 10) as store, singly.WAYS[way](store) as some:
+        some(3)
+        some(4)
 
 
 def test_a_crashed_store_is_opened_again_and_again(tmp_path: Path) -> None:
