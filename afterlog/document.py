@@ -17,8 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import crc32c
-
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, publish, read_file
 
@@ -29,13 +28,13 @@ _KINDS = {"int": int, "bool": bool, "str": str}
 def encode(name: str, version: int, body: dict[str, Any]) -> bytes:
     """The bytes of a document."""
     text = json.dumps(body, separators=(",", ":")).encode() + b"\n"
-    return b"%s %d %08x\n" % (name.encode(), version, crc32c.crc32c(text)) + text
+    return b"%s %d %08x\n" % (name.encode(), version, crc32c(text)) + text
 
 
 def decode(name: str, version: int, data: bytes, path: Path) -> dict[str, Any]:
     """The object in `data`. Raises CorruptFile where it is not what `encode` made."""
     line, newline, text = data.partition(b"\n")
-    if not newline or line != b"%s %d %08x" % (name.encode(), version, crc32c.crc32c(text)):
+    if not newline or line != b"%s %d %08x" % (name.encode(), version, crc32c(text)):
         raise CorruptFile(f"not an intact {name} document of version {version}", path=path, position=0)
     try:
         body = json.loads(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -33,7 +32,9 @@ def random_generator() -> Generator:
 
 def program(name: str, folder: Path | None = None) -> Path | None:
     """An executable of this name, on the path or in one folder; None where there is none."""
-    found = shutil.which(name, path=None if folder is None else str(folder))
+    from shutil import which  # three packers of archives come with it, which an open store does not need
+
+    found = which(name, path=None if folder is None else str(folder))
     return None if found is None else Path(found)
 
 

@@ -25,7 +25,6 @@ import errno
 import fcntl
 import mmap
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, Self
@@ -465,7 +464,9 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
     `parent`: by default as TMPDIR says, or what is usual here.
     """
-    with tempfile.TemporaryDirectory(prefix="afterlog-", dir=parent) as name:
+    from tempfile import TemporaryDirectory  # which comes with `shutil`, `random` and more
+
+    with TemporaryDirectory(prefix="afterlog-", dir=parent) as name:
         yield Path(name)
 
 

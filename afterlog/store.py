@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -33,8 +33,6 @@ from afterlog.errors import (
     UnknownTopic,
     WrongType,
 )
-from afterlog.fetch.consumer import Consumer
-from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import RecordId, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
@@ -46,10 +44,7 @@ from afterlog.log.checkpointer import checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings, checked
-from afterlog.names import LOCK, check_name
-from afterlog.produce.adoption import Adopted, Adoptions
-from afterlog.produce.prepared import Prepared
-from afterlog.produce.producer import Producer
+from afterlog.names import ADOPTED, ADOPTION, LOCK, check_name
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
@@ -57,16 +52,23 @@ from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColu
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.records.instants import Instant, InstantColumn
 from afterlog.records.single import SingleRecord, byte_string, header_section
-from afterlog.subscription import redrive
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
-from afterlog.subscription.partition_subscription import PartitionSubscription
-from afterlog.subscription.policy import Random, RetryPolicy
-from afterlog.subscription.redrive import DeadLetterMessage
-from afterlog.subscription.subscription import ReaderSettings, Subscription
-from afterlog.tier.offload import Offloaded
-from afterlog.tier.remote_store import RemoteStore
-from afterlog.tier.tiering import Tiering
 from afterlog.topics import OpenTopics
+
+# Who reads, has subscriptions, adopts, or has object storage imports what does that where it begins: what opens a store
+# and sends is a third of it all, and a program that only sends should not wait for the rest (tests/test_package.py).
+if TYPE_CHECKING:
+    from afterlog.fetch.consumer import Consumer
+    from afterlog.produce.adoption import Adopted, Adoptions
+    from afterlog.produce.prepared import Prepared
+    from afterlog.produce.producer import Producer
+    from afterlog.subscription.partition_subscription import PartitionSubscription
+    from afterlog.subscription.policy import Random, RetryPolicy
+    from afterlog.subscription.redrive import DeadLetterMessage
+    from afterlog.subscription.subscription import Subscription
+    from afterlog.tier.offload import Offloaded
+    from afterlog.tier.remote_store import RemoteStore
+    from afterlog.tier.tiering import Tiering
 
 logger = logging.getLogger("afterlog.store")
 
@@ -114,6 +116,8 @@ class Store:
         self._folder_lock = files.lock(path / LOCK)
         try:
             if remote is not None:
+                from afterlog.tier.tiering import Tiering
+
                 self.tiering = Tiering(remote, files, path, config, clock, background=background, partial=partial)
             self._topics = OpenTopics(
                 files=files,
@@ -130,8 +134,9 @@ class Store:
             raise
         try:
             self._topics.recover()
-            self._adoptions = Adoptions(files, path, self._log_of, self._guard.now_ms)
-            self._adoptions.recover()
+            self._adoptions: Adoptions | None = None
+            if any(files.exists(path / name) for name in (ADOPTED, ADOPTION)):
+                self._recovered_adoptions()
             if config.durability.kind == "interval":
                 self._sync = Background.weakly(
                     "afterlog-sync",
@@ -346,6 +351,8 @@ class Store:
         self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
     ) -> Producer[RecordId]:
         """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId."""
+        from afterlog.produce.producer import Producer
+
         return Producer(
             self.topic(topic),
             clock=self.clock,
@@ -402,12 +409,14 @@ class Store:
         it by itself hands in what it `prepared`. What came of each. Raises CorruptFile, PartitionPoisoned, and as
         `send` does.
         """
+        from afterlog.produce.prepared import Prepared
+
         self._usable()
         if not isinstance(prepared, Prepared | None):
             raise WrongType(
                 f"adopt takes what a job has Prepared, or nothing for what was handed over: {prepared!r:.100}"
             )
-        return self._adoptions.adopt(prepared)
+        return self._recovered_adoptions().adopt(prepared)
 
     # Reading.
 
@@ -424,6 +433,9 @@ class Store:
 
         `start` is for a group that never committed. A partition has one open consumer of a group at a time: GroupBusy.
         """
+        from afterlog.fetch.consumer import Consumer
+        from afterlog.fetch.group import GroupPosition
+
         target = self.topic(topic)
         check_name(group, "group")
         chosen = _chosen(target, partitions)
@@ -465,6 +477,9 @@ class Store:
         reader's own. delay_ms: the subscription sees each record that much later, for all readers the same.
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
         """
+        from afterlog.subscription.policy import RetryPolicy
+        from afterlog.subscription.subscription import ReaderSettings
+
         target = self.topic(topic)
         check_name(name, "subscription")
         settings = ReaderSettings(
@@ -489,11 +504,15 @@ class Store:
 
     def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
         """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from."""
+        from afterlog.subscription import redrive
+
         with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
             return redrive.dead_letters(subscription.shared, whole("limit", limit))
 
     def redrive(self, topic: str, *, limit: int | None = None) -> int:
         """Send dead letters back to where they come from, without our headers, due at once; how many were."""
+        from afterlog.subscription import redrive
+
         limit = None if limit is None else whole("limit", limit)
         with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
             return redrive.redrive(subscription, self.topic, limit)
@@ -605,6 +624,17 @@ class Store:
     def _log_of(self, topic: str, partition: int) -> PartitionLog:
         return self.topic(topic).partition(partition).log
 
+    def _recovered_adoptions(self) -> Adoptions:
+        """Made when the store is opened, where a job may have left something, or with the first use."""
+        from afterlog.produce.adoption import Adoptions
+
+        with self._lock:
+            if self._adoptions is None:
+                adoptions = Adoptions(self._files, self.path, self._log_of, self._guard.now_ms)
+                adoptions.recover()
+                self._adoptions = adoptions
+            return self._adoptions
+
     def _commits(self) -> Iterator[Commit]:
         yield from (log.commit for log in self._topics.logs())
         yield from (journal.commit for journal in self._subscriptions.journals())
@@ -647,15 +677,24 @@ def open_store(
         raise WrongType(f"config must be an afterlog.Config, not {config!r:.100}")
     if not isinstance(clock, Clock | None):
         raise WrongType(f"clock must be a clock, as afterlog.SystemClock(), not {clock!r:.100}")
-    if not isinstance(remote, str | RemoteStore | None):
-        raise WrongType(f"remote must be a URL or a RemoteStore, not {remote!r:.100}")
-    if isinstance(remote, str):
-        from afterlog.tier.remote_url import open_remote
-
-        remote = open_remote(remote, files=files)
     return Store(
-        path, config or Config(), clock or SystemClock(), files, remote, background=background, partial=partial
+        path,
+        config or Config(),
+        clock or SystemClock(),
+        files,
+        None if remote is None else _opened_remote(remote, files),
+        background=background,
+        partial=partial,
     )
+
+
+def _opened_remote(remote: RemoteStore | str, files: Files) -> RemoteStore:
+    from afterlog.tier.remote_store import RemoteStore
+    from afterlog.tier.remote_url import open_remote
+
+    if not isinstance(remote, str | RemoteStore):
+        raise WrongType(f"remote must be a URL or a RemoteStore, not {remote!r:.100}")
+    return open_remote(remote, files=files) if isinstance(remote, str) else remote
 
 
 def _make_folders(files: Files, path: Path) -> None:

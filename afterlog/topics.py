@@ -11,9 +11,9 @@ recovered when the store is opened, and so is what may have segments in object s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from afterlog.clock import Clock
 from afterlog.config import Config
@@ -37,7 +37,9 @@ from afterlog.log.topics_document import (
 )
 from afterlog.names import TOPICS, partition_folder
 from afterlog.produce.topic import Topic
-from afterlog.tier.tiering import Tiering
+
+if TYPE_CHECKING:  # only a store with object storage has it
+    from afterlog.tier.tiering import Tiering
 
 MAKERS = 16
 """Threads that make partitions, where there are more of them than that."""
@@ -112,6 +114,8 @@ class OpenTopics:
             for context in contexts:
                 create_log(context, sync_name=False)
             return
+        from concurrent.futures import ThreadPoolExecutor  # for thousands of topics, not for every store
+
         with ThreadPoolExecutor(MAKERS, "afterlog-make") as pool:  # where one fails those not begun are given up
             for _ in pool.map(lambda context: create_log(context, sync_name=False), contexts):
                 pass

@@ -156,7 +156,7 @@ def opened(data: Path, create: bool = False, background: bool = True, partial: b
     `background`, `partial`: as a `Store` has them.
     """
     from afterlog.files import OsFiles
-    from afterlog.offline.locked_store import is_store
+    from afterlog.log.topics_document import is_store
     from afterlog.store import open_store
 
     if not create and not is_store(OsFiles(), data):

@@ -165,9 +165,8 @@ def _marks_of(data: Path) -> dict[str, Marks]:
     """How to ask the partitions of a store that have segments in object storage what they take for uploaded."""
     from afterlog.files import ReadOnlyFiles
     from afterlog.log.checkpoints import CheckpointFile
-    from afterlog.log.topics_document import read_topics
+    from afterlog.log.topics_document import is_store, read_topics
     from afterlog.names import CHECKPOINTS, partition_folder
-    from afterlog.offline.locked_store import is_store
 
     files = ReadOnlyFiles()
     if not is_store(files, data):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 from pyroaring import BitMap
 
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes, Files
 from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot

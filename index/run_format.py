@@ -64,8 +64,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
 from afterlog.index.growing_columns import Int64Array, UInt32Array

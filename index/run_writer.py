@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.files import Data, File, Files, publishing
 from afterlog.index.entries import Entries, Key, is_delivery_order
 from afterlog.index.growing_columns import Int64Array, UInt32Array

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
+from afterlog.checksum import crc32c
 from afterlog.files import Data
 from afterlog.index.entries import Key
 from afterlog.index.run import Coverage

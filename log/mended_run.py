@@ -13,8 +13,8 @@ import logging
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, publish, read_file
 from afterlog.index.bucket_snapshot import MappedSnapshot

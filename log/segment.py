@@ -16,9 +16,9 @@ import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
-import crc32c
 import numpy as np
 
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes, Files, lost, map_file, opened, publish, read_file
 from afterlog.index.cancel_index import Cancelled
@@ -282,7 +282,7 @@ class ActiveSegment:
                     file.truncate(size)
                 file.append([data])
                 file.sync()
-        return FileMark(size + len(data), crc32c.crc32c(data, crc))
+        return FileMark(size + len(data), crc32c(data, crc))
 
     def seal(self, end_offset: int, max_deliver_after: int, last_stamp_ms: int = -1) -> SealedMark:
         """Finish the indexes and make everything durable; the row for the checkpoints, which has these facts."""
@@ -323,7 +323,7 @@ def load_sparse(
             data = read_file(files, log_path.with_suffix(suffix))[:size]
         except FileNotFoundError:
             return None
-        if len(data) != size or crc32c.crc32c(data) != crc:
+        if len(data) != size or crc32c(data) != crc:
             return None
         content.append(data)
     return SparseIndexes.from_bytes(content[0], content[1], base_offset, interval_bytes)
@@ -338,7 +338,7 @@ def load_cancelled(files: Files, log_path: Path, saved: tuple[int, int]) -> Canc
         data = read_file(files, log_path.with_suffix(CANCEL_INDEX))[:size]
     except FileNotFoundError:
         return None
-    if len(data) != size or crc32c.crc32c(data) != crc:
+    if len(data) != size or crc32c(data) != crc:
         return None
     return Cancelled.from_bytes(data)
 

@@ -26,10 +26,15 @@ from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.log.recovery import holds_bytes, holds_records
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
-from afterlog.names import LATER_TOPICS, TOPICS, parse_partition_folder, partition_folder
+from afterlog.names import LATER_TOPICS, LOCK, TOPICS, parse_partition_folder, partition_folder
 
 FORMAT = "afterlog-topics"
 VERSION = 1
+
+
+def is_store(files: Files, path: Path) -> bool:
+    """Whether a store was ever opened in the folder."""
+    return files.exists(path / LOCK) or files.exists(path / TOPICS)
 
 
 def read_topics(files: Files, store: Path) -> dict[str, TopicSettings]:

@@ -23,7 +23,7 @@ from afterlog.log.context import LogContext
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.scan import Advance, log_bases, steps, unheard
 from afterlog.log.topic_settings import FOREIGN, TopicSettings
-from afterlog.log.topics_document import legible_topics, write_topics
+from afterlog.log.topics_document import is_store, legible_topics, write_topics
 from afterlog.names import (
     CHECKPOINTS,
     LOCK,
@@ -301,11 +301,6 @@ class OfflineStore:
             elif known.damage is not None:
                 changes.append(PositionChange(folder=folder, group=group, position=committed, damage=known.damage))
         return changes
-
-
-def is_store(files: Files, path: Path) -> bool:
-    """Whether a store was ever opened in the folder."""
-    return files.exists(path / LOCK) or files.exists(path / TOPICS)
 
 
 def _found_topics(files: Files, path: Path) -> dict[str, TopicSettings]:

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.config import Config
 from afterlog.document import well_typed, whole
 from afterlog.errors import CorruptFile

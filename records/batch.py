@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.clock import check_deliver_after
 from afterlog.config import Codec
 from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord

@@ -36,8 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from crc32c import crc32c
-
+from afterlog.checksum import crc32c
 from afterlog.errors import InvalidBatch, InvalidRecord
 from afterlog.files import Data
 from afterlog.records.columns import (

@@ -37,8 +37,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import crc32c
-
+from afterlog.checksum import crc32c
 from afterlog.subscription.events import Kind
 
 MAGIC = b"sub\x01"
@@ -75,7 +74,7 @@ class Frame(NamedTuple):
 def encode_frame(number: int, position: int, kind: Kind, body: bytes, *, log_end_offset: int, durable: int) -> bytes:
     """A frame at `position` of journal `number`."""
     covered = _COVERED.pack(len(body), kind, log_end_offset, durable) + body
-    return MAGIC + crc32c.crc32c(_SEED.pack(number, position) + covered).to_bytes(4, "little") + covered
+    return MAGIC + crc32c(_SEED.pack(number, position) + covered).to_bytes(4, "little") + covered
 
 
 def frame_at(data: memoryview, number: int, position: int) -> Frame | None:
@@ -86,8 +85,8 @@ def frame_at(data: memoryview, number: int, position: int) -> Frame | None:
     end = position + HEADER_BYTES + length
     if magic != MAGIC or end > len(data):
         return None
-    crc = crc32c.crc32c(_SEED.pack(number, position))
-    if told != crc32c.crc32c(data[position + _COVERED_FROM : end], crc):
+    crc = crc32c(_SEED.pack(number, position))
+    if told != crc32c(data[position + _COVERED_FROM : end], crc):
         return None
     return Frame(position, kind, log_end_offset, durable, data[position + HEADER_BYTES : end])
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from afterlog.clock import Clock
 from afterlog.errors import InvalidSubscription, NameTaken
@@ -21,10 +22,12 @@ from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import Position
 from afterlog.names import position_files, subscription_folder
 from afterlog.produce.topic import Topic
-from afterlog.subscription.dead_letters import DeadLetters
-from afterlog.subscription.journal import Journal, numbers
-from afterlog.subscription.partition_subscription import PartitionSubscription
-from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subscription
+
+# Every store has this, and few have subscriptions: the rest of the folder comes with the first of them.
+if TYPE_CHECKING:
+    from afterlog.subscription.journal import Journal
+    from afterlog.subscription.partition_subscription import PartitionSubscription
+    from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subscription
 
 PartName = tuple[str, int, str]
 """(topic, partition, subscription)"""
@@ -59,6 +62,8 @@ class OpenSubscriptions:
         delay_ms: int,
     ) -> Subscription:
         """Another reader. Raises InvalidSubscription where others see the topic with another delay."""
+        from afterlog.subscription.subscription import Subscription
+
         names = [(topic, partition.number, name) for partition in partitions]
         with self._lock:
             self._close_unread()
@@ -105,6 +110,10 @@ class OpenSubscriptions:
             subscription.check()
 
     def _acquired(self, partition: Partition, name: str, start: Position, delay_ms: int) -> ReaderPart:
+        from afterlog.subscription.dead_letters import DeadLetters
+        from afterlog.subscription.partition_subscription import PartitionSubscription
+        from afterlog.subscription.subscription import ReaderPart
+
         key = (partition.topic, partition.number, name)
         part = self._shared.get(key)
         if part is None:
@@ -141,6 +150,8 @@ def check_no_group(partitions: Sequence[Partition], name: str) -> None:
 
 def check_no_subscription(partitions: Sequence[Partition], name: str) -> None:
     """Raises NameTaken where there is a subscription of this name."""
+    from afterlog.subscription.journal import numbers
+
     for partition in partitions:
         context = partition.log.context
         if numbers(context.files, subscription_folder(context.folder, name)):

@@ -7,8 +7,7 @@ memory; inside one region the bytes are mostly free.
 
 from __future__ import annotations
 
-import crc32c
-
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptRemote
 from afterlog.log.facts import FileMark
 from afterlog.tier.manifest import Manifest
@@ -32,6 +31,6 @@ def verify(remote: RemoteStore, key: str, mark: FileMark) -> None:
     crc = 0
     for start in range(0, size, _READ_BYTES):
         [data] = remote.get_ranges(key, [(start, min(start + _READ_BYTES, size))])
-        crc = crc32c.crc32c(data, crc)
+        crc = crc32c(data, crc)
     if crc != mark.crc:
         raise CorruptRemote(f"CRC-32C {crc:08x}, where {mark.crc:08x} was put", path=key)

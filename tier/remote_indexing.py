@@ -20,8 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crc32c import crc32c
-
+from afterlog.checksum import crc32c
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.errors import CorruptRemote, RemoteConflict, RemoteMissing

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Bytes
 from afterlog.index.run_format import FilePart, Metadata, read_metadata

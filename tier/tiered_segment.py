@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from crc32c import crc32c
 
+from afterlog.checksum import crc32c
 from afterlog.errors import CorruptRemote
 from afterlog.files import Bytes
 from afterlog.index.entries import sort_by_due
