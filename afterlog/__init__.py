@@ -77,10 +77,11 @@ if TYPE_CHECKING:
         WrongType,
     )
     from afterlog.fetch.consumer import Consumer
-    from afterlog.fetch.message import Message, RecordId, ScheduledRecord
+    from afterlog.fetch.message import Message, ScheduledRecord
     from afterlog.fetch.message_columns import Columns
     from afterlog.fetch.partition import FetchResult, Partition
     from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
+    from afterlog.fetch.record_id import RecordId
     from afterlog.log.cancellation import CancelResult
     from afterlog.produce.producer import Producer
     from afterlog.produce.topic import Topic
@@ -106,7 +107,8 @@ _HOME = {
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
-    "afterlog.fetch.message": ("Message", "RecordId", "ScheduledRecord"),
+    "afterlog.fetch.message": ("Message", "ScheduledRecord"),
+    "afterlog.fetch.record_id": ("RecordId",),
     "afterlog.fetch.partition": ("FetchResult", "Partition"),
     "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtBrokerTime", "AtTime"),
     "afterlog.produce.topic": ("Topic",),

@@ -36,8 +36,9 @@ from afterlog.arguments import seconds
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
-from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store import Store as BlockingStore
 from afterlog.store import open_store

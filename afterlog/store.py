@@ -33,9 +33,8 @@ from afterlog.errors import (
     UnknownTopic,
     WrongType,
 )
-from afterlog.fetch.message import RecordId, ScheduledRecord
-from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.fetch.record_id import RecordId
 from afterlog.files import PROCESS, Files, OsFiles
 from afterlog.log.background import Background
 from afterlog.log.bucket_merger import merge_crowded
@@ -59,6 +58,8 @@ from afterlog.topics import OpenTopics
 # and sends is a third of it all, and a program that only sends should not wait for the rest (tests/test_package.py).
 if TYPE_CHECKING:
     from afterlog.fetch.consumer import Consumer
+    from afterlog.fetch.message import ScheduledRecord
+    from afterlog.fetch.partition import Partition
     from afterlog.produce.adoption import Adopted, Adoptions
     from afterlog.produce.prepared import Prepared
     from afterlog.produce.producer import Producer
@@ -532,9 +533,9 @@ class Store:
     def enforce_retention(self) -> int:
         """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
         own = [
-            partition.log
+            log
             for topic in self.topics()
-            for partition in (topic.partitions if topic.settings.has_retention else topic.opened_partitions)
+            for log in (topic.logs if topic.settings.has_retention else topic.opened_logs.values())
         ]
         return sum(log.enforce_retention() for log in own if not log.read_only)
 
@@ -572,9 +573,10 @@ class Store:
         What is opened later has none: all that a crash left behind is recovered when the store is opened.
         """
         return {
-            (partition.topic, partition.number): partition.log.cut_bytes
-            for partition in self._topics.opened_partitions()
-            if partition.log.cut_bytes
+            (topic.name, number): log.cut_bytes
+            for topic in list(self._topics.used.values())
+            for number, log in topic.opened_logs.items()
+            if log.cut_bytes
         }
 
     def check(self) -> None:
@@ -622,7 +624,7 @@ class Store:
         return consumer is not None and consumer.is_reading
 
     def _log_of(self, topic: str, partition: int) -> PartitionLog:
-        return self.topic(topic).partition(partition).log
+        return self.topic(topic).log(partition)
 
     def _recovered_adoptions(self) -> Adoptions:
         """Made when the store is opened, where a job may have left something, or with the first use."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.errors import InvalidTopic, TopicExists
-from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.log.at_rest import is_at_rest
 from afterlog.log.context import LogContext
@@ -120,14 +119,10 @@ class OpenTopics:
             for _ in pool.map(lambda context: create_log(context, sync_name=False), contexts):
                 pass
 
-    def opened_partitions(self) -> Iterator[Partition]:
+    def logs(self) -> Iterator[PartitionLog]:
         """Of all topics, as far as they are open by now: the others are at rest, and nothing is to be done for them."""
         for topic in list(self.used.values()):
-            yield from topic.opened_partitions
-
-    def logs(self) -> Iterator[PartitionLog]:
-        """The same."""
-        return (partition.log for partition in self.opened_partitions())
+            yield from topic.opened_logs.values()
 
     def last_logs(self) -> list[PartitionLog]:
         """All that there will ever be: for who closes the store, and has made it unusable."""
@@ -138,7 +133,7 @@ class OpenTopics:
     def _add(self, name: str, settings: TopicSettings, *, new: bool = False) -> None:
         """A topic from now on. What is not at rest is opened at once. new: it has just been made, and holds nothing."""
 
-        def opened(number: int) -> Partition:
+        def opened(number: int) -> PartitionLog:
             return self._opened(name, number, settings, new=new)
 
         topic = self.by_name[name] = Topic(name, settings, opened, self.usable)
@@ -147,14 +142,14 @@ class OpenTopics:
             if is_opened or not is_at_rest(self.files, self.path / partition_folder(name, number)):
                 topic.partition(number)
 
-    def _opened(self, name: str, number: int, settings: TopicSettings, *, new: bool) -> Partition:
+    def _opened(self, name: str, number: int, settings: TopicSettings, *, new: bool) -> PartitionLog:
         self.used[name] = self.by_name[name]
-        partition = Partition(name, number, open_log(self._context(name, number, settings), new=new))
+        log = open_log(self._context(name, number, settings), new=new)
         if self.tiering is not None and self._is_seen_to(settings):
-            self.tiering.add(partition.log)
-        if partition.log.crowded:
+            self.tiering.add(log)
+        if log.crowded:
             self.crowded()
-        return partition
+        return log
 
     def _is_seen_to(self, settings: TopicSettings) -> bool:
         """Whether a thread looks after its partitions, also while nobody uses them."""

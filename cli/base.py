@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,6 +95,20 @@ class Failure(click.ClickException):
 
 class Cli(click.Group):
     """Errors become one line and an exit code; a command may return its exit code."""
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, Sequence[str]] | None = None, **extra: Any) -> None:
+        """elsewhere: the commands of other modules of this folder, which are imported when they are asked for."""
+        super().__init__(*args, **extra)
+        self._module_of = {name: module for module, names in (elsewhere or {}).items() for name in names}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._module_of})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._module_of and cmd_name not in self.commands:
+            module = importlib.import_module(f"afterlog.cli.{self._module_of[cmd_name]}")
+            self.add_command(getattr(module, cmd_name.replace("-", "_")))
+        return super().get_command(ctx, cmd_name)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -18,7 +17,7 @@ from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
 from afterlog.names import parse_partition_folder
 
 if TYPE_CHECKING:
-    from afterlog.fetch.message import RecordId
+    from afterlog.fetch.record_id import RecordId
 
 CHUNK_BYTES = 8 << 20
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -44,6 +43,8 @@ class InputRecord:
 
 def duration_ms(text: str) -> int:
     """`250ms`, `30s`, `5m`, `2h`, `1d`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
+    from decimal import ROUND_CEILING, Decimal
+
     if not _DURATION.fullmatch(text):
         raise InvalidDeliverAfter(f"{text!r} is no duration: write 250ms, 30s, 5m, 2h, 1d or 1h30m")
     parts = (Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
@@ -68,7 +69,7 @@ def instant(text: str) -> int | datetime:
 
 def record_id(text: str) -> RecordId:
     """`mail-0@1042`: topic, partition and offset. Raises InvalidRecord."""
-    from afterlog.fetch.message import RecordId
+    from afterlog.fetch.record_id import RecordId
 
     folder, _, offset = text.rpartition("@")
     partition = parse_partition_folder(folder)

@@ -8,6 +8,7 @@ Importing it costs click and no more; numpy and the engine come with the command
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -31,12 +32,8 @@ from afterlog.cli.base import (
     remote_store,
     store_arguments,
 )
-from afterlog.cli.export_command import export
 from afterlog.cli.input import Duration, InputRecord, InstantType, chunks_of_lines, encoded, json_records
-from afterlog.cli.metrics_command import metrics
-from afterlog.cli.queue_commands import cancel, dead_letters, pending, reschedule
-from afterlog.cli.spark_commands import spark
-from afterlog.cli.tier_commands import offload, restore, scrub
+from afterlog.environment import set_variable, variable
 from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
@@ -48,10 +45,24 @@ if TYPE_CHECKING:
     from afterlog.subscription.received import Received
 
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+COLLECTED_AFTER = 100_000
+"""Objects made and not freed again; imports make fewer."""
+
 Polled = TypeVar("Polled", bound="Sequence[Message]")
 
 
-@click.group(cls=Cli, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+_ELSEWHERE = {
+    "export_command": ("export",),
+    "metrics_command": ("metrics",),
+    "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
+    "spark_commands": ("spark",),
+    "tier_commands": ("offload", "restore", "scrub"),
+}
+"""Modules that are imported when one of their commands is asked for, or all of them."""
+
+
+@click.group(cls=Cli, elsewhere=_ELSEWHERE, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """A delayed-message log in a plain folder: records are delivered when they are due, in due order.
@@ -451,10 +462,15 @@ def _beginning(start: int | datetime | str | None, broker_time: int | datetime |
     return AtBrokerTime(broker_time)
 
 
-for command in (cancel, reschedule, pending, dead_letters, export, offload, scrub, restore, metrics, spark):
-    cli.add_command(command)
-
-
 def main() -> None:
-    """The entry point."""
-    cli()
+    """The entry point, of a process of its own."""
+    # No command does linear algebra, for which numpy would start a thread for each processor: 100 ms of CPU.
+    if not variable(BLAS_THREADS):
+        set_variable(BLAS_THREADS, "1")
+    # What a command imports is no garbage, but the collector goes through it again and again, and once more at the end:
+    # 20 ms of a `send`.
+    gc.set_threshold(COLLECTED_AFTER)
+    try:
+        cli()
+    finally:
+        gc.freeze()

@@ -15,7 +15,7 @@ from afterlog.cli.base import FINDINGS, JSON, StoreCommand, opened, store_argume
 from afterlog.cli.input import Duration, InstantType, RecordIdType, encoded
 
 if TYPE_CHECKING:
-    from afterlog.fetch.message import RecordId
+    from afterlog.fetch.record_id import RecordId
 
 LIMIT = click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many, at most.")
 

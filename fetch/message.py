@@ -1,20 +1,10 @@
-"""One record as a consumer sees it, and the identity that `send` returns."""
+"""One record as a consumer sees it, and as a look at the schedule does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class RecordId:
-    """The identity of a record: what `send` returned. As text `mail-0@1042`."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}@{self.offset}"
+from afterlog.fetch.record_id import RecordId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

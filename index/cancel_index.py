@@ -15,7 +15,7 @@ over all rows, is in the checkpoints. Where it does not match the rows are read 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ from afterlog.index.growing_columns import Int64Array
 _ROW_BYTES = 24
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cancelled:
+class Cancelled(NamedTuple):
     """Rows of cancel indexes: int64 columns of one length. Every target lies before its control in offset order."""
 
     control: Int64Array

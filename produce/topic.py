@@ -1,24 +1,30 @@
-"""A topic: its partitions, each opened when it is first asked for, and which of them a record goes to."""
+"""A topic: its partitions, each opened when it is first asked for, and which of them a record goes to.
+
+A partition has two parts: its log, which is all that a record needs on its way in, and its delivery order, which is
+made for the first reader. So who only sends loads nothing of `fetch`.
+"""
 
 from __future__ import annotations
 
 import threading
 import zlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from afterlog.arguments import flag
 from afterlog.errors import InvalidRecord, UnknownPartition
-from afterlog.fetch.message import RecordId, ScheduledRecord
-from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.partition import Partition
+from afterlog.fetch.record_id import RecordId
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.encode import Batches, RecordColumns, encode
 from afterlog.records.single import SingleRecord
+
+if TYPE_CHECKING:
+    from afterlog.fetch.message import ScheduledRecord
+    from afterlog.fetch.partition import Partition
 
 
 class Topic:
@@ -28,14 +34,15 @@ class Topic:
         self,
         name: str,
         settings: TopicSettings,
-        open_partition: Callable[[int], Partition],
+        open_log: Callable[[int], PartitionLog],
         usable: Callable[[], None],
     ) -> None:
         """usable: raises where the store is not: then nothing is opened any more."""
         self.name = name
         self.settings = settings
-        self._opened: list[Partition | None] = [None] * settings.partitions
-        self._open_partition = open_partition
+        self._logs: list[PartitionLog | None] = [None] * settings.partitions
+        self._partitions: list[Partition | None] = [None] * settings.partitions
+        self._open_log = open_log
         self._usable = usable
         self._opening = threading.Lock()
         self._next = 0
@@ -51,9 +58,17 @@ class Topic:
         return tuple(map(self.partition, range(self.settings.partitions)))
 
     @property
-    def opened_partitions(self) -> tuple[Partition, ...]:
-        """Those that somebody has asked for: nothing is known, or to be done, of the others but what is on disk."""
-        return tuple(partition for partition in self._opened if partition is not None)
+    def logs(self) -> tuple[PartitionLog, ...]:
+        """Those of all partitions. Raises as `partition` does."""
+        return tuple(map(self.log, range(self.settings.partitions)))
+
+    @property
+    def opened_logs(self) -> dict[int, PartitionLog]:
+        """Of the partitions that somebody has asked for: nothing is known, or to be done, of the others.
+
+        By the number of the partition.
+        """
+        return {number: log for number, log in enumerate(self._logs) if log is not None}
 
     def wait_for_openings(self) -> None:
         """Return when nobody is opening a partition: for who closes the store, and has made it unusable."""
@@ -62,8 +77,8 @@ class Topic:
 
     def checked_partition(self, number: int) -> int:
         """`number` itself. Raises UnknownPartition."""
-        if not isinstance(number, int) or not 0 <= number < len(self._opened):
-            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self._opened) - 1}, not {number!r}")
+        if not isinstance(number, int) or not 0 <= number < len(self._logs):
+            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self._logs) - 1}, not {number!r}")
         return number
 
     @property
@@ -77,7 +92,7 @@ class Topic:
 
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
-        self.partition(0).log.check_asked(deliver_after)
+        self.log(0).check_asked(deliver_after)
 
     def record_id(self, number: int, offset: int) -> RecordId:
         return RecordId(self.name, number, offset)
@@ -88,40 +103,59 @@ class Topic:
         Raises UnknownPartition; where it has to be opened CorruptFile, StorageError, StoreClosed, StoreForked, and the
         next call tries again.
         """
-        partition = self._opened[self.checked_partition(number)]
-        return self._open(number) if partition is None else partition
+        partition = self._partitions[self.checked_partition(number)]
+        return self._with_order(number) if partition is None else partition
 
-    def _open(self, number: int) -> Partition:
-        """Once, whoever asks at the same time. One assignment makes it open: what was interrupted left nothing."""
+    def log(self, number: int) -> PartitionLog:
+        """The log of a partition, opened if it is not yet. Raises as `partition` does."""
+        log = self._logs[self.checked_partition(number)]
+        if log is not None:
+            return log
         self._usable()  # a forked child may find the lock taken for ever
         with self._opening:
-            self._usable()  # who has closed the store meanwhile has waited for us, or we for them
-            partition = self._opened[number]
+            return self._opened_log(number)
+
+    def _with_order(self, number: int) -> Partition:
+        from afterlog.fetch.partition import Partition
+
+        self._usable()
+        with self._opening:
+            partition = self._partitions[number]
             if partition is None:
-                partition = self._opened[number] = self._open_partition(number)
+                partition = self._partitions[number] = Partition(self.name, number, self._opened_log(number))
             return partition
+
+    def _opened_log(self, number: int) -> PartitionLog:
+        """Once, whoever asks at the same time. One assignment makes it open: what was interrupted left nothing."""
+        self._usable()  # who has closed the store meanwhile has waited for us, or we for them
+        log = self._logs[number]
+        if log is None:
+            log = self._logs[number] = self._open_log(number)
+        return log
 
     def partition_of(self, key: bytes | None) -> int:
         """Where a record of this key goes: by the CRC-32 of the key, as librdkafka's `consistent` partitioner.
 
         Records without a key take the partitions in turn.
         """
-        if len(self._opened) == 1:
+        if len(self._logs) == 1:
             return 0
         if key is not None:
-            return zlib.crc32(key) % len(self._opened)
+            return zlib.crc32(key) % len(self._logs)
         with self._lock:
-            self._next = (self._next + 1) % len(self._opened)
+            self._next = (self._next + 1) % len(self._logs)
             return self._next
 
     def partitions_of(self, columns: RecordColumns) -> Int64Array:
         """`partition_of` for the keys of records, int64[n]. Without a key it is unclear which: InvalidRecord."""
         if columns.keys is None or not (columns.key_valid is None or bool(columns.key_valid.all())):
             raise InvalidRecord("a record has no key: name the partition, or give every key")
-        return partitions_of_keys(columns.keys, len(self._opened))
+        return partitions_of_keys(columns.keys, len(self._logs))
 
     def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
         """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""
+        from afterlog.fetch.message_columns import Columns
+
         parts = [self.partition(number).scheduled(limit, key) for number in numbers]
         columns = Columns.concatenate([Columns.empty(self.name), *parts])
         order = np.lexsort((columns.offset, columns.partition, columns.due))
@@ -136,7 +170,7 @@ class Topic:
 
     def append_one(self, number: int, record: SingleRecord) -> int:
         """Append one record to one partition; its offset."""
-        log = self.partition(number).log
+        log = self.log(number)
         if log.takes_one(record):
             return log.append_one(record)
         return int(self.append(number, record.columns())[0])
@@ -153,7 +187,7 @@ class Topic:
 
     def _checked(self, number: int, columns: RecordColumns, *, any_size: bool = False) -> _Appendable:
         """Records that the partition can take, all of them. Raises as `check_batches`."""
-        log = self.partition(number).log
+        log = self.log(number)
         parts, order = encode(columns, log.context.config, any_size=any_size)
         for part in () if any_size else parts:
             log.check_batches(part)

@@ -73,8 +73,7 @@ class Record:
     deliver_after: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchInfo:
+class BatchInfo(NamedTuple):
     """What a log wants to know of a batch that a client made."""
 
     records: int

@@ -26,7 +26,7 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -108,8 +108,7 @@ class Control:
         return np.frombuffer(with_crc(header, view[HEADER_BYTES:].tobytes()), np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Controls:
+class Controls(NamedTuple):
     """The control batches of a stretch of log: int64 columns of one length, and their targets."""
 
     row: Int64Array

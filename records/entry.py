@@ -34,7 +34,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from afterlog.checksum import crc32c
 from afterlog.errors import InvalidBatch, InvalidRecord
@@ -97,8 +97,7 @@ class BrokerEntryMetadata:
     """The fields of interceptors, as they encoded them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """Where an entry lies in its buffer, and what its two headers say."""
 
     position: int
@@ -292,8 +291,7 @@ def read_metadata(view: memoryview, position: int, end: int) -> BrokerEntryMetad
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(NamedTuple):
     number: int
     wire_type: int
     value: int

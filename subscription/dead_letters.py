@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from afterlog.fetch.message import RecordId
 from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.record_id import RecordId
 from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import decode_own_headers, encode_headers

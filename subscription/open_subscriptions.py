@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from afterlog.clock import Clock
 from afterlog.errors import InvalidSubscription, NameTaken
-from afterlog.fetch.partition import Partition
-from afterlog.fetch.positions import Position
 from afterlog.names import position_files, subscription_folder
 from afterlog.produce.topic import Topic
 
 # Every store has this, and few have subscriptions: the rest of the folder comes with the first of them.
 if TYPE_CHECKING:
+    from afterlog.fetch.partition import Partition
+    from afterlog.fetch.positions import Position
     from afterlog.subscription.journal import Journal
     from afterlog.subscription.partition_subscription import PartitionSubscription
     from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subscription

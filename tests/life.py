@@ -15,9 +15,10 @@ from typing import Any
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError
-from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.message import Message
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
+from afterlog.fetch.record_id import RecordId
 from afterlog.produce.prepared import Prepared
 from afterlog.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage

@@ -18,7 +18,7 @@ from afterlog.aio_calls import THREADS
 from afterlog.clock import ManualClock
 from afterlog.errors import NameTaken, StoreClosed, StoreLocked, UnknownTopic
 from afterlog.fetch.consumer import Consumer
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer
 from afterlog.store import Store, open_store
 from afterlog.subscription.subscription import Subscription

@@ -28,7 +28,7 @@ from afterlog import (
 )
 from afterlog.config import ALWAYS
 from afterlog.errors import NotPending, StorageError
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from afterlog.produce.adoption import AdoptionLedger
 from afterlog.produce.prepared import Prepared
 from afterlog.store import open_store

@@ -82,6 +82,27 @@ def test_pyarrow_and_rich_are_loaded_by_who_wants_them() -> None:
     assert not {"pyarrow", "rich", "click", "pandas", "obstore", "prometheus_client"} & set(loaded)
 
 
+NOT_TO_SEND = {
+    "argparse", "asyncio", "click", "concurrent.futures", "email", "importlib.metadata", "random", "shutil", "socket",
+    "tempfile", "zipfile",
+    "afterlog.fetch.partition", "afterlog.fetch.timeline", "afterlog.offline", "afterlog.produce.adoption",
+    "afterlog.produce.producer", "afterlog.subscription.subscription", "afterlog.tier.tiering",
+}  # fmt: skip
+"""What costs a program its start, and sends nothing."""
+
+
+def test_who_opens_a_store_and_sends_loads_no_more_than_that(tmp_path: Path) -> None:
+    store = f"afterlog.open({str(tmp_path)!r})"
+    run(f"import afterlog; {store}.create_topic('mail')")
+    loaded = run(
+        f"import sys, numpy; before = set(sys.modules); import afterlog\n"
+        f"with {store} as store: store.send('mail', b'x', delay=60)\n"
+        f"print(*set(sys.modules) - before)"
+    ).split()
+    assert {"afterlog.store", "afterlog.log.partition_log"} <= set(loaded)
+    assert not NOT_TO_SEND & set(loaded)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     if name.endswith("__main__"):

@@ -28,7 +28,7 @@ from afterlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from afterlog.files import PROCESS
 from afterlog.log.cancellation import CancelResult
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics

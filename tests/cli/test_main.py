@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -272,7 +273,9 @@ class TestExitCodes:
         ]
 
     def test_every_command_has_help(self) -> None:
-        for name in cli.commands:
+        names = cli.list_commands(click.Context(cli))
+        assert {"send", "cancel", "dead-letters", "spark"} < set(names)
+        for name in names:
             assert "Usage: afterlog" in run(name, "--help").stdout
 
 
@@ -311,6 +314,22 @@ class TestProcesses:
         assert [] == heavy
         assert early < 150
         assert late < 300
+
+    def test_a_command_does_not_load_those_of_others(self, data: Path) -> None:
+        program = (
+            "import sys, contextlib; sys.argv = ['afterlog', 'send', sys.argv[1], 'mail', 'x']\n"
+            "from afterlog.cli.main import main\n"
+            "with contextlib.suppress(SystemExit): main()\n"
+            "print(*sys.modules, file=sys.stderr)\n"
+        )
+        command = [sys.executable, "-c", program, str(data)]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        loaded = set(ran.stderr.split())
+        assert "mail-0@0\n" == ran.stdout
+        assert {"afterlog.cli.main", "afterlog.store", "click"} <= loaded
+        others = {f"afterlog.cli.{name}" for name in ("export_command", "queue_commands", "spark_commands")}
+        assert not others & loaded
+        assert not {"rich", "asyncio", "email", "socket", "afterlog.fetch.partition", "afterlog.offline"} & loaded
 
     def test_version(self) -> None:
         assert f"afterlog {afterlog.__version__}\n" == process("--version").stdout

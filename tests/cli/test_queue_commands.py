@@ -12,7 +12,7 @@ import afterlog
 from afterlog.cli.input import record_id
 from afterlog.cli.output import CELL_WIDTH, clipped
 from afterlog.errors import InvalidRecord
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from tests.cli.test_main import process, rows, run
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import afterlog
@@ -254,7 +255,9 @@ class TestRepair:
 
 def test_it_is_asked_for_politely() -> None:
     for name in ("offload", "scrub", "restore"):
-        assert cli.commands[name].help
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        assert command.help
     assert 0 == process("scrub", "--help").returncode
 
 

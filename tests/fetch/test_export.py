@@ -14,8 +14,9 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.errors import CorruptFile, StorageFull
 from afterlog.fetch.export import Exported, export
-from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.message import Message
 from afterlog.fetch.partition import Partition
+from afterlog.fetch.record_id import RecordId
 from afterlog.files import Files
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.snapshot import ALL_MS, open_snapshot

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.message import Message
+from afterlog.fetch.record_id import RecordId
 
 MESSAGE = Message(
     topic="t", partition=2, offset=7, delivery_offset=3, key=None, value=b"v", headers=(("h", None),), timestamp=1,

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.fetch import objects
-from afterlog.fetch.message import Message, RecordId
+from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.objects import Same, Strings, made, plainly_made
+from afterlog.fetch.record_id import RecordId
 from afterlog.records.columns import ragged
 from afterlog.records.encode import encode_headers
 from afterlog.subscription.leased_message import LeasedMessage

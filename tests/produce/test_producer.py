@@ -19,8 +19,8 @@ from afterlog.errors import (
     StoreForked,
     UnknownPartition,
 )
-from afterlog.fetch.message import RecordId
 from afterlog.fetch.partition import Partition
+from afterlog.fetch.record_id import RecordId
 from afterlog.files import PROCESS
 from afterlog.names import LOG
 from afterlog.produce import producer as producer_module

@@ -10,7 +10,7 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownPartition
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from afterlog.produce.topic import Topic
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles

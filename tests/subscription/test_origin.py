@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from afterlog.subscription.origin import REASON_CHARACTERS, Origin, ascii_of, origin_of
 
 ORIGIN = Origin(record=RecordId("mail", 3, 1_042), subscription="sender", reason="ValueError: no", redelivery_count=8)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from afterlog.errors import StorageFull
-from afterlog.fetch.message import RecordId
+from afterlog.fetch.record_id import RecordId
 from afterlog.subscription.policy import RetryPolicy
 from tests.subscription.support import Setting, values
 from tests.support import NOW_MS, killed
