@@ -71,7 +71,7 @@ class Config:
     linger_ms: int = 5
     """How long a producer waits for company. Larger: fewer, larger batches, later acknowledgement."""
     deliver_after_spread_ms: int = 0
-    """Records whose times lie no further apart share a batch, due with its last. Larger: fewer entries, later."""
+    """Records whose times lie no further apart share a batch and its last record's time. Larger: smaller log, later."""
     compression: Codec = "none"
     """Codec of the batches that the store's own producer makes."""
     index_interval_bytes: int = 4_096

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,31 @@ def test_append(measure: Measure, tmp_path: Path, kind: Dues, size: int, durabil
         f"append-bulk-{kind}-{size}B-{durability}-{given}", sizes, count, append,
         lambda: write_bytes(tmp_path / "floor", written, sync=durability == "always"), prepare,
     )  # fmt: skip
+    stores.pop().close()
+
+
+@pytest.mark.parametrize("spread_ms", [0, 10, 100, 1_000])
+def test_append_with_a_spread(measure: Measure, tmp_path: Path, spread_ms: int) -> None:
+    count, size = RECORDS[100], 100
+    sent, due = values(count, size), dues("uniform", count)
+    folder = tmp_path / "store"
+    stores: list[afterlog.Store] = []
+
+    def prepare() -> None:
+        while stores:
+            stores.pop().close()
+        shutil.rmtree(folder, ignore_errors=True)
+        stores.append(new_store(folder, afterlog.OS, spread_ms=spread_ms))
+
+    def append() -> None:
+        stores[0].send_many(TOPIC, sent, deliver_after=due)
+
+    prepare()
+    append()
+    written = memoryview(log_bytes(folder))
+    sizes = {"value_bytes": size, "log_bytes": len(written), "due": "uniform", "spread_ms": spread_ms}
+    floor = partial(write_bytes, tmp_path / "floor", written, sync=False)
+    measure(f"append-bulk-uniform-{size}B-spread-{spread_ms}", sizes, count, append, floor, prepare)
     stores.pop().close()
 
 

@@ -53,9 +53,10 @@ def values(count: int, size: int) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     return np.arange(count + 1, dtype=np.int64) * size, data
 
 
-def new_store(folder: Path, durability: afterlog.Durability = afterlog.ALWAYS) -> afterlog.Store:
+def new_store(folder: Path, durability: afterlog.Durability = afterlog.ALWAYS, *, spread_ms: int = 0) -> afterlog.Store:
     """A store with one topic, on a clock that stands still an hour before the last record is due."""
-    store = afterlog.open(folder, config=afterlog.Config(durability=durability), clock=afterlog.ManualClock(START_MS))
+    config = afterlog.Config(durability=durability, deliver_after_spread_ms=spread_ms)
+    store = afterlog.open(folder, config=config, clock=afterlog.ManualClock(START_MS))
     store.create_topic(TOPIC)
     return store
 

@@ -149,6 +149,8 @@ cdef enum:
     FIRST_BYTES = 16384
     PREFETCH_LINES = 5
     PREFETCH_DISTANCE = 8
+    TAKE_LINES = 2
+    TAKE_DISTANCE = 16
     PREFETCH_GROUP = 64
 
 cdef const uint8_t *DELIVER_AFTER_KEY = b"deliver-after"
@@ -1176,6 +1178,54 @@ def read_records(buffers, which, positions, offsets, records, deliver_after, max
     if reason != DECODED:
         raise columns.undecodable(reason, row)
     return Verified(out.decoded(items), fault, row, compressed)
+
+
+# ---- rows of columns
+
+def take_items(items, rows):
+    columns.check_items(items)
+    cdef const int64_t[::1] offsets, row
+    cdef const uint8_t[::1] data
+    offsets, data = items
+    row = rows
+    starts = np.zeros(len(row) + 1, np.int64)
+    cdef int64_t[::1] start = starts
+    cdef int64_t count = len(row), held = len(offsets) - 1, size = len(data), index, at, bad = -1
+    with nogil:
+        for index in range(count):
+            at = row[index]
+            if not 0 <= at < held or not 0 <= offsets[at] <= offsets[at + 1] <= size:
+                bad = index
+                break
+            start[index + 1] = start[index] + offsets[at + 1] - offsets[at]
+    if bad >= 0:
+        raise columns.no_item(row[bad], held)
+    taken = np.empty(starts[count], np.uint8)
+    cdef uint8_t[::1] view = taken
+    cdef const uint8_t *source = &data[0]
+    cdef uint8_t *out = &view[0]
+    with nogil:
+        for index in range(count):
+            if index + TAKE_DISTANCE < count:
+                prefetch(source + offsets[row[index + TAKE_DISTANCE]], TAKE_LINES)
+            at = row[index]
+            memcpy(out + start[index], source + offsets[at], offsets[at + 1] - offsets[at])
+    return starts, taken
+
+
+def spread_starts(deliver_after, spread_ms):
+    columns.check_spread(spread_ms)
+    cdef const int64_t[::1] due = deliver_after
+    starts = np.empty(len(due), np.int64)
+    cdef int64_t[::1] start = starts
+    cdef int64_t spread = min(spread_ms, INT64_MAX), count = len(due), index, first = 0, batches = 0
+    with nogil:
+        for index in range(count):
+            if index == 0 or (due[index] != -1 if first == -1 else due[index] - first > spread):
+                first = due[index]
+                start[batches] = index
+                batches += 1
+    return starts[:batches]
 
 
 def crc32c(data, by_table):

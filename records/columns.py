@@ -183,6 +183,22 @@ def ragged(items: Sequence[bytes | None]) -> tuple[Ragged, Bools]:
     return (offsets, np.frombuffer(b"".join(item or b"" for item in items), np.uint8)), valid
 
 
+def check_items(items: Ragged) -> None:
+    """ValueError for a column that has not even the offset 0."""
+    if not len(items[0]):
+        raise ValueError("a column has one offset more than items, and this one none")
+
+
+def no_item(row: int, held: int) -> IndexError:
+    """The error for a row that is not there, or of which the offsets lead out of the data."""
+    return IndexError(f"no item {row} in a column of {held}, or not inside its data")
+
+
+def check_spread(spread_ms: int) -> None:
+    if spread_ms < 0:
+        raise ValueError(f"no spread: {spread_ms}")
+
+
 def check_ragged(column: Ragged, items: int, name: str) -> None:
     """ValueError where the offsets do not cut `items` slices out of the data."""
     offsets, data = column

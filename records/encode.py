@@ -2,6 +2,7 @@
 
 A batch is due with its last record, so records share a batch only where their times lie no further apart than
 `deliver_after_spread_ms` (KIP-1277 takes the maximum for the batch; the spread bounds what that costs in lateness).
+Such a batch has one time, that of its last record, and none of its records another (docs/decisions/0042).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -21,10 +22,10 @@ from afterlog.clock import INT64_MAX
 from afterlog.config import Config
 from afterlog.errors import InvalidRecord, RecordTooLarge
 from afterlog.files import Bytes
+from afterlog.index.entries import sort_by_due
 from afterlog.records import kernels
 from afterlog.records.batch import Headers, compress_batches, encode_headers, own_headers, validate_batches
 from afterlog.records.columns import Bools, Int64Array, Ragged
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.header import HEADER_BYTES, LENGTH_END
 
 RECORD_OVERHEAD_BYTES = 57
@@ -93,10 +94,15 @@ class EncodedBatches(Batches):
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatches(Batches):
-    """Batches that are cut out of columns at `bounds`, int64[n+1], and become bytes when these are asked for."""
+    """Batches that are cut out of columns at `bounds`, int64[n+1], and become bytes when these are asked for.
+
+    rows: the rows of `columns` that are meant, in this order, each of a batch at the time of the batch; None: all of
+    them, as they are. They are gathered piece by piece too: a copy of all would leave the cache and come back.
+    """
 
     columns: RecordColumns
     bounds: Int64Array
+    rows: Int64Array | None = None
 
     def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
         part, bounds = self._part(row, last)
@@ -116,7 +122,11 @@ class ColumnBatches(Batches):
 
     def _part(self, row: int, last: int) -> tuple[RecordColumns, Int64Array]:
         first, stop = int(self.bounds[row]), int(self.bounds[last])
-        return self.columns[first:stop], self.bounds[row : last + 1] - first
+        bounds = self.bounds[row : last + 1] - first
+        if self.rows is None:
+            return self.columns[first:stop], bounds
+        part = self.columns.take(self.rows[first:stop])
+        return replace(part, deliver_after=np.repeat(self.deliver_after[row:last], self.records[row:last])), bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +169,13 @@ class RecordColumns:
             deliver_after=self.deliver_after[rows],
         )
 
-    def record_bytes(self) -> Int64Array:
-        """An upper bound of each record's encoded size, int64[n]."""
+    def record_bytes(self, rows: Int64Array | None = None) -> Int64Array:
+        """An upper bound of each record's encoded size, int64[n]; of those at `rows`, where these are given."""
         size = _lengths(self.values) + RECORD_OVERHEAD_BYTES
         for column in (self.keys, self.headers):
             if column is not None:
                 size += _lengths(column)
-        return size
+        return size if rows is None else size[rows]
 
 
 def encode(
@@ -176,30 +186,36 @@ def encode(
     With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
     first (stable), so that neighbours are close. Raises RecordTooLarge: beyond `batch_bytes_max`, but for `any_size`.
     """
-    order: Int64Array | None = None
-    if config.deliver_after_spread_ms:
-        order = np.argsort(columns.deliver_after, kind="stable").astype(np.int64)
-        columns = columns.take(order)
-    starts = range(0, len(columns), PART_RECORDS)
-    return [_encode(columns[start : start + PART_RECORDS], config, any_size) for start in starts], order
+    parts = [slice(start, start + PART_RECORDS) for start in range(0, len(columns), PART_RECORDS)]
+    if not config.deliver_after_spread_ms:
+        due = columns.deliver_after
+        return [_encode(columns[part], None, due[part], config, any_size) for part in parts], None
+    due, order = sort_by_due(columns.deliver_after)
+    return [_encode(columns, order[part], due[part], config, any_size) for part in parts], order
 
 
-def _encode(columns: RecordColumns, config: Config, any_size: bool) -> Batches:
-    """The batches of one part. Compression is done here; others are encoded when written, a piece at a time."""
-    size = columns.record_bytes()
+def _encode(
+    columns: RecordColumns, rows: Int64Array | None, due: Int64Array, config: Config, any_size: bool
+) -> Batches:
+    """The batches of one part. Compression is done here; others are encoded when written, a piece at a time.
+
+    rows: the part's, of all columns, by time; None: the columns are the part's, in the order given. due: their times.
+    """
+    size = columns.record_bytes(rows)
+    timestamps = columns.timestamps if rows is None else columns.timestamps[rows]
     if int(size.max()) + HEADER_BYTES > config.batch_bytes_max and not any_size:
         raise RecordTooLarge(
             f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
         )
     batch_bytes = min(config.batch_bytes, (config.batch_bytes_max - HEADER_BYTES) // 2)
-    bounds = cut(columns.deliver_after, size, batch_bytes, config.deliver_after_spread_ms)
+    bounds = cut(due, size, batch_bytes, config.deliver_after_spread_ms)
     count = len(bounds) - 1
     positions = np.zeros(count + 1, np.int64)
     (_by_batch(np.add, size, bounds) + HEADER_BYTES).cumsum(out=positions[1:])
     records = bounds[1:] - bounds[:-1]
-    deliver_after = _by_batch(np.maximum, columns.deliver_after, bounds)
-    max_timestamp = _by_batch(np.maximum, columns.timestamps, bounds)
-    batches = ColumnBatches(positions, records, deliver_after, max_timestamp, columns, bounds)
+    deliver_after = _by_batch(np.maximum, due, bounds)
+    max_timestamp = _by_batch(np.maximum, timestamps, bounds)
+    batches = ColumnBatches(positions, records, deliver_after, max_timestamp, columns, bounds, rows)
     if config.compression == "none":
         return batches
     data, positions = compress_batches(*batches.encoded(0, count), config.compression)
@@ -219,29 +235,19 @@ def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms
     new = np.zeros(count, np.bool_)
     new[:1] = True
     if spread_ms:
-        new[_spread_starts(deliver_after, spread_ms)] = True
+        new[kernels.spread_starts(deliver_after, spread_ms)] = True
     else:
         np.not_equal(deliver_after[1:], deliver_after[:-1], out=new[1:])
-    if not bool(new.all()):
-        end = np.cumsum(size)
-        starts = np.flatnonzero(new)
-        before = (end - size)[starts]
-        full = (end - size - np.repeat(before, np.diff(starts, append=count))) // batch_bytes
-        new[1:] |= (full[1:] != full[:-1]) | (size[1:] > batch_bytes)
-    return np.append(np.flatnonzero(new), count).astype(np.int64)
-
-
-def _spread_starts(deliver_after: Int64Array, spread_ms: int) -> list[int]:
-    """The first row of each batch by the spread alone, of times that ascend: a step of the loop for each batch."""
-    spread_ms = min(spread_ms, INT64_MAX)
-    latest = np.minimum(deliver_after, INT64_MAX - spread_ms) + spread_ms
-    latest[deliver_after == AS_SOON_AS_POSSIBLE] = AS_SOON_AS_POSSIBLE
-    behind = deliver_after.searchsorted(latest, side="right").tolist()
-    starts, row = list[int](), 0
-    while row < len(behind):
-        starts.append(row)
-        row = behind[row]
-    return starts
+    bounds = np.append(np.flatnonzero(new), count)
+    if len(bounds) <= count:
+        end = np.zeros(count + 1, np.int64)
+        np.cumsum(size, out=end[1:])
+        before = end[bounds]
+        if int((before[1:] - before[:-1]).max()) > batch_bytes:
+            full = (end[:-1] - np.repeat(before[:-1], np.diff(bounds))) // batch_bytes
+            new[1:] |= (full[1:] != full[:-1]) | (size[1:] > batch_bytes)
+            bounds = np.append(np.flatnonzero(new), count)
+    return bounds.astype(np.int64, copy=False)
 
 
 def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, config: Config) -> Batches:
@@ -332,12 +338,7 @@ def _array(column: Any, name: str) -> npt.NDArray[Any]:
 
 def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:
     """The byte strings at `rows`, in that order."""
-    offsets, data = column
-    length = np.diff(offsets)[rows]
-    taken = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(length, out=taken[1:])
-    source = np.repeat(offsets[:-1][rows] - taken[:-1], length) + np.arange(int(taken[-1]))
-    return taken, data[source]
+    return kernels.take_items(column, np.ascontiguousarray(rows, np.int64))
 
 
 def join_ragged(columns: Sequence[Ragged]) -> Ragged:

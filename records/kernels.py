@@ -9,6 +9,9 @@
     check_entries    places in an index    -> are they what the index says, every checksum verified
     decode_records   uncompressed batches  -> columns of records
     read_records     places in an index    -> columns of records: the two above in one go
+    take_items       a column, and rows    -> the items at these rows, in this order
+    spread_starts    times that ascend     -> the rows at which a batch begins, where each takes what lies no further
+                                              than a spread behind its first
 
 Both give the same bytes and raise the same errors; tests hold one against the other. Arrays are C-contiguous and may be
 read-only; none is kept. Arguments that contradict each other are the caller's mistake and raise ValueError; bytes that
@@ -46,7 +49,9 @@ try:
         encode_single,
         read_records,
         scan_entries,
+        spread_starts,
         stamp_entries,
+        take_items,
     )
 except ImportError:
     from afterlog.records.pure import (
@@ -57,7 +62,9 @@ except ImportError:
         encode_single,
         read_records,
         scan_entries,
+        spread_starts,
         stamp_entries,
+        take_items,
     )
 
 __all__ = [
@@ -85,5 +92,7 @@ __all__ = [
     "ragged",
     "read_records",
     "scan_entries",
+    "spread_starts",
     "stamp_entries",
+    "take_items",
 ]

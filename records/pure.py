@@ -38,8 +38,11 @@ from afterlog.records.columns import (
     check_asked,
     check_batch_columns,
     check_entry_places,
+    check_items,
     check_places,
+    check_spread,
     check_stamp,
+    no_item,
     ragged,
     scan_end,
     undecodable,
@@ -312,6 +315,30 @@ def read_records(
         row,
         bool(compressed[row]) if len(ends) else False,
     )
+
+
+def take_items(items: Ragged, rows: Int64Array) -> Ragged:
+    check_items(items)
+    offsets, data = items
+    count = len(offsets) - 1
+    starts, parts = [0], []
+    for row in rows.tolist():
+        if not (0 <= row < count and 0 <= int(offsets[row]) <= int(offsets[row + 1]) <= len(data)):
+            raise no_item(row, count)
+        parts.append(data[int(offsets[row]) : int(offsets[row + 1])])
+        starts.append(starts[-1] + len(parts[-1]))
+    return _column(starts), np.concatenate([np.empty(0, np.uint8), *parts])
+
+
+def spread_starts(deliver_after: Int64Array, spread_ms: int) -> Int64Array:
+    check_spread(spread_ms)
+    starts: list[int] = []
+    first = 0
+    for row, due in enumerate(deliver_after.tolist()):
+        if not starts or (due != -1 if first == -1 else due - first > spread_ms):
+            starts.append(row)
+            first = due
+    return _column(starts)
 
 
 def _column(numbers: Iterable[int]) -> Int64Array:

@@ -59,8 +59,8 @@ def strings(column: Ragged) -> list[bytes]:
     return [data[start:end].tobytes() for start, end in itertools.pairwise(offsets)]
 
 
-def split(batches: Batches) -> list[bytes]:
-    data, positions = batches.encoded(0, len(batches))
+def split(batches: Batches, row: int = 0, last: int | None = None) -> list[bytes]:
+    data, positions = batches.encoded(row, len(batches) if last is None else last)
     return [data[start:end].tobytes() for start, end in itertools.pairwise(positions)]
 
 
@@ -241,7 +241,38 @@ def test_encode_with_a_spread_sorts_by_time() -> None:
     assert [b"3", b"1", b"2"] == [record.value for record in first]
     assert [b"0"] == [record.value for record in second]
     assert [19, 30] == batches.deliver_after.tolist()
-    assert [10, 11, None] == [record.deliver_after for record in first]
+    assert [None] * 3 == [record.deliver_after for record in first]  # they have the time of the batch
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize(("part_records", "piece_bytes"), [(2, 1 << 20), (1_000, 1), (1_000, 300)])
+def test_with_a_spread_records_keep_all_but_their_time(
+    codec: Codec, part_records: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches_module, "PART_RECORDS", part_records)
+    monkeypatch.setattr(batches_module, "PIECE_BYTES", piece_bytes)
+    values: list[bytes | None] = [b"a" * 100, None, b"b" * 100, b"d", b"e"]
+    keys: list[bytes | None] = [None, b"k", b"", b"l", None]
+    due = [7, 30, -1, 9, 28]
+    config = Config(compression=codec, deliver_after_spread_ms=2)
+    parts, order = encode(columns_of(values, due, keys), config)
+    assert order is not None
+    assert [2, 0, 3, 4, 1] == order.tolist()
+    written = [
+        record
+        for part in parts
+        for row, last in part.pieces(0, len(part))
+        for batch in split(part, row, last)
+        for record in decode_batch(batch, limit_bytes=LIMIT_BYTES)
+    ]
+    assert [values[row] for row in order] == [record.value for record in written]
+    assert [keys[row] for row in order] == [record.key for record in written]
+    assert [NOW_MS + row for row in order] == [record.timestamp for record in written]
+    if part_records == 1_000:
+        [part] = parts
+        assert [-1, 9, 30] == part.deliver_after.tolist()
+        assert [1, 2, 2] == part.records.tolist()
+        assert [NOW_MS + 2, NOW_MS + 3, NOW_MS + 4] == part.max_timestamp.tolist()
 
 
 @given(

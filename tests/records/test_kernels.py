@@ -901,3 +901,56 @@ def test_batches_of_several_buffers_in_any_order(kernel: ModuleType) -> None:
 def test_nothing_is_decoded_into_nothing(kernel: ModuleType) -> None:
     decoded = kernel.decode_records([], np.empty(0, np.int32), ints(), ints(), ints())
     assert ([0], 0) == (decoded.value[0].tolist(), len(decoded.timestamp))
+
+
+# ---- rows of columns
+
+
+@given(st.lists(st.binary(max_size=40), max_size=9), st.lists(st.integers(0, 8), max_size=40))
+def test_items_are_taken(items: list[bytes], taken: list[int]) -> None:
+    taken = [row for row in taken if row < len(items)]
+    column, _ = ragged([b"in front", *items])
+    column = column[0][1:], column[1]  # a view that does not begin at 0
+    for kernel in (pure, _kernels):
+        offsets, data = kernel.take_items(column, ints(*taken))
+        assert (np.int64, np.uint8) == (offsets.dtype, data.dtype)
+        assert [items[row] for row in taken] == [data[a:b].tobytes() for a, b in pairwise(offsets.tolist())]
+        assert (0, len(data)) == (offsets[0], offsets[-1])
+
+
+@both
+@pytest.mark.parametrize("row", [-1, 3, 2**63 - 1, -(2**63)])
+def test_no_such_item(kernel: ModuleType, row: int) -> None:
+    column, _ = ragged([b"a", b"b", b"c"])
+    with pytest.raises(IndexError, match=f"no item {row} in a column of 3"):
+        kernel.take_items(column, ints(0, row))
+
+
+@both
+@pytest.mark.parametrize("offsets", [[0, 9], [2, 1], [-1, 1], [0, -(2**63)], [-(2**63), 2**63 - 1]])
+def test_items_that_do_not_lie_in_their_data(kernel: ModuleType, offsets: list[int]) -> None:
+    with pytest.raises(IndexError, match="no item 0 in a column of 1, or not inside its data"):
+        kernel.take_items((ints(*offsets), np.frombuffer(b"abc", np.uint8)), ints(0))
+
+
+@both
+def test_no_column_to_take_from(kernel: ModuleType) -> None:
+    with pytest.raises(ValueError, match="this one none"):
+        kernel.take_items((ints(), np.empty(0, np.uint8)), ints())
+
+
+@given(st.lists(TIME), st.integers(0, 7) | st.integers(0, 2**70))
+def test_a_batch_begins_behind_the_spread_of_the_one_before(due: list[int], spread_ms: int) -> None:
+    due = sorted(due)
+    expected = pure.spread_starts(ints(*due), spread_ms)
+    assert expected.tolist() == _kernels.spread_starts(ints(*due), spread_ms).tolist()
+    for first, stop in pairwise([*expected.tolist(), len(due)]):
+        assert due[stop - 1] - due[first] <= spread_ms
+        assert due[first] != -1 or due[stop - 1] == -1
+        assert stop == len(due) or due[stop] - due[first] > spread_ms or due[first] == -1 != due[stop]
+
+
+@both
+def test_no_negative_spread(kernel: ModuleType) -> None:
+    with pytest.raises(ValueError, match="no spread: -1"):
+        kernel.spread_starts(ints(1), -1)
