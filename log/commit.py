@@ -5,6 +5,16 @@
 
 Logs and the journals of subscriptions commit by the same rules; each is a `Written`.
 
+Who waits does so in a round (docs/decisions/0038). The first of a round leads it: it waits for the sync before, then
+for those that were in the round before and are on their way back, closes the round, and syncs once for all in it.
+
+    round 7   A B C D   synced ──> all return, and send again ─┐
+    round 8   E                    E leads: waits for A B C D <┘ ──> closed, synced: 5 records
+    round 9                        open from then on
+
+A round is left by its lock: the leader holds it to the end, and each of the others gets it in turn and looks whether
+its part is safe. Where the leader was interrupted it is not, and who gets the lock leads. So nobody has to clean up.
+
 Invariant: after a failed sync, or a write of which nobody knows how far it got, nothing is written or synced again.
 What was safe stays readable.
 """
@@ -16,13 +26,19 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, NoReturn, Protocol
 
+from afterlog.clock import Clock, SystemClock
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, StoreForked
 from afterlog.files import PROCESS
 
 logger = logging.getLogger("afterlog.log")
+
+PATIENCE = 0.5
+"""How long the leader of a round waits while nobody comes back, in durations of the last sync. Larger: fewer syncs
+where threads are slow, and a longer wait for the one that went away for good, which is waited for once."""
 
 
 class Written(Protocol):
@@ -40,14 +56,72 @@ class Written(Protocol):
         """Sync what is written when it is called; then `safe` tells so. OSError."""
 
 
+class Round:
+    """Who waits for one sync. What it knows of threads is a guess that saves syncs: nothing is decided by it."""
+
+    __slots__ = ("_all_back", "_away", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Of who leads, and then of each in turn who finds that it is over."""
+        self._away = set[int]()
+        """The threads that joined, and have not joined another since, of whatever log."""
+        self._all_back = SimpleQueue[None]()
+
+    def join(self) -> None:
+        """Of the calling thread, which wants its lock next."""
+        thread, before = threading.get_ident(), _HERE.joined
+        if before is not None:
+            before._away.discard(thread)
+            if not before._away:
+                before._all_back.put(None)
+        self._away.add(thread)
+        _HERE.joined = self
+
+    def gather(self, patience_s: float) -> None:
+        """When it is over: return when all have come back, to wait somewhere, or nobody did for so long."""
+        left = len(self._away)
+        while left:
+            try:
+                self._all_back.get(timeout=patience_s)
+            except Empty:
+                if left == len(self._away):
+                    return
+            left = len(self._away)
+
+
+class _Here(threading.local):
+    """Of each thread."""
+
+    joined: Round | None = None
+    """The last one, of whatever log."""
+
+
+_HERE = _Here()
+
+
 class Commit:
     """Group commit of one `Written`, its poison and its end. Thread-safe."""
 
-    def __init__(self, of: Written, path: Path, durability: Durability, poisoned: type[StorageError]) -> None:
+    def __init__(
+        self,
+        of: Written,
+        path: Path,
+        durability: Durability,
+        poisoned: type[StorageError],
+        clock: Clock | None = None,
+    ) -> None:
         """path: what errors call it; poisoned: the error that says so."""
         self.path = path
         self.sync_lock = threading.Lock()
-        """Covers one fdatasync."""
+        """Covers one fdatasync, and the wait for those that share it. Taken behind the lock of a round."""
+        self._round = Round()
+        """The one that can be joined."""
+        self._before = Round()
+        """The one before."""
+        self._clock = clock or SystemClock()
+        self._sync_s = 0.0
+        """How long the last sync took."""
         self._of = of
         self._durability = durability
         self._error = poisoned
@@ -63,9 +137,21 @@ class Commit:
     def committed(self, end: Any) -> None:
         """Return once everything below `end` is safe under the durability. Raises as `usable` does."""
         if self._durability.kind == "always" and self._of.safe < end:
-            with self.sync_lock:
+            waiting = self._round
+            waiting.join()
+            with waiting.lock:
                 if self._of.safe < end:
-                    self.sync_held()
+                    self._lead(waiting, end)
+
+    def _lead(self, waiting: Round, end: Any) -> None:
+        """Sync for all in a round, whose lock the caller holds."""
+        with self.sync_lock:
+            if self._of.safe < end:
+                self._before.gather(self._sync_s * PATIENCE)
+                self._before, self._round = waiting, Round()
+                begun_s = self._clock.monotonic_s()
+                self.sync_held()
+                self._sync_s = self._clock.monotonic_s() - begun_s
 
     def sync(self) -> None:
         """Make all that is written durable, and so visible, whatever the durability."""

@@ -94,7 +94,7 @@ class PartitionLog:
         used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         self.versions = VersionSet(version, self._clock)
-        self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned)
+        self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned, context.clock)
         self._mark = Mark()
         self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
         self._appender = Appender(context, self.versions, self.commit, self._upkeep, self._mark)

@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 
 import afterlog
-from bench import harness, memory_picture, memory_table, report, singly, subscriptions, tier, topics, walks, workloads
+from bench import (
+    commits,
+    harness,
+    memory_picture,
+    memory_table,
+    report,
+    singly,
+    subscriptions,
+    tier,
+    topics,
+    walks,
+    workloads,
+)
 from bench.workloads import START_MS, Dues
 
 
@@ -49,6 +61,17 @@ def test_a_crashed_store_is_opened_again_and_again(tmp_path: Path) -> None:
     assert 0 < workloads.in_new_process("seek", tmp_path / "store")["by_time_ms"]
     assert 1_000 == workloads.in_new_process("roll", tmp_path / "store")["entries"]
     assert 1_000 == workloads.in_new_process("memory", tmp_path / "store")["drained"]
+
+
+def test_syncs_of_threads_are_counted(tmp_path: Path) -> None:
+    with commits.counted_store(tmp_path / "store", 2) as (store, files):
+        for of in (commits.sends, commits.acks):
+            calls = of(store, 2, 3)
+            files.synced.clear()
+            commits.at_once(calls)
+            assert 3 <= len(files.synced) <= 6
+    commits.write_in_groups(tmp_path / "floor", 2, 3)
+    assert 6 * commits.ENTRY_BYTES == len((tmp_path / "floor").read_bytes())
 
 
 def test_topics_are_made_and_opened(tmp_path: Path) -> None:

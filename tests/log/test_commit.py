@@ -24,10 +24,10 @@ RARELY = Durability.interval(3_600_000)
 class Setting:
     """A store with one topic, on a disk whose calls are counted."""
 
-    def __init__(self, durability: Durability) -> None:
+    def __init__(self, durability: Durability, clock: ManualClock | None = None) -> None:
         self.calls = Calls()
         self.disk = SimulatedFiles()
-        self.clock = ManualClock(NOW_MS)
+        self.clock = clock or ManualClock(NOW_MS)
         self.files = HeldFiles(self.disk, self.calls)
         self.store = open_small(self.files, self.clock, durability=durability)
         self.partition = self.store.create_topic("t").partition(0)
@@ -48,6 +48,23 @@ class Setting:
 @pytest.fixture
 def always() -> Iterator[Setting]:
     setting = Setting(ALWAYS)
+    yield setting
+    setting.store.close()
+
+
+class SlowDiskClock(ManualClock):
+    """By which every sync takes a thousand seconds: then the leader of a round waits until all have come back."""
+
+    _s = 0.0
+
+    def monotonic_s(self) -> float:
+        self._s += 1_000
+        return self._s
+
+
+@pytest.fixture
+def patient() -> Iterator[Setting]:
+    setting = Setting(ALWAYS, SlowDiskClock(NOW_MS))
     yield setting
     setting.store.close()
 
@@ -87,6 +104,77 @@ def test_threads_that_wait_share_a_sync(always: Setting) -> None:
     assert list(range(6)) == sorted(sending.answer() for sending in [first, *others])
     assert 2 == always.calls.count("sync", LOG)
     assert 6 == always.partition.log_end_offset
+
+
+def test_who_comes_back_at_once_shares_the_next_sync(patient: Setting) -> None:
+    gate = patient.files.hold("sync", LOG)
+    first = Background(lambda: [patient.send(b"first"), patient.send(b"first again")])
+    gate.came()
+    others = [Background(lambda: patient.send(b"other")) for _ in range(3)]
+    eventually(lambda: patient.log.written == 4)
+    gate.open()
+    assert [0, 4] == first.answer()
+    assert [1, 2, 3] == sorted(other.answer() for other in others)
+    assert 2 == patient.calls.count("sync", LOG)
+
+
+def test_who_went_to_another_partition_is_not_waited_for(patient: Setting) -> None:
+    patient.store.create_topic("elsewhere")
+    gate = patient.files.hold("sync", LOG)
+    first = Background(lambda: [patient.send(b"first"), patient.store.send("elsewhere", b"")])
+    gate.came()
+    other = Background(lambda: patient.send(b"other"))
+    eventually(lambda: patient.log.written == 2)
+    gate.open()
+    first.answer()
+    assert 1 == other.answer()
+
+
+def test_a_lone_thread_waits_for_nobody(patient: Setting) -> None:
+    assert [0, 1, 2] == [patient.send(b"") for _ in range(3)]
+    assert 3 == patient.calls.count("sync", LOG)
+
+
+def test_who_does_not_come_back_is_waited_for_once() -> None:
+    setting = Setting(ALWAYS)
+    Background(lambda: setting.send(b"once")).answer()
+    assert [1, 2] == [setting.send(b"") for _ in range(2)]
+    setting.store.close()
+
+
+def test_another_leads_where_the_leader_was_interrupted(always: Setting) -> None:
+    gate = always.files.hold("sync", LOG)
+    left = [KeyboardInterrupt()]
+
+    def striking(made: str, path: Path) -> None:
+        if made == "sync" and left:
+            raise left.pop()
+
+    always.calls.failing = striking
+    leader = Background(lambda: always.send(b"0"))
+    gate.came()
+    others = [Background(lambda: always.send(b"more")) for _ in range(5)]
+    eventually(lambda: always.log.written == 6)
+    gate.open()
+    with pytest.raises(KeyboardInterrupt):
+        leader.answer()
+    assert list(range(1, 6)) == sorted(other.answer() for other in others)
+    assert 2 == always.calls.count("sync", LOG)
+    assert 6 == always.partition.log_end_offset
+
+
+def test_all_who_wait_for_a_sync_that_fails_are_told(always: Setting) -> None:
+    gate = always.files.hold("sync", LOG)
+    always.calls.fail("sync", LOG, OSError(errno.EIO, "bad disk"))
+    sending = [Background(lambda: always.send(b"0"))]
+    gate.came()
+    sending += [Background(lambda: always.send(b"more")) for _ in range(5)]
+    eventually(lambda: always.log.written == 6)
+    gate.open()
+    for each in sending:
+        with pytest.raises(PartitionPoisoned, match="bad disk"):
+            each.answer()
+    assert 1 == always.calls.count("sync", LOG)
 
 
 def test_os_is_visible_at_once_and_survives_a_kill() -> None:
