@@ -190,8 +190,10 @@ class Consumer:
         self._handing = True
         found = self._look(READ_AHEAD_RECORDS)
         if found is not None:
-            self.take_back(found)
             self._ahead = deque(self._by_row(found))
+            for row, messages in self._ahead:
+                self._handed[row] = messages[-1].delivery_offset
+                self.agenda.stir(row)
         self._handing = False
         return found is not None
 
@@ -273,6 +275,11 @@ class Consumer:
     def _by_row(self, columns: Columns) -> Iterator[tuple[int, list[Message]]]:
         """The messages of each partition, the last first; they lie together."""
         messages, numbers = columns.to_messages(), columns.partition
+        if len(self._partitions) == 1:
+            if messages:
+                messages.reverse()
+                yield 0, messages
+            return
         starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(messages)]).tolist()
         for start, end in itertools.pairwise([*starts, len(messages)]):
             yield self._row(messages[start].partition), messages[start:end][::-1]

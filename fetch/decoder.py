@@ -76,7 +76,7 @@ class Decoder:
         return Columns.concatenate(parts)
 
     def _columns(self, block: Block, decoded: Decoded) -> Columns:
-        if bool((block.records == 1).all()):
+        if int(block.records.max(initial=1)) == 1:
             offset, delivery_offset, due = block.offset, block.delivery_offset, block.deliver_after
         else:
             first = np.cumsum(block.records) - block.records

@@ -436,7 +436,7 @@ class Partition:
         """
         self._checked(position, reading.log_start, reading.version.visible.offset)
         block = self._order.read(position, reading, max_records or 0)
-        if max_records is not None:
+        if max_records is not None and len(block) > 1:
             block = block[: max(max_records, 1)]  # each has a record
             start = block.delivery_offset[:1]
             behind = np.cumsum(block.records) - np.maximum(position - start, 0)

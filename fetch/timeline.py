@@ -375,6 +375,8 @@ class Turn:
 
 def _stretch(block: Block, position: int, end: int) -> Block:
     """The entries of a block that hold delivery offsets from `position` on and begin below `end`, where it ends."""
+    if len(block) and int(block.delivery_offset[0]) == position and block.end_delivery_offset <= end:
+        return block
     first = max(int(block.delivery_offset.searchsorted(position, side="right")) - 1, 0)
     if first < len(block) and int(block.delivery_offset[first] + block.records[first]) <= position:
         first += 1

@@ -64,15 +64,19 @@ def locate(block: Block, visible: Visible, max_bytes: int) -> Located:
 
     There, only so many of the first entries are located as `max_bytes` may hold, about, but for the first.
     """
-    segments = visible.segments
-    which = np.zeros(len(block), np.int32)
-    if len(segments) > 1:
-        bases = np.array([segment.base_offset for segment in segments], np.int64)
-        which += bases[1:].searchsorted(block.offset, side="right").astype(np.int32)
-    positions = block.position
+    segments, positions = visible.segments, block.position
     buffers = [_NOTHING] * len(segments)
+    if not len(block):
+        return Located(block, buffers, np.empty(0, np.int32), positions)
+    if int(block.offset.min()) >= segments[-1].base_offset:  # as what becomes due soon after it came
+        numbers = [len(segments) - 1]
+        which = np.full(len(block), numbers[0], np.int32)
+    else:
+        bases = np.array([segment.base_offset for segment in segments], np.int64)
+        which = bases[1:].searchsorted(block.offset, side="right").astype(np.int32)
+        numbers = np.flatnonzero(np.bincount(which)).tolist()
     remote: dict[int, SealedSegment] = {}
-    for number in np.flatnonzero(np.bincount(which)).tolist():
+    for number in numbers:
         segment = segments[number]
         if isinstance(segment, SealedSegment):
             data = segment.mapped()

@@ -178,6 +178,9 @@ class MergeIterator:
     def _take(self, bucket: MutableBucket, upto: Key, want: int) -> Entries:
         parts: list[Entries] = []
         after = self.after or _BEGINNING
+        earliest = self._cursors.earliest()
+        if self._row == len(self._ahead) and (earliest is None or earliest > upto.deliver_after):
+            return bucket.between(after, upto, want)  # as where records become due soon after they came
         while want > 0:
             earliest = self._cursors.earliest()
             if self._row == len(self._ahead):

@@ -31,6 +31,8 @@ SINGLES = 512
 """Singles at which they go into the columns. Larger: cheaper to add, dearer to count, in Python up to so many."""
 _ADDED_SINGLY = 32
 """Up to here, adding entries one by one costs less than sorting them into the columns."""
+_FEW = 8
+"""Up to here, singles are read one by one."""
 _ORDINAL_BITS = 32
 _ORDINAL_MASK = (1 << _ORDINAL_BITS) - 1
 _BEFORE = Key(-1, -1)
@@ -199,7 +201,9 @@ class _Singles:
         start = self._rank(after)
         chosen = self._packed.islice(start, min(self._rank(upto), start + limit))
         rows = [packed & _ORDINAL_MASK for packed in chosen]
-        return self.entries().take(np.array(rows)) if rows else Entries.empty()
+        if len(rows) <= _FEW:
+            return Entries(*(np.array([column[row] for row in rows], np.int64) for column in self._columns))
+        return self.entries().take(np.array(rows))
 
     def entries(self) -> Entries:
         """All of them, in offset order."""

@@ -169,6 +169,7 @@ class Cursors:
     def _hold(self, cursors: Iterable[RunCursor]) -> None:
         self._cursors = [cursor for cursor in cursors if cursor.next_due is not None]
         self._next_due = np.array([cursor.next_due for cursor in self._cursors], np.int64)
+        self._earliest = int(self._next_due.min()) if self._cursors else None
 
     def __len__(self) -> int:
         return len(self._cursors)
@@ -183,18 +184,23 @@ class Cursors:
 
     def earliest(self) -> int | None:
         """The smallest `next_due`, None without cursors."""
-        return int(self._next_due.min()) if len(self._next_due) else None
+        return self._earliest
 
     def due(self, deliver_after: int) -> list[RunCursor]:
         """Those that stand before an entry of this time or an earlier one, in the runs' order."""
+        if self._earliest is None or self._earliest > deliver_after:
+            return []
         cursors = self._cursors
         return [cursors[row] for row in np.flatnonzero(self._next_due <= deliver_after).tolist()]
 
     def moved(self, deliver_after: int) -> None:
         """Those that were `due` at this time have moved: note where they stand."""
+        if self._earliest is None or self._earliest > deliver_after:
+            return
         rows = np.flatnonzero(self._next_due <= deliver_after).tolist()
         next_dues = [due for row in rows if (due := self._cursors[row].next_due) is not None]
         if len(next_dues) < len(rows):
             self._hold(self._cursors)
         else:
             self._next_due[rows] = next_dues
+            self._earliest = int(self._next_due.min())
