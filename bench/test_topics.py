@@ -1,4 +1,4 @@
-"""Ten thousand topics of one partition: made, and opened. Each in a process of its own, which dies without closing.
+"""Ten thousand topics of one partition: made, opened, read. Each in a new process, which dies without closing.
 
 The floor of making them are their folders and files with two syncs each; that of opening them a look into each folder,
 and at one small file there.
@@ -29,6 +29,22 @@ def test_make(benchmark: Any, tmp_path: Path, how: str, count: int) -> None:
     )
     pair = Pair(count, Times([found[0]["cpu_s"]], [found[0]["wall_s"]]), floor)
     told(record(f"topics-made-{how.replace('_', '-')}", {"topics": count}, pair.figures()))
+
+
+@pytest.mark.parametrize("durability", ["os", "always"])
+def test_deliver(benchmark: Any, tmp_path: Path, durability: str) -> None:
+    """A record falls due in each of a fifth of the topics. Times are of one; the floor has no durable frontier."""
+    count, found = COUNT // 5, list[dict[str, float]]()
+    benchmark.pedantic(
+        lambda: found.append(in_new_process(f"deliver_{durability}", tmp_path / "s", count, module="bench.topics")),
+        rounds=1,
+    )
+    [times] = found
+    floor = Times([times["forgone_cpu_s"]], [times["forgone_wall_s"]])
+    for name in ("first", "again", "renewed"):
+        ours = Times([times[f"{name}_cpu_s"]], [times[f"{name}_wall_s"]])
+        sizes = {"topics": count, "durability": durability}
+        told(record(f"topics-delivered-{name}-{durability}", sizes, Pair(count, ours, floor).figures()))
 
 
 def test_open(benchmark: Any, tmp_path: Path) -> None:

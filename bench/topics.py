@@ -1,4 +1,4 @@
-"""A store of many topics: made together, made one by one, opened, and a few of them used. Each in a new process.
+"""A store of many topics: made together, made one by one, opened, a few of them used, and all. Each in a new process.
 
 python -m bench.topics make_together FOLDER 10000      runs one of them
 """
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import afterlog
+from afterlog.log.partition_log import PartitionLog
 from bench.harness import Times, resident_bytes
 from bench.workloads import START_MS
 
@@ -55,6 +56,45 @@ def open_all(folder: Path) -> dict[str, float]:
         "all_cpu_s": sum(checking.cpu_s),
         "all_bytes": resident_bytes()["anonymous"] - before["anonymous"],
     }
+
+
+def deliver_os(folder: Path, count: int) -> dict[str, float]:
+    return _deliver(folder, count, afterlog.OS)
+
+
+def deliver_always(folder: Path, count: int) -> dict[str, float]:
+    return _deliver(folder, count, afterlog.ALWAYS)
+
+
+def _deliver(folder: Path, count: int, durability: afterlog.Durability) -> dict[str, float]:
+    """A record in each topic falls due, and is polled by a consumer of the topic's own: seconds, of all together.
+
+    first: the topic's frontier is made durable. again: within its lease. renewed: behind it. forgone: the same as
+    `first` without the frontier, which is what is left to be made cheaper elsewhere (it breaks promise D2).
+    """
+    clock = afterlog.ManualClock(START_MS)
+    store = afterlog.open(folder, clock=clock, config=afterlog.Config(durability=durability))
+    store.create_topics(map(topic, range(2 * count)))
+    readers = [store.consumer(topic(number), group="g", auto_commit=False) for number in range(2 * count)]
+    found: dict[str, float] = {}
+    lease = PartitionLog.lease
+    for name, first, wait_ms in (("first", 0, 1), ("again", 0, 1), ("renewed", 0, 60_000), ("forgone", count, 1)):
+        if name == "forgone":
+            PartitionLog.lease = _no_lease  # type: ignore[method-assign]
+        for number in range(first, first + count):
+            store.send(topic(number), bytes(100))
+        clock.advance(wait_ms)
+        times = Times()
+        with times.measured():
+            polled = sum(len(reader.poll()) for reader in readers[first : first + count])
+        assert count == polled
+        found |= {f"{name}_{kind}": value for kind, value in _figures(times).items()}
+    PartitionLog.lease = lease  # type: ignore[method-assign]
+    return found
+
+
+def _no_lease(log: PartitionLog, reading_ms: int) -> None:
+    """Nothing is made durable."""
 
 
 def _figures(times: Times) -> dict[str, float]:

@@ -79,6 +79,8 @@ def test_topics_are_made_and_opened(tmp_path: Path) -> None:
     assert 12 == workloads.in_new_process("make_together", tmp_path / "together", 12, module="bench.topics")["topics"]
     found = workloads.in_new_process("open_all", tmp_path / "together", module="bench.topics")
     assert (1, True) == (found["descriptors"], found["open_bytes"] < found["all_bytes"])
+    delivered = workloads.in_new_process("deliver_os", tmp_path / "delivered", 3, module="bench.topics")
+    assert {"first_cpu_s", "again_cpu_s", "renewed_cpu_s", "forgone_cpu_s"} <= delivered.keys()
     assert len(topics.make_folders(tmp_path / "floor", 3).cpu_s) == len(
         topics.look_at_folders(tmp_path / "floor").cpu_s
     )
