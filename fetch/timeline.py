@@ -101,8 +101,7 @@ class Timeline:
         """Whether the caches are being changed, or were when an exception struck: then they are given up."""
         version = log.version
         try:
-            upto = Key(log.frontier_ms, version.visible.offset - 1)
-            self._high_watermark = self._counter.advance(version.delayed_index, upto)
+            self._high_watermark = self._counter.advance(version.delayed_index, log.opened_upto)
             self.opened_at = self._high_watermark
         except StorageError as error:  # what is pending may be in object storage only, after a restore
             if not any(run.remote for run in version.delayed_index.runs):

@@ -93,6 +93,11 @@ class PartitionLog:
         frontier = recovered.checkpoints.current.frontier
         used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
+        self.opened_upto = Key(used_ms, version.visible.offset - 1)
+        """What was due by the durable frontier when the log was opened, where the first reader's delivery order begins.
+
+        Not by the frontier of now, which retention may have moved meanwhile, without a lease.
+        """
         self.versions = VersionSet(version, self._clock)
         self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned, context.clock)
         self._mark = Mark()

@@ -111,6 +111,8 @@ class Topic:
         log = self._logs[self.checked_partition(number)]
         if log is not None:
             return log
+        if self.settings.remote_storage_enable:  # later, the order would have to be made of what lies elsewhere by then
+            return self.partition(number).log
         self._usable()  # a forked child may find the lock taken for ever
         with self._opening:
             return self._opened_log(number)

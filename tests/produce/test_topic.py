@@ -121,3 +121,30 @@ def test_check_asked(topic: Topic) -> None:
     topic.check_asked(NOW_MS + 1_000)
     with pytest.raises(InvalidDeliverAfter):
         topic.check_asked(NOW_MS + 1_001)
+
+
+def test_who_only_sends_has_the_log_alone(topic: Topic) -> None:
+    assert {} == topic.opened_logs
+    log = topic.log(3)
+    assert {3: log} == topic.opened_logs
+    partition = topic.partition(3)
+    assert log is partition.log
+    assert partition is topic.partition(3) is topic.partitions[3]
+    assert 5 == len(topic.logs) == len(topic.opened_logs)
+    with pytest.raises(UnknownPartition, match="0 to 4"):
+        topic.log(5)
+
+
+def test_a_first_reader_leases_what_became_due_before_it_came() -> None:
+    """As retention does, whose reading moves the frontier: nothing may be delivered by it that is not durable."""
+    clock = ManualClock(NOW_MS)
+    with open_small(SimulatedFiles(), clock) as store:
+        topic = store.create_topic("t")
+        store.send("t", b"value", delay=10)
+        clock.advance(60_000)
+        log = topic.log(0)
+        log.read_clock()
+        assert NOW_MS + 60_000 == log.frontier_ms
+        assert log.checkpoints.current.frontier.lease_ms < log.frontier_ms
+        assert [b"value"] == drained(topic.partition(0))
+        assert log.checkpoints.current.frontier.lease_ms >= log.frontier_ms
