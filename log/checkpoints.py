@@ -33,7 +33,7 @@ Meaning:
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
-_ABSENT = (("cancel_index", NO_FILE), ("last_stamp_ms", -1), ("remote", None), ("removals", ()), ("records", None))
+_ABSENT = {"cancel_index": NO_FILE, "last_stamp_ms": -1, "remote": None, "removals": (), "records": None}
 """Values that are not written."""
 _MARKS = ("index", "time_index", "cancel_index", "run")
 
@@ -222,7 +222,7 @@ class CheckpointFile:
             self.current = changed
 
     def _write(self, content: Checkpoints) -> None:
-        body = {"partition": self._path.parent.name} | asdict(content, dict_factory=_without_absent)
+        body = {"partition": self._path.parent.name} | _plain(content)
         document.write(self._files, self._path, FORMAT, VERSION, body)
 
 
@@ -236,8 +236,18 @@ def _read(files: Files, path: Path) -> Checkpoints:
     return Checkpoints.of_json(body, path)
 
 
-def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if (name, value) not in _ABSENT}
+def _plain(value: Any) -> Any:
+    """What JSON is made of: as `asdict` makes it, without what is absent, and without a deep copy of every number.
+
+    A file with many sealed segments is written once a second while records are delivered.
+    """
+    if isinstance(value, tuple):
+        return value if isinstance(value, FileMark) else list(map(_plain, value))
+    names = getattr(value, "__dataclass_fields__", None)
+    if names is None:
+        return value
+    held = ((name, getattr(value, name)) for name in names)
+    return {name: _plain(part) for name, part in held if name not in _ABSENT or part != _ABSENT[name]}
 
 
 def _marks(row: dict[str, Any]) -> dict[str, Any]:
