@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ from afterlog.files import PROCESS, Files, OsFiles
 from afterlog.log.background import Background
 from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancellation import CancelResult, Int8Array
-from afterlog.log.checkpointer import checkpoint_behind
+from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings, checked
@@ -109,7 +110,10 @@ class Store:
         self._sync: Background | None = None
         self._merger: Background | None = None
         self._checkpointer: Background | None = None
+        self._due_checkpoints: DueCheckpoints | None = None
         if background:
+            self._due_checkpoints = DueCheckpoints()
+            weakref.finalize(self, self._due_checkpoints.end).atexit = False
             self._merger = Background("afterlog-merge", lambda: merge_crowded(self._topics.logs()))
         self.tiering: Tiering | None = None
         """Object storage, where the store was opened with it."""
@@ -127,6 +131,7 @@ class Store:
                 clock=clock,
                 now_ms=self._guard.now_ms,
                 crowded=self._crowded,
+                aside=None if self._due_checkpoints is None else self._due_checkpoints.add,
                 usable=self._usable,
                 tiering=self.tiering,
             )
@@ -603,7 +608,7 @@ class Store:
     # Inside.
 
     def _let_go(self) -> None:
-        for background in (self._sync, self._checkpointer):
+        for background in (self._sync, self._checkpointer, self._due_checkpoints):
             if background is not None:
                 background.stop()
         try:

@@ -20,7 +20,7 @@ from afterlog.config import Config
 from afterlog.errors import InvalidTopic, TopicExists
 from afterlog.files import Files
 from afterlog.log.at_rest import is_at_rest
-from afterlog.log.context import LogContext
+from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.recovery import create_log, open_log
@@ -56,6 +56,8 @@ class OpenTopics:
     now_ms: Callable[[], int]
     """The clock, with jumps held back where that is set."""
     crowded: Callable[[], None]
+    """As of `LogContext`."""
+    aside: Callable[[Path, DueCheckpoint], None] | None
     """As of `LogContext`."""
     usable: Callable[[], None]
     """Raises where the store is not."""
@@ -185,6 +187,7 @@ class OpenTopics:
             clock=self.clock,
             now_ms=self.now_ms,
             crowded=self.crowded,
+            aside=self.aside,
             remote=remote(folder),
             sealed=sealed,
         )

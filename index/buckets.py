@@ -52,10 +52,13 @@ class Buckets:
 
     def seal(self, index: DelayedIndex, end_offset: int, end_position: int) -> DelayedIndex:
         """With a run of the mutable bucket, whose entries end there in the active segment, and an empty one behind."""
-        segment, position, offset = index.bucket.start
+        return with_sealed(index, self.store(index.bucket, end_offset, end_position))
+
+    def store(self, bucket: MutableBucket, end_offset: int, end_position: int) -> Run:
+        """A run of a mutable bucket's entries up to there in the active segment. More may be added meanwhile."""
+        segment, position, offset = bucket.start
         coverage = Coverage(offset, end_offset, segment, position, segment, end_position)
-        run = self._storage.create(bucket_key(offset, end_offset), [index.bucket.entries()], coverage)
-        return index.replacing([], [run], MutableBucket(Start(segment, end_position, end_offset)))
+        return self._storage.create(bucket_key(offset, end_offset), [bucket.entries(end_offset)], coverage)
 
     def seal_segment(self, index: DelayedIndex, end_offset: int, end_position: int) -> DelayedIndex:
         """With one run of the whole active segment, which ends there; the next segment begins behind it."""
@@ -117,6 +120,13 @@ class Buckets:
     def delete(self, run: Run) -> None:
         """Delete a run that no index has."""
         self._storage.delete(run.key)
+
+
+def with_sealed(index: DelayedIndex, run: Run) -> DelayedIndex:
+    """The index with a run of what its mutable bucket begins with, and a bucket of the rest."""
+    end = run.coverage
+    bucket = index.bucket.behind(Start(index.bucket.start.segment, end.end_position, end.end_offset))
+    return index.replacing([], [run], bucket)
 
 
 def without(index: DelayedIndex, upto: Key) -> DelayedIndex:

@@ -20,6 +20,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sortedcontainers import SortedList
 
 from afterlog.clock import INT64_MAX
@@ -129,10 +130,20 @@ class MutableBucket:
         columns, singles = self._columns()
         return any(part.contains(offset) for part in (*columns.parts(), singles))
 
-    def entries(self) -> Entries:
-        """All entries, in delivery order."""
+    def entries(self, end_offset: int = INT64_MAX) -> Entries:
+        """All entries below an offset, in delivery order."""
         columns, singles = self._columns()
-        return Entries.concatenate([*columns.parts(), singles]).sorted()
+        parts = (*columns.parts(), singles)
+        return Entries.concatenate([_where(part, part.offset < end_offset) for part in parts]).sorted()
+
+    def behind(self, start: Start) -> MutableBucket:
+        """Another one that begins there, with all entries from that offset on. Nothing is added meanwhile."""
+        columns, singles = self._columns()
+        parts = (*columns.parts(), singles)
+        left = Entries.concatenate([_where(part, part.offset >= start.offset) for part in parts])
+        bucket = MutableBucket(start)
+        bucket.add_many(left.take(left.offset.argsort()))
+        return bucket
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
@@ -154,6 +165,10 @@ class MutableBucket:
         columns, singles = self._held
         with self._lock:
             return columns, singles.entries()
+
+
+def _where(entries: Entries, wanted: npt.NDArray[np.bool_]) -> Entries:
+    return entries if wanted.all() else entries.take(np.flatnonzero(wanted))
 
 
 class _Singles:

@@ -17,8 +17,9 @@ from afterlog.files import Bytes
 from afterlog.index.entries import Entries
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.commit import Commit
-from afterlog.log.context import LogContext
+from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.mark import Mark
+from afterlog.log.recovery_point import BEHIND
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import End, VersionSet
@@ -38,7 +39,18 @@ PREFIX_BYTES_MAX = 64
 class Appender:
     """What writes to the end of one log. The log calls all but the checks under its append lock."""
 
-    def __init__(self, context: LogContext, versions: VersionSet, commit: Commit, upkeep: Upkeep, mark: Mark) -> None:
+    def __init__(
+        self,
+        context: LogContext,
+        versions: VersionSet,
+        commit: Commit,
+        upkeep: Upkeep,
+        mark: Mark,
+        checkpoint: DueCheckpoint,
+    ) -> None:
+        """checkpoint: what a thread is asked to do, where there is one."""
+        self.late_checkpoints = 0
+        """Made by an append, since the thread that should have made them was behind."""
         self.clamped_records = 0
         """Appended since the log was opened with another time than was asked for."""
         self._context = context
@@ -49,6 +61,9 @@ class Appender:
         self._commit = commit
         self._upkeep = upkeep
         self._mark = mark
+        self._checkpoint = checkpoint
+        self._asked_for = -1
+        """The recovery point behind which a thread was asked for another."""
         interceptors = context.config.broker_entry_metadata_interceptors
         self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
@@ -201,8 +216,8 @@ class Appender:
         return stamp_ms
 
     def _checkpoint_when_due(self) -> None:
-        """Move the recovery point where the mutable bucket is full, or much was appended."""
-        if self._upkeep.checkpoint_is_due():
+        """Move the recovery point where the mutable bucket is full, or much was appended; or see to it."""
+        if self._upkeep.recovery_point.due() and not self._is_seen_to():
             try:
                 self._upkeep.checkpoint()
             except StorageFull as error:
@@ -210,6 +225,19 @@ class Appender:
                 logger.warning(
                     "%s: no room for a checkpoint, recovery would start further back: %s", self._context.folder, error
                 )
+
+    def _is_seen_to(self) -> bool:
+        """Whether a thread makes the checkpoint that is due, and is not far behind."""
+        if self._context.aside is None:
+            return False
+        if self._upkeep.recovery_point.due(BEHIND):
+            self.late_checkpoints += 1
+            return False
+        offset = self._upkeep.recovery_point.offset
+        if self._asked_for != offset:
+            self._asked_for = offset
+            self._context.aside(self._context.folder, self._checkpoint)
+        return True
 
 
 def clamped_records(asked: Int64Array, records: Int64Array, stamp_ms: int) -> int:

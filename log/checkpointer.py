@@ -1,4 +1,4 @@
-"""What the background thread that checkpoints by time does: see to every partition that has grown since its last one.
+"""What the threads that make checkpoints do: one by time, for every partition that has grown, one where it is due.
 
 Who looks into an open store from another process (`snapshot`) sees what lies below the recovery point. A partition that
 is busy moves that by entries and by bytes; one that is quiet by this. Where nothing was appended two numbers are
@@ -10,9 +10,13 @@ What fails is logged and tried again the next time: a checkpoint is never needed
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from afterlog.errors import AfterlogError, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.log.background import Background
+from afterlog.log.context import DueCheckpoint
 from afterlog.log.partition_log import PartitionLog
 
 logger = logging.getLogger("afterlog.log")
@@ -22,15 +26,43 @@ def checkpoint_behind(logs: Iterable[PartitionLog]) -> None:
     """Move the recovery points of the logs that were appended to."""
     for log in logs:
         if log.behind:
-            _checkpoint(log)
+            _make(log.checkpoint, log.path)
 
 
-def _checkpoint(log: PartitionLog) -> None:
+class DueCheckpoints:
+    """Makes the checkpoints that are due in a thread, which begins with the first of them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._due: deque[tuple[Path, DueCheckpoint]] = deque()
+        self._thread = Background("afterlog-seal", self._make_all)
+
+    def add(self, path: Path, checkpoint: DueCheckpoint) -> None:
+        """Make this one soon, in the partition that lives there. Returns at once: it may be called under any lock."""
+        self._due.append((path, checkpoint))
+        self._thread.wake()
+
+    def stop(self) -> None:
+        """Return when none is made any more."""
+        self._thread.stop()
+
+    def end(self) -> None:
+        """Begin none any more. Returns at once."""
+        self._thread.end()
+
+    def _make_all(self) -> None:
+        while self._due:
+            path, due = self._due.popleft()
+            checkpoint = due()
+            if checkpoint is not None:
+                _make(checkpoint, path)
+
+
+def _make(checkpoint: Callable[[], None], path: Path) -> None:
     try:
-        log.checkpoint()
+        checkpoint()
     except (StoreClosed, PartitionPoisoned):
         pass  # who closes it writes one; who opens it again makes one
     except StorageFull as error:
-        logger.warning("%s: no room for a checkpoint: %s", log.path, error)
+        logger.warning("%s: no room for a checkpoint: %s", path, error)
     except (AfterlogError, OSError) as error:
-        logger.error("%s: no checkpoint: %s", log.path, error)
+        logger.error("%s: no checkpoint: %s", path, error)

@@ -19,6 +19,9 @@ from afterlog.log.mended_run import mended
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.topic_settings import TopicSettings
 
+DueCheckpoint = Callable[[], Callable[[], None] | None]
+"""A weak reference to what makes it."""
+
 logger = logging.getLogger("afterlog.log")
 
 
@@ -36,6 +39,9 @@ class LogContext:
     """For deciding: the clock's wall time, with jumps held back where that is set."""
     crowded: Callable[[], None] = lambda: None
     """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
+    aside: Callable[[Path, DueCheckpoint], None] | None = None
+    """Called, under the append lock, with what makes a checkpoint that is due: for a thread that does it soon. None:
+    the append that finds it due makes it."""
     operations: BucketOperations = field(default_factory=BucketOperations)
     """Counts what is done with the runs, from now on."""
     remote: RemoteLog = NO_REMOTE_LOG

@@ -3,9 +3,10 @@
     append ──> stamp ──> write ──> index ──> swap: written ──> sync (shared) ──> swap: visible
                in flight ·················································┘
 
-Locks, always taken in this order: the merge lock (one merge of runs at a time), the append lock (one writer: offsets,
-clock, write, indexes, roll, checkpoint), the sync lock (one fdatasync at a time), the lock of the versions (a few
-pointers, no I/O; the only one that readers take). A merge does its work without the append lock.
+Locks, always taken in this order: the merge lock (one merge of runs at a time), the checkpoint lock (one checkpoint at
+a time), the append lock (one writer: offsets, clock, write, indexes, roll), the files lock (log/recovery_point.py), the
+sync lock (one fdatasync at a time), the lock of the versions (a few pointers, no I/O; the only one that readers take).
+A merge does its work without the append lock, and so does a checkpoint.
 
 *Interruptions.* An exception may strike between any two instructions: Ctrl-C, a signal's handler, MemoryError. An
 operation leaves a mark before it touches anything, and takes it away behind its swap. Whoever comes next and finds one
@@ -25,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -102,10 +104,13 @@ class PartitionLog:
         self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned, context.clock)
         self._mark = Mark()
         self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
-        self._appender = Appender(context, self.versions, self.commit, self._upkeep, self._mark)
+        self._appender = Appender(
+            context, self.versions, self.commit, self._upkeep, self._mark, weakref.WeakMethod(self.checkpoint)
+        )
         self._recover = recover
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()
         self._closing = False
 
     @property
@@ -299,9 +304,25 @@ class PartitionLog:
                 self._upkeep.roll()
 
     def checkpoint(self) -> None:
-        """Move the recovery point to the end of the log."""
-        with self._append_lock, self._writing():
-            self._upkeep.checkpoint()
+        """Move the recovery point to where the log ends now. Appends go on while files are written.
+
+        Raises StorageFull with nothing changed.
+        """
+        point = self._upkeep.recovery_point
+        with self._checkpoint_lock:
+            with self._append_lock, self._writing():
+                moment = point.begin()
+            self.commit.sync()
+            with self.commit.poisoning():
+                stored = None if moment is None else point.store(moment)
+            if stored is not None:
+                with self._append_lock, self._writing():
+                    self._upkeep.finish_checkpoint(stored)
+
+    @property
+    def late_checkpoints(self) -> int:
+        """Made since the log was opened by an append that had to wait for it: the thread for them was behind."""
+        return self._appender.late_checkpoints
 
     @property
     def behind(self) -> bool:
@@ -389,7 +410,8 @@ class PartitionLog:
 
     def let_go(self) -> None:
         """Close it as it is: what is not durable yet is left to the next one who opens it."""
-        self.commit.close()
+        with self._upkeep.recovery_point.files_lock:  # nothing is written into the folder any more
+            self.commit.close()
         self.version.active.close()
         self.versions.notifier.notify()
 
@@ -428,7 +450,7 @@ class PartitionLog:
         if not self._mark.there or self._recover is None or self.commit.poisoned:
             return
         logger.warning("%s: an operation was interrupted; beginning anew from what is on disk", self.path)
-        with self.commit.sync_lock:
+        with self._upkeep.recovery_point.files_lock, self.commit.sync_lock:
             before = self.version
             before.active.rollback(before.written.position)
             recovered = self._recover(self.context, self.checkpoints)

@@ -14,7 +14,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -142,8 +144,28 @@ class SealedSegment:
         return sparse
 
 
+class Saved(NamedTuple):
+    """How far the indexes of the active segment are durable."""
+
+    mark: ActiveMark
+    rows: tuple[int, int] = (0, 0)
+    """Of the two sparse indexes."""
+    end_offset: int = 0
+    """Of the control batches below it the cancel index has the rows."""
+
+
+class Unsaved(NamedTuple):
+    """What the indexes of the active segment have, as of one end of the log, and their files do not."""
+
+    since: Saved
+    then: Saved
+    """When they have it; the marks are still those of before."""
+    contents: tuple[bytes, bytes, bytes]
+    """For `.index`, `.timeindex`, `.cancelindex`."""
+
+
 class ActiveSegment:
-    """The segment that grows. The log calls everything but `view` under its append lock."""
+    """The segment that grows. The log calls everything but `view` and `save` under its append lock."""
 
     foreign_bytes_max = None
     foreign = False
@@ -162,9 +184,8 @@ class ActiveSegment:
         """Bytes that were written, believed or not."""
         self._mapped: Bytes = np.empty(0, np.uint8)
         self._map_lock = threading.Lock()
-        self._saved = (0, 0)
         self._cancelled: list[Cancelled] = []
-        self._saved_mark = ActiveMark(base_offset=base_offset)
+        self.saved = Saved(ActiveMark(base_offset=base_offset))
 
     @staticmethod
     def create(
@@ -188,7 +209,7 @@ class ActiveSegment:
     @property
     def mark(self) -> ActiveMark:
         """What was made durable of the indexes so far."""
-        return self._saved_mark
+        return self.saved.mark
 
     def append(self, data: Bytes | bytes) -> None:
         """Write entries at the end. Where it raises, part of them may be there: `rollback`."""
@@ -236,13 +257,12 @@ class ActiveSegment:
         sparse = load_sparse(
             self._files, self.path, self.base_offset, self.sparse.interval_bytes, marks.index, marks.time_index
         )
-        self._saved_mark = ActiveMark(base_offset=self.base_offset, cancel_index=marks.cancel_index)
+        self.saved = Saved(ActiveMark(base_offset=self.base_offset, cancel_index=marks.cancel_index))
         if sparse is None:
             return False
         sparse.latest = marks.latest
         self.sparse = sparse
-        self._saved = (sparse.offsets.count, sparse.times.count)
-        self._saved_mark = marks
+        self.saved = Saved(marks, (sparse.offsets.count, sparse.times.count))
         return True
 
     def create_sparse(self) -> None:
@@ -254,21 +274,36 @@ class ActiveSegment:
         """Note what control batches that were appended have cancelled."""
         self._cancelled.append(cancelled)
 
-    def save_indexes(self) -> ActiveMark:
-        """Make the indexes durable as they are, and say what may be trusted of them."""
-        offsets, times = self.sparse.since(*self._saved)
-        cancelled = Cancelled.concatenate(self._cancelled).to_bytes()
-        saved = self._saved_mark
-        self._saved_mark = ActiveMark(
-            base_offset=self.base_offset,
-            index=self._extend(OFFSET_INDEX, offsets, saved.index),
-            time_index=self._extend(TIME_INDEX, times, saved.time_index),
-            latest=self.sparse.latest,
-            cancel_index=self._extend(CANCEL_INDEX, cancelled, saved.cancel_index),
+    def unsaved(self, end_offset: int) -> Unsaved:
+        """What is to be made durable of the indexes. end_offset: of the log."""
+        saved, sparse = self.saved, self.sparse
+        fresh = (part for part in self._cancelled if len(part))
+        self._cancelled = [part for part in fresh if int(part.control[-1]) >= saved.end_offset]
+        return Unsaved(
+            saved,
+            Saved(replace(saved.mark, latest=sparse.latest), (sparse.offsets.count, sparse.times.count), end_offset),
+            (*sparse.since(*saved.rows), Cancelled.concatenate(self._cancelled).to_bytes()),
         )
-        self._saved = (self.sparse.offsets.count, self.sparse.times.count)
-        self._cancelled.clear()
-        return self._saved_mark
+
+    def save(self, unsaved: Unsaved) -> ActiveMark:
+        """Make it durable, and say what may be trusted of the indexes; `saved` is `unsaved.since` so far.
+
+        Where it is interrupted `saved` stays, and what the files have beyond that is cut the next time.
+        """
+        then = unsaved.then
+        offsets, times, cancelled = unsaved.contents
+        mark = replace(
+            then.mark,
+            index=self._extend(OFFSET_INDEX, offsets, then.mark.index),
+            time_index=self._extend(TIME_INDEX, times, then.mark.time_index),
+            cancel_index=self._extend(CANCEL_INDEX, cancelled, then.mark.cancel_index),
+        )
+        self.saved = then._replace(mark=mark)
+        return mark
+
+    def save_indexes(self, end_offset: int) -> ActiveMark:
+        """Make the indexes durable as they are, and say what may be trusted of them."""
+        return self.save(self.unsaved(end_offset))
 
     def _extend(self, suffix: str, data: bytes, saved: FileMark) -> FileMark:
         """Append to an index file, of which `saved` says what is durable; what is durable then."""
@@ -287,7 +322,7 @@ class ActiveSegment:
     def seal(self, end_offset: int, max_deliver_after: int, last_stamp_ms: int = -1) -> SealedMark:
         """Finish the indexes and make everything durable; the row for the checkpoints, which has these facts."""
         self.sparse.finish()
-        marks = self.save_indexes()
+        marks = self.save_indexes(end_offset)
         return SealedMark(
             base_offset=self.base_offset,
             end_offset=end_offset,

@@ -1,6 +1,6 @@
 """What a partition does with its files besides appending to them: checkpoints, rolls, merges of runs, retention.
 
-    appends ──> active ──┬── checkpoint: bucket sealed into a run, sparse indexes saved, recovery point moved
+    appends ──> active ──┬── checkpoint: bucket sealed into a run, sparse indexes saved (log/recovery_point.py)
                          └── roll: sealed, one run for all of it ──> sealed ──> retention: gone
                                                      runs of either ──> merges, in the background
 
@@ -25,11 +25,12 @@ from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log import retention
 from afterlog.log.broker_time import last_stamp_ms
-from afterlog.log.checkpoints import CheckpointFile, Recovery, RemoteMark, SealedMark
+from afterlog.log.checkpoints import CheckpointFile, RemoteMark, SealedMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
 from afterlog.log.obsolete import Obsolete
+from afterlog.log.recovery_point import RecoveryPoint, Stored
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.version import End, VersionSet
 from afterlog.names import CANCEL_INDEX
@@ -54,46 +55,38 @@ class Upkeep:
         """marked: a block that changes files, and ends behind its swap."""
         self.obsolete = Obsolete(context.files)
         self._buckets = Buckets(context.bucket_storage(mending=True), max_num_buckets=context.config.max_num_buckets)
+        self.recovery_point = RecoveryPoint(self._buckets, checkpoints, versions, commit, clock, context.config)
         self._checkpoints = checkpoints
         self._versions = versions
         self._commit = commit
         self._clock = clock
         self._marked = marked
         self._context = context
-        self._config = context.config
         self._files = context.files
         self._delayed = context.settings.delayed
 
     # Checkpoints and rolls.
 
-    def checkpoint_is_due(self) -> bool:
-        """Whether the mutable bucket is full, or much was appended."""
-        version = self._versions.current
-        fresh_bytes = version.written.position - self._checkpoints.current.recovery.position
-        full = version.delayed_index.bucket.count >= self._config.min_index_count_per_bucket
-        return full or fresh_bytes >= self._config.recovery_bytes
-
     def checkpoint(self) -> None:
-        """Move the recovery point to the end of the log."""
+        """Move the recovery point to the end of the log, in one go."""
         self._commit.sync()
-        version = self._versions.current
-        if self._checkpoints.current.recovery.offset == version.written.offset:
-            return
-        with self._marked():
-            index = version.delayed_index
-            if index.bucket.count:  # of a FIFO topic it is empty
-                index = self._buckets.seal(index, *version.written)
-            with self._undone(version.delayed_index, index):
-                marks = version.active.save_indexes()
-                self._checkpoints.update(recovery=self._recovery_point(version.active, version.written), active=marks)
-            self._swap_index(index)
+        moment = self.recovery_point.begin()
+        if moment is not None:
+            with self.recovery_point.files_lock, self._marked():
+                stored = self.recovery_point.store(moment)
+                assert stored is not None, "nothing came between"
+                self.finish_checkpoint(stored)
+
+    def finish_checkpoint(self, stored: Stored) -> None:
+        """Of a move of the recovery point in steps, the last one."""
+        self.recovery_point.finish(stored)
         self._merge_when_crowded()
 
     def roll(self) -> None:
         """Seal the active segment, which is not empty, and begin another."""
         self._commit.sync()
-        version = self._versions.current
-        with self._marked():
+        with self.recovery_point.files_lock, self._marked():
+            version = self._versions.current
             index = (
                 self._buckets.seal_segment(version.delayed_index, *version.written)
                 if self._delayed
@@ -101,7 +94,7 @@ class Upkeep:
             )
             last_due_ms = index.runs[-1].last_key.deliver_after if self._delayed else 0
             stamp_ms = -1 if self._delayed else last_stamp_ms(version.active, version.written)
-            folder, interval_bytes = self._context.folder, self._config.index_interval_bytes
+            folder, interval_bytes = self._context.folder, self._context.config.index_interval_bytes
             beginning = End(version.written.offset, 0)
             with self._undone(version.delayed_index, index):
                 mark = version.active.seal(version.written.offset, last_due_ms, stamp_ms)
@@ -109,7 +102,7 @@ class Upkeep:
                 self._checkpoints.update(
                     sealed=(*self._checkpoints.current.sealed, mark),
                     active=active.mark,
-                    recovery=self._recovery_point(active, beginning),
+                    recovery=self.recovery_point.at(active, beginning),
                 )
             segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote)
             sealed = (*version.sealed, segment)
@@ -120,14 +113,6 @@ class Upkeep:
             self.enforce_retention()
         self._merge_when_crowded()
         self._context.sealed()
-
-    def _recovery_point(self, active: ActiveSegment, end: End) -> Recovery:
-        return Recovery(
-            segment=active.base_offset,
-            position=end.position,
-            offset=end.offset,
-            stamp_ms=self._clock.last_stamp_ms,
-        )
 
     @contextlib.contextmanager
     def _undone(self, before: DelayedIndex, index: DelayedIndex) -> Iterator[None]:

@@ -117,11 +117,11 @@ def test_rollback_cuts_what_a_failed_append_left(active: ActiveSegment, files: S
 
 
 def test_sparse_indexes_are_saved_by_what_is_new(active: ActiveSegment, files: SimulatedFiles) -> None:
-    first = active.save_indexes()
+    first = active.save_indexes(BASE + 10)
     assert active.mark == first
-    assert first == active.save_indexes()
+    assert first == active.save_indexes(BASE + 10)
     fill(active, BASE + 10, 10)
-    second = active.save_indexes()
+    second = active.save_indexes(BASE + 20)
     assert first.index[0] < second.index[0]
     index, times = active.sparse.to_bytes()
     assert index == content(files, FOLDER / segment_file(BASE, OFFSET_INDEX))
@@ -130,18 +130,18 @@ def test_sparse_indexes_are_saved_by_what_is_new(active: ActiveSegment, files: S
 
 
 def test_saving_goes_on_over_what_a_crash_left(active: ActiveSegment, files: SimulatedFiles) -> None:
-    mark = active.save_indexes()
+    mark = active.save_indexes(BASE + 10)
     files.open(FOLDER / segment_file(BASE, OFFSET_INDEX)).append([b"torn"])
     again = ActiveSegment(files, FOLDER, BASE, INTERVAL)
     assert again.load_sparse(mark)
     assert mark == again.mark
     fill(again, BASE + 10, 10)
-    again.save_indexes()
+    again.save_indexes(BASE + 20)
     assert again.sparse.to_bytes()[0] == content(files, FOLDER / segment_file(BASE, OFFSET_INDEX))
 
 
 def test_loaded_indexes_go_on_as_if_never_saved(active: ActiveSegment, files: SimulatedFiles) -> None:
-    mark = active.save_indexes()
+    mark = active.save_indexes(BASE + 10)
     again = ActiveSegment(files, FOLDER, BASE, INTERVAL)
     assert again.load_sparse(mark)
     for one in (active, again):
@@ -156,7 +156,7 @@ def test_loaded_indexes_go_on_as_if_never_saved(active: ActiveSegment, files: Si
 def test_sparse_indexes_that_cannot_be_trusted_are_not_loaded(
     active: ActiveSegment, files: SimulatedFiles, suffix: str, harm: str
 ) -> None:
-    mark = active.save_indexes()
+    mark = active.save_indexes(BASE + 10)
     path = FOLDER / segment_file(BASE, suffix)
     data = content(files, path)
     disk = with_file(files, path, {"missing": None, "short": data[:-1], "rotten": flipped(data, 2)}[harm])
@@ -218,7 +218,7 @@ def test_sparse_indexes_are_not_made_anew_from_a_rotten_log(sealed: SealedSegmen
 
 
 def test_load_sparse_takes_no_more_than_what_was_durable(active: ActiveSegment, files: SimulatedFiles) -> None:
-    mark = active.save_indexes()
+    mark = active.save_indexes(BASE + 10)
     for suffix in (OFFSET_INDEX, TIME_INDEX):
         files.open(FOLDER / segment_file(BASE, suffix)).append([b"\1" * 24])
     sparse = load_sparse(files, active.path, BASE, INTERVAL, mark.index, mark.time_index)
