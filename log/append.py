@@ -63,7 +63,7 @@ class Appender:
         self._mark = mark
         self._checkpoint = checkpoint
         self._asked_for = -1
-        """The recovery point behind which a thread was asked for another."""
+        """Where the log began that a thread was asked to see to."""
         interceptors = context.config.broker_entry_metadata_interceptors
         self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
@@ -233,9 +233,10 @@ class Appender:
         if self._upkeep.recovery_point.due(BEHIND):
             self.late_checkpoints += 1
             return False
-        offset = self._upkeep.recovery_point.offset
-        if self._asked_for != offset:
-            self._asked_for = offset
+        bucket = self._versions.current.delayed_index.bucket  # it begins where the one before was sealed
+        begun = bucket.start.offset if self._delayed else self._upkeep.recovery_point.offset
+        if self._asked_for != begun:
+            self._asked_for = begun
             self._context.aside(self._context.folder, self._checkpoint)
         return True
 

@@ -70,12 +70,13 @@ class Upkeep:
     def checkpoint(self) -> None:
         """Move the recovery point to the end of the log, in one go."""
         self._commit.sync()
-        moment = self.recovery_point.begin()
-        if moment is not None:
-            with self.recovery_point.files_lock, self._marked():
-                stored = self.recovery_point.store(moment)
-                assert stored is not None, "nothing came between"
-                self.finish_checkpoint(stored)
+        with self.recovery_point.files_lock:  # another may just be storing one
+            moment = self.recovery_point.begin()
+            if moment is not None:
+                with self._marked():
+                    stored = self.recovery_point.store(moment)
+                    assert stored is not None, "nothing came between"
+                    self.finish_checkpoint(stored)
 
     def finish_checkpoint(self, stored: Stored) -> None:
         """Of a move of the recovery point in steps, the last one."""
