@@ -213,10 +213,14 @@ class _Families:
         self._clamped = CounterMetricFamily(
             "afterlog_clamped_records", "Records whose instant had passed when they were appended", labels=_PARTITION
         )
+        self._late_checkpoints = CounterMetricFamily(
+            "afterlog_late_checkpoints", "Checkpoints that an append had to make, and wait for", labels=_PARTITION
+        )
 
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges.values()
         yield from (self._unreadable, self._operations, self._latency, self._lateness, self._clamped)
+        yield self._late_checkpoints
         yield from self._counters.values()
 
     def opened(self, topic: Topic, number: int) -> Partition | None:
@@ -234,6 +238,7 @@ class _Families:
     def add_partition(self, partition: Partition) -> None:
         labels = (partition.topic, str(partition.number))
         self._ask(PARTITION_GAUGES, partition, labels)
+        self._late_checkpoints.add_metric(labels, partition.log.late_checkpoints)
         if partition.lateness is None:
             return
         self._ask(INDEX_GAUGES, partition, labels)

@@ -149,6 +149,13 @@ class TestValues:
         setting.mail.append(batch, deliver_after=NOW_MS - 10)
         assert 7 == setting.value("afterlog_clamped_records_total")
 
+    def test_late_checkpoints_of_appends_that_nobody_relieved(self, setting: Setting) -> None:
+        setting.send(*range(8))  # without a thread each append makes its own
+        assert 0 == setting.value("afterlog_late_checkpoints_total")
+        object.__setattr__(setting.mail.log.context, "aside", lambda path, due: None)
+        setting.send(*range(16))
+        assert 1 == setting.value("afterlog_late_checkpoints_total")
+
     def test_lateness(self, setting: Setting) -> None:
         setting.send(10, 20)
         setting.clock.advance(25)

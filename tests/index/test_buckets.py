@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from afterlog.errors import StorageFull
 from afterlog.files import Files
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
-from afterlog.index.buckets import Buckets, cheapest, check, without
+from afterlog.index.buckets import Buckets, cheapest, check, with_sealed, without
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import MergeIterator
@@ -101,6 +101,19 @@ class Setting:
 @pytest.fixture
 def setting() -> Setting:
     return Setting()
+
+
+def test_entries_may_come_while_a_bucket_is_stored(setting: Setting) -> None:
+    setting.add(5, 1, 3)
+    end, bucket = setting.end, setting.index.bucket
+    setting.add(4, 2)
+    run = setting.buckets.store(bucket, end, 30)
+    setting.add(0)
+    setting.turn_to(with_sealed(setting.index, run))
+    assert (3, 3, end) == (run.count, setting.index.bucket.count, setting.index.bucket.start.offset)
+    setting.check()
+    setting.seal()
+    setting.check()
 
 
 def test_the_life_of_runs(setting: Setting) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.index.entries import Key
-from afterlog.index.mutable_bucket import SINGLES, MutableBucket
+from afterlog.index.mutable_bucket import SINGLES, MutableBucket, Start
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -48,6 +48,13 @@ def test_answers_like_a_list(
         start += len(piece)
     assert (len(rows), sum(row[3] for row in rows)) == (bucket.count, bucket.records)
     assert sorted(rows) == rows_of(bucket.entries())
+    for row in rows[:3]:
+        split = Start(0, row[2], row[1])
+        assert sorted(each for each in rows if each[1] < split.offset) == rows_of(bucket.entries(split.offset))
+        rest = bucket.behind(split)
+        rest.check()
+        assert sorted(each for each in rows if each[1] >= split.offset) == rows_of(rest.entries())
+        assert split == rest.start
     assert next_due(rows, Key(-1, -1)) == bucket.next_due()
     for probe in (key, *(Key(*row[:2]) for row in rows[:4]), *(Key(row[0], offset) for row in rows[:4])):
         assert records_up_to(rows, probe) == bucket.records_up_to(probe)
