@@ -28,7 +28,7 @@ from afterlog.log.log_clock import LogClock
 from afterlog.log.segment import ActiveSegment, Saved, Unsaved
 from afterlog.log.version import End, Version, VersionSet
 
-BEHIND = 2
+BEHIND = 4
 """An append makes the checkpoint itself once so many times what makes one due has come. Larger: more memory, and longer
 recovery, where the thread that should have made it does not keep up."""
 

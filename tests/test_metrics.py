@@ -21,6 +21,7 @@ import afterlog
 from afterlog import metrics
 from afterlog.errors import RemoteUnavailable, StorageFull
 from afterlog.fetch.partition import Partition
+from afterlog.log.recovery_point import BEHIND
 from afterlog.names import CHECKPOINTS
 from afterlog.store import open_store
 from afterlog.subscription.policy import RetryPolicy
@@ -153,7 +154,7 @@ class TestValues:
         setting.send(*range(8))  # without a thread each append makes its own
         assert 0 == setting.value("afterlog_late_checkpoints_total")
         object.__setattr__(setting.mail.log.context, "aside", lambda path, due: None)
-        setting.send(*range(16))
+        setting.send(*range(8 * BEHIND))
         assert 1 == setting.value("afterlog_late_checkpoints_total")
 
     def test_lateness(self, setting: Setting) -> None:

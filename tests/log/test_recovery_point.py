@@ -13,6 +13,7 @@ from afterlog.files import TEMPORARY_SUFFIX
 from afterlog.log.checkpointer import DueCheckpoints
 from afterlog.log.context import DueCheckpoint
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.recovery_point import BEHIND
 from afterlog.names import BUCKETS, CHECKPOINTS, OFFSET_INDEX
 from afterlog.store import Store, open_store
 from tests import campaigns
@@ -250,8 +251,9 @@ class TestThread:
     def test_where_it_is_behind_an_append_does_it(self, store: Store) -> None:
         asked: list[DueCheckpoint] = []
         object.__setattr__(log_of(store).context, "aside", lambda path, due: asked.append(due))
-        send(store, 15)
-        assert (1, 15, 0) == (len(asked), log_of(store).index.bucket.count, log_of(store).late_checkpoints)
+        send(store, 8 * BEHIND - 1)
+        assert (1, 8 * BEHIND - 1) == (len(asked), log_of(store).index.bucket.count)
+        assert 0 == log_of(store).late_checkpoints
         send(store, 1)
         assert (0, 1) == (log_of(store).index.bucket.count, log_of(store).late_checkpoints)
         send(store, 8)
