@@ -120,9 +120,10 @@ class RecoveryPoint:
         version, run = self._versions.current, stored.run
         if run is None:
             return
+        index = version.delayed_index
         if version.active.saved is stored.saved:
-            index = with_sealed(version.delayed_index, run)
+            index = with_sealed(index, run)
             self._versions.swap(delayed_index=index)
             self._buckets.delete_replaced(version.delayed_index, index)
-        elif all(run.key != each.key for each in version.delayed_index.runs):
+        elif run.key not in (*(each.key for each in index.runs), *index.bucket.stale):  # else it was begun anew with it
             self._buckets.delete(run)

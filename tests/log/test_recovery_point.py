@@ -205,6 +205,28 @@ def test_what_was_interrupted_behind_its_files_is_made_good(store: Store, files:
     store.check()
 
 
+@pytest.mark.parametrize("records", [5, 10])
+def test_a_log_that_begins_anew_behind_its_files_keeps_the_run(files: HeldFiles, records: int) -> None:
+    """As one of its runs, or, where it is small, as what the bucket has again until it is sealed."""
+    store = open_small(files, ManualClock(NOW_MS), min_index_count_per_bucket=8)
+    store.create_topic("t")
+    log = log_of(store)
+    object.__setattr__(log.context, "aside", lambda path, due: None)
+    send(store, records)
+    point = log._upkeep.recovery_point
+    moment = point.begin()
+    assert moment is not None
+    stored = point.store(moment)
+    assert stored is not None
+    assert stored.run is not None
+    log._mark.there = True
+    send(store, 1)
+    point.finish(stored)
+    assert (records == 10, records == 5) == (len(log.index.runs), len(log.index.bucket.stale))
+    assert [stored.run.key] == [f"{BUCKETS}/{name}" for name in store._files.names(log.path / BUCKETS)]
+    store.check()
+
+
 def test_nothing_is_written_into_the_folder_of_a_closed_store(files: HeldFiles) -> None:
     store = open_small(files, ManualClock(NOW_MS))
     store.create_topic("t")
