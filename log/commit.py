@@ -59,7 +59,7 @@ class Written(Protocol):
 class Round:
     """Who waits for one sync. What it knows of threads is a guess that saves syncs: nothing is decided by it."""
 
-    __slots__ = ("_all_back", "_away", "lock")
+    __slots__ = ("_all_back", "_away", "_joined", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -67,6 +67,12 @@ class Round:
         self._away = set[int]()
         """The threads that joined, and have not joined another since, of whatever log."""
         self._all_back = SimpleQueue[None]()
+        self._joined = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one has joined."""
+        return self._joined > 1
 
     def join(self) -> None:
         """Of the calling thread, which wants its lock next."""
@@ -76,6 +82,7 @@ class Round:
             if not before._away:
                 before._all_back.put(None)
         self._away.add(thread)
+        self._joined += 1
         _HERE.joined = self
 
     def gather(self, patience_s: float) -> None:
@@ -145,9 +152,11 @@ class Commit:
 
     def _lead(self, waiting: Round, end: Any) -> None:
         """Sync for all in a round, whose lock the caller holds."""
+        crowded = self._before.shared or self.sync_lock.locked()  # threads that take turns wait for nobody
         with self.sync_lock:
             if self._of.safe < end:
-                self._before.gather(self._sync_s * PATIENCE)
+                if crowded:
+                    self._before.gather(self._sync_s * PATIENCE)
                 self._before, self._round = waiting, Round()
                 begun_s = self._clock.monotonic_s()
                 self.sync_held()

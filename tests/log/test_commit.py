@@ -135,11 +135,21 @@ def test_a_lone_thread_waits_for_nobody(patient: Setting) -> None:
     assert 3 == patient.calls.count("sync", LOG)
 
 
-def test_who_does_not_come_back_is_waited_for_once() -> None:
-    setting = Setting(ALWAYS)
-    Background(lambda: setting.send(b"once")).answer()
-    assert [1, 2] == [setting.send(b"") for _ in range(2)]
-    setting.store.close()
+def test_threads_that_take_turns_wait_for_nobody(patient: Setting) -> None:
+    """Each is away while the other sends, and comes back only when that has returned."""
+    assert [*range(4)] == [Background(lambda: patient.send(b"")).answer() for _ in range(4)]
+    assert 4 == patient.calls.count("sync", LOG)
+
+
+def test_who_does_not_come_back_is_waited_for_once(always: Setting) -> None:
+    gate = always.files.hold("sync", LOG)
+    sending = [Background(lambda: always.send(b"once"))]
+    gate.came()
+    sending += [Background(lambda: always.send(b"once")) for _ in range(3)]
+    eventually(lambda: always.log.written == 4)
+    gate.open()
+    assert [0, 1, 2, 3] == sorted(each.answer() for each in sending)
+    assert [4, 5] == [always.send(b"") for _ in range(2)]
 
 
 def test_another_leads_where_the_leader_was_interrupted(always: Setting) -> None:
