@@ -77,7 +77,10 @@ class Config:
     index_interval_bytes: int = 4_096
     """One offset index entry per this many bytes. Larger: smaller index, longer scans."""
     min_index_count_per_bucket: int = 50_000
-    """Entries at which the mutable bucket is sealed into a run. Larger: fewer runs, more memory, longer recovery."""
+    """Entries at which the mutable bucket is sealed into a run. Larger: fewer runs, more memory, longer recovery.
+
+    A thread seals it; where that is behind, appends wait at four times as many.
+    """
     max_indexes_per_bucket_snapshot_segment: int = 5_000
     """Entries in a chunk of a run, -1: no limit but the time step. Larger: smaller directory, more memory a run."""
     max_time_step_per_bucket_snapshot_segment_s: int = 300
