@@ -43,7 +43,7 @@ CONFIG = Config(
 def make(path: Path) -> None:
     """A store with something of everything: codecs, headers, nulls, seals, rolls, positions, retention, FIFO."""
     clock = ManualClock(START_MS)
-    with open_store(path, CONFIG, clock, None) as store:
+    with open_store(path, CONFIG, clock, None, background=False) as store:
         mail = store.create_topic("mail", partitions=2, max_delay_ms=10**9, retention_ms=3_600_000)
         store.create_topic("plain", delayed=False)
         for step in range(4):
