@@ -40,7 +40,7 @@ def images(topics: Mapping[str, bool]) -> list[Image]:
     """What a disk held after each step in the life of a store, the last after a clean close: another one each run."""
     disk, clock, taken = SimulatedFiles(), ManualClock(START_MS), []
     chance = random.Random(campaigns.SEED)
-    store = open_store(PATH, CONFIG, clock, disk)
+    store = open_store(PATH, CONFIG, clock, disk, background=False)
     for number, (name, delayed) in enumerate(topics.items()):
         topic = store.create_topic(name, delayed=delayed)
         for step in range(3):

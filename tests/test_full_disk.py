@@ -66,7 +66,7 @@ class Work:
             self.errors.append(error)
 
     def open(self) -> None:
-        self.store = open_store(PATH, CONFIG, self.clock, self.files)
+        self.store = open_store(PATH, CONFIG, self.clock, self.files, background=False)
 
     def create(self) -> None:
         assert self.store is not None
@@ -178,7 +178,7 @@ def test_failed_sync_poisons_until_reopened() -> None:
         return OSError(errno.EIO, "fails") if failing and operation == "sync" and path.suffix == ".log" else None
 
     clock = ManualClock(START_MS)
-    with open_store(PATH, CONFIG, clock, FailingFiles(disk, fail)) as store:
+    with open_store(PATH, CONFIG, clock, FailingFiles(disk, fail), background=False) as store:
         partition = store.create_topic(TOPIC).partition(0)
         store.send(TOPIC, b"kept")
         failing = True

@@ -60,7 +60,7 @@ def test_checkpoint_after_one_that_failed_behind_its_seal() -> None:
     def fail(operation: str, path: Path, call: int) -> int | None:
         return 0 if full and operation == "append" and path.name == "checkpoints.tmp" else None
 
-    with open_store(PATH, small(), ManualClock(START_MS), FailingFiles(disk, fail)) as store:
+    with open_store(PATH, small(), ManualClock(START_MS), FailingFiles(disk, fail), background=False) as store:
         partition = store.create_topic(TOPIC).partition(0)
         store.send(TOPIC, b"a")
         full = True
@@ -109,7 +109,7 @@ def test_retention_leaves_no_log_start_ahead_of_the_high_watermark() -> None:
 def test_position_under_os_is_no_safer_than_its_records() -> None:
     """It was: a power cut took the records and left the position, which then skipped what came in their place."""
     disk, config = SimulatedFiles(), small(OS)
-    store = open_store(PATH, config, ManualClock(START_MS), disk)
+    store = open_store(PATH, config, ManualClock(START_MS), disk, background=False)
     store.create_topic(TOPIC)
     store.send(TOPIC, b"a")
     with store.consumer(TOPIC, group="g") as consumer:
@@ -127,7 +127,9 @@ def test_failing_checkpoint_poisons(operation: str) -> None:
     def fail(asked: str, path: Path, call: int) -> OSError | None:
         return OSError(5, "fails") if failing and asked == operation and path.suffix != ".log" else None
 
-    with open_store(PATH, small(), ManualClock(START_MS), FailingFiles(SimulatedFiles(), fail)) as store:
+    with open_store(
+        PATH, small(), ManualClock(START_MS), FailingFiles(SimulatedFiles(), fail), background=False
+    ) as store:
         partition = store.create_topic(TOPIC).partition(0)
         store.send(TOPIC, b"a")
         failing = True
