@@ -54,6 +54,9 @@ class AppendOrder:
         """Nothing is."""
         return iter(())
 
+    def one(self, position: int, reading: Reading) -> None:
+        """`read` is to be asked."""
+
     def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
         """Entries from the one that holds `position` on, up to the end of its segment; BLOCK_ENTRIES at most."""
         if position >= reading.high_watermark:

@@ -188,14 +188,28 @@ class Consumer:
             self._commit_when_due()
             return True
         self._handing = True
-        found = self._look(READ_AHEAD_RECORDS)
+        found = None if self._one() else self._look(READ_AHEAD_RECORDS)
         if found is not None:
             self._ahead = deque(self._by_row(found))
             for row, messages in self._ahead:
                 self._handed[row] = messages[-1].delivery_offset
                 self.agenda.stir(row)
         self._handing = False
-        return found is not None
+        return found is not None or bool(self._ahead)
+
+    def _one(self) -> bool:
+        """Read ahead the one record that has become due, where it is one, of one partition on the agenda."""
+        rows = self.agenda.rows()
+        if self._closed or len(rows) != 1:
+            return False
+        self._commit_when_due()
+        partition, position = self._partitions[rows[0]], self._handed[rows[0]]
+        message = partition.one(position, partition.reading(), Message)
+        if message is None:
+            return False
+        partition.handed_out_one(message.due, position + 1)
+        self._ahead.append((rows[0], [message]))
+        return True
 
     def look(self, max_records: int) -> Columns | None:
         """Hand out what is due now; None where nothing is: the agenda tells how long. Commit, when that is due.

@@ -10,7 +10,7 @@ import numpy as np
 
 from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.fetch.objects import Column, Same, Strings, made
-from afterlog.records.batch import decode_own_headers
+from afterlog.records.batch import decode_own_headers, encode_headers, own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, join_ragged, same_headers, take_ragged
 
@@ -93,6 +93,26 @@ class Columns:
             topic=topic, partition=nothing, offset=nothing, delivery_offset=nothing, due=nothing, deliver_after=nothing,
             timestamp=nothing, broker_timestamp=nothing,
             key=ragged, key_valid=no_bools, value=ragged, value_valid=no_bools, headers=ragged,
+        )  # fmt: skip
+
+    @staticmethod
+    def of(message: Message) -> Columns:
+        """The same of one record, copied."""
+
+        def number(value: int) -> Int64Array:
+            return np.array([value], np.int64)
+
+        def item(value: bytes | None) -> tuple[Ragged, Bools]:
+            text = value or b""
+            return (np.array([0, len(text)], np.int64), np.frombuffer(text, np.uint8)), np.array([value is not None])
+
+        (key, key_valid), (value, value_valid) = item(message.key), item(message.value)
+        return Columns(
+            topic=message.topic, partition=number(message.partition), offset=number(message.offset),
+            delivery_offset=number(message.delivery_offset), due=number(message.due),
+            deliver_after=number(message.deliver_after), timestamp=number(message.timestamp),
+            broker_timestamp=number(message.broker_timestamp), key=key, key_valid=key_valid,
+            value=value, value_valid=value_valid, headers=item(encode_headers(own_headers(message.headers)))[0],
         )  # fmt: skip
 
     @staticmethod

@@ -22,7 +22,7 @@ from afterlog.fetch.agenda import Agenda
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
-from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Edge, Position
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
@@ -33,6 +33,7 @@ from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
+from afterlog.records import kernels
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import encode, offset_column, parse
@@ -320,6 +321,35 @@ class Partition:
             position = block.end_delivery_offset
             if len(columns):
                 return columns, position
+
+    def one(self, position: int, reading: Reading, kind: type[MadeMessage]) -> MadeMessage | None:
+        """The record at `position`, where it is the last that is due and came not long ago; None: ask `columns`.
+
+        Slots that `kind` has and `Message` has not are left empty.
+        """
+        entry = self._order.one(position, reading)
+        active = reading.version.active
+        if entry is None or entry.offset < active.base_offset:
+            return None
+        found = kernels.read_single(
+            active.pread(entry.position, reading.version.visible.position), entry.offset, entry.deliver_after
+        )
+        if found is None:  # it is larger, or has headers; or the columns' way tells what is the matter with it
+            return None
+        key, value, timestamp, deliver_after, broker_timestamp = found
+        message, put = object.__new__(kind), object.__setattr__
+        put(message, "topic", self.topic)
+        put(message, "partition", self.number)
+        put(message, "offset", entry.offset)
+        put(message, "delivery_offset", position)
+        put(message, "key", key)
+        put(message, "value", value)
+        put(message, "headers", ())
+        put(message, "timestamp", timestamp)
+        put(message, "broker_timestamp", broker_timestamp)
+        put(message, "deliver_after", deliver_after)
+        put(message, "due", entry.deliver_after)
+        return message
 
     def handed_out(self, delivery_offset: Int64Array, due: Int64Array, behind: int, *, delay_ms: int = 0) -> None:
         """Records that `columns` gave reach a reader, who goes on at `behind`: note how late they are.

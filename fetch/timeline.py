@@ -46,6 +46,8 @@ BLOCK_ENTRIES = 8_192
 """Entries that a merge is asked for, where the reader wants no more."""
 BLOCK_ENTRIES_MAX = 65_536
 """Entries that it is asked for at most. Larger: cheaper entries for who reads many at once, more memory per reader."""
+ONES_MAX = 64
+"""Entries found last that are known by their delivery offsets, about: readers that follow each other closely."""
 EMPTY_BLOCK_ENTRIES = 16
 """What a block without entries takes, in entries."""
 PENDING_ENTRIES = 256
@@ -109,6 +111,8 @@ class Timeline:
             logger.warning("%s: opened, but nothing can be delivered yet: %s", log.context.folder, error)
             self._high_watermark, self.opened_at = version.log_start.delivery_offset, version.visible.offset
         self._lock = threading.Lock()
+        self._ones: dict[int, IndexEntry] = {}
+        """Entries of one record that were found last, by its delivery offset."""
         self._next_entry: IndexEntry | None = None
         self._next_counter = DueCounter()
         self._ahead_lock = threading.Lock()
@@ -182,6 +186,31 @@ class Timeline:
                 break
             position = part.end_delivery_offset
         return empty_block(position)
+
+    def one(self, position: int, reading: Reading) -> IndexEntry | None:
+        """The entry of the record at `position`, where that is the last that is due; None: `read` is to be asked.
+
+        Found in the mutable bucket, by what came before it. One more is due than lies before `position`, so an entry of
+        one record behind those is it, wherever the others are.
+        """
+        if reading.high_watermark != position + 1 or reading.hidden.count:
+            return None
+        entry = self._ones.get(position)
+        before = self._ones.get(position - 1)
+        if entry is None and before is not None:
+            after = Key(before.deliver_after, before.offset)
+            entry = reading.version.delayed_index.bucket.first_single(after, reading.upto)
+            if entry is None or entry.records != 1:
+                return None
+            self._remember(position, entry)
+        return entry
+
+    def _remember(self, position: int, entry: IndexEntry) -> None:
+        """Of what is due, which entry holds the record at `position`."""
+        self._ones[position] = entry
+        self._ones.pop(position - ONES_MAX, None)
+        if len(self._ones) > 2 * ONES_MAX:
+            self._ones = {position: entry}
 
     def key_before(self, position: int, reading: Reading) -> Key:
         """The key of the record before `position`, hidden or not; of the last that is due where that lies before."""
@@ -291,11 +320,16 @@ class Timeline:
                 iterator = None if block is not None else self._iterators.pop(position, None)
             if block is not None:
                 return block
+            before = self._ones.get(position - 1)
+            if iterator is None and before is not None:
+                iterator = MergeIterator(Key(before.deliver_after, before.offset), position)
             iterator = iterator or self._iterator_before(position, reading)
             while True:
                 first, want = iterator.delivery_offset, min(max(want_entries, BLOCK_ENTRIES), BLOCK_ENTRIES_MAX)
                 block = iterator.next_block(reading.version.delayed_index, reading.upto, want)
                 if len(block) == 0 or block.end_delivery_offset > position:
+                    if len(block) and int(block.records[-1]) == 1:
+                        self._remember(block.end_delivery_offset - 1, block.entry(-1))
                     return self._kept(first, block, iterator, reading)
 
     def _kept(self, first: int, block: Block, iterator: MergeIterator, reading: Reading) -> Block:

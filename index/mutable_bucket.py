@@ -24,7 +24,7 @@ import numpy.typing as npt
 from sortedcontainers import SortedList
 
 from afterlog.clock import INT64_MAX
-from afterlog.index.entries import Entries, Key
+from afterlog.index.entries import Entries, IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.sorted_columns import SortedColumns
 
@@ -110,6 +110,12 @@ class MutableBucket:
             due = singles.next_due(after or _BEFORE)
         in_columns = columns.next_due(after)
         return due if in_columns is None or (due is not None and due < in_columns) else in_columns
+
+    def first_single(self, after: Key, upto: Key) -> IndexEntry | None:
+        """An entry with after < key <= upto that came by itself, and not long ago; None where there is none."""
+        _, singles = self._held
+        with self._lock:
+            return singles.first(after, upto)
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         """The first `limit` entries with after < key <= upto, in delivery order."""
@@ -211,6 +217,13 @@ class _Singles:
     def next_due(self, after: Key) -> int | None:
         row = self._rank(after)
         return int(self._packed[row]) >> _ORDINAL_BITS if row < self.count else None
+
+    def first(self, after: Key, upto: Key) -> IndexEntry | None:
+        row = self._rank(after)
+        if row == self.count:
+            return None
+        entry = IndexEntry(*(column[int(self._packed[row]) & _ORDINAL_MASK] for column in self._columns))
+        return entry if (entry.deliver_after, entry.offset) <= upto else None
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         start = self._rank(after)

@@ -32,6 +32,8 @@ from afterlog.log.scan import read_segment
 from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.resting_file import RestingFile
 
+SMALL_BYTES = 4_096
+"""Read at once where one entry is wanted. Larger ones are read by their columns."""
 REMAP_BYTES = 1 << 20
 """Unmapped bytes up to this are read; beyond it the mapping is made anew, which costs more the larger it is."""
 
@@ -235,6 +237,10 @@ class ActiveSegment:
     def tail(self, position: int) -> Bytes:
         """A copy of everything behind `position`, whatever it is: for recovery."""
         return np.frombuffer(self._file.pread(self.size - position, position), np.uint8)
+
+    def pread(self, position: int, end: int) -> bytes:
+        """Up to SMALL_BYTES of what lies there, no further than the visible `end`."""
+        return self._file.pread(min(end - position, SMALL_BYTES), position)
 
     def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold entries between `start` and the visible `end`."""

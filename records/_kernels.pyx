@@ -149,6 +149,7 @@ cdef enum:
     FIRST_BYTES = 16384
     PREFETCH_LINES = 5
     PREFETCH_DISTANCE = 8
+    PLAIN_BITS = 0xFFFF                 # no codec, no control batch, no transaction, the producer's own timestamps
     TAKE_LINES = 2
     TAKE_DISTANCE = 16
     PREFETCH_GROUP = 64
@@ -1178,6 +1179,44 @@ def read_records(buffers, which, positions, offsets, records, deliver_after, max
     if reason != DECODED:
         raise columns.undecodable(reason, row)
     return Verified(out.decoded(items), fault, row, compressed)
+
+
+def read_single(bytes data not None, offset, deliver_after):
+    cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef int64_t record_bytes, timestamp_delta, offset_delta, timestamp
+    cdef int reason = DECODED
+    cdef Entry entry
+    cdef Slice key, value
+    cdef Headers headers
+    if read_entry(start, 0, len(data), True, False, &entry) != OK:
+        return None
+    if entry.offset != <int64_t>offset or entry.records != 1 or entry.deliver_after != <int64_t>deliver_after:
+        return None
+    if entry.attributes & PLAIN_BITS:
+        return None
+    at = start + entry.batch_position
+    end = at + entry.batch_bytes
+    timestamp = <int64_t>load64(at + BASE_TIMESTAMP_AT)
+    at = read_zigzag(at + HEADER_BYTES, end, 32, &record_bytes)
+    if at == NULL or record_bytes < 1 or record_bytes != end - at:
+        return None
+    at = read_zigzag(at + 1, end, 64, &timestamp_delta)
+    if at != NULL:
+        at = read_zigzag(at, end, 32, &offset_delta)
+    if at == NULL or offset_delta != 0:
+        return None
+    at = read_slice(at, end, &key, &reason)
+    if at != NULL:
+        at = read_slice(at, end, &value, &reason)
+    if at == NULL or read_headers(at, end, &headers) != DECODED or headers.count or headers.deliver_after.data != NULL:
+        return None
+    timestamp = <int64_t>(<uint64_t>timestamp + <uint64_t>timestamp_delta)
+    return bytes_of(key), bytes_of(value), timestamp, asked_for(&entry), entry.broker_timestamp
+
+cdef bytes_of(Slice part):
+    return None if part.size < 0 else PyBytes_FromStringAndSize(<const char *>part.data, part.size)
 
 
 # ---- rows of columns

@@ -9,6 +9,8 @@
     check_entries    places in an index    -> are they what the index says, every checksum verified
     decode_records   uncompressed batches  -> columns of records
     read_records     places in an index    -> columns of records: the two above in one go
+    read_single      bytes of the log      -> the one record of the entry that they begin with, or None: read_records
+                                              says what is the matter with it, or reads what is more than that
     take_items       a column, and rows    -> the items at these rows, in this order
     spread_starts    times that ascend     -> the rows at which a batch begins, where each takes what lies no further
                                               than a spread behind its first
@@ -48,6 +50,7 @@ try:
         encode_entries,
         encode_single,
         read_records,
+        read_single,
         scan_entries,
         spread_starts,
         stamp_entries,
@@ -61,6 +64,7 @@ except ImportError:
         encode_entries,
         encode_single,
         read_records,
+        read_single,
         scan_entries,
         spread_starts,
         stamp_entries,
@@ -91,6 +95,7 @@ __all__ = [
     "encode_single",
     "ragged",
     "read_records",
+    "read_single",
     "scan_entries",
     "spread_starts",
     "stamp_entries",

@@ -29,8 +29,7 @@ class Fresh:
         self._partition = partition
         self._delay_ms = delay_ms
         self._counter = DueCounter() if delay_ms else None
-        self.ahead = Columns.empty(partition.topic)
-        """What was read ahead."""
+        self._ahead = Columns.empty(partition.topic)
         self._start = self._end = -1
         """The read-ahead holds all records with delivery offsets from the one to the other."""
         self._messages: list[Any] = []
@@ -65,29 +64,30 @@ class Fresh:
 
         Cancelled ones are stepped over. Raises OffsetOutOfRange, CorruptFile.
         """
-        left = len(self.ahead) - int(self.ahead.delivery_offset.searchsorted(position))  # without cancelled ones
+        left = len(self._ahead) - int(self._ahead.delivery_offset.searchsorted(position))  # without cancelled ones
         short = self._end < high_watermark and left < max_records
         if short or not self._start <= position < self._end:
             self._read_ahead(position, high_watermark, max_records, max_bytes, reading)
-        first = int(self.ahead.delivery_offset.searchsorted(position))
-        if not first and len(self.ahead) <= max_records:
-            return self.ahead, self._end
-        columns = self.ahead[first : first + max_records]
-        if first + len(columns) < len(self.ahead):
-            return columns, int(self.ahead.delivery_offset[first + len(columns)])
+        first = int(self._ahead.delivery_offset.searchsorted(position))
+        if not first and len(self._ahead) <= max_records:
+            return self._ahead, self._end
+        columns = self._ahead[first : first + max_records]
+        if first + len(columns) < len(self._ahead):
+            return columns, int(self._ahead.delivery_offset[first + len(columns)])
         return columns, self._end
 
-    def one(self, position: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int, int] | None:
-        """The first record from `position` on as a message, the position behind it, and its row in `ahead`.
+    def one(self, position: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int] | None:
+        """The first record from `position` on as a message, and the position behind it.
 
-        None where `read` is to be asked: none was read ahead, or it was handed out before. Slots that `kind` has and
-        `Message` has not are empty.
+        None where `read` is to be asked: none was read ahead, or it was handed out before, and it is not the only one
+        that has become due since. Slots that `kind` has and `Message` has not are empty. Raises as a reading does.
         """
         if not self._start <= position < self._end:
-            return None
+            alone = self._partition.one(position, self._partition.reading(), kind) if self._counter is None else None
+            return None if alone is None else (alone, position + 1)
         if not self._messages:
-            self._messages = self.ahead.each(kind)
-            self._places = [*self.ahead.delivery_offset.tolist(), self._end]
+            self._messages = self._ahead.each(kind)
+            self._places = [*self._ahead.delivery_offset.tolist(), self._end]
         row = self._row
         if not (row < len(self._messages) and self._places[row] == position):
             row = bisect_left(self._places, position, hi=len(self._messages))
@@ -95,7 +95,7 @@ class Fresh:
             return None
         message, self._messages[row] = self._messages[row], None
         self._row = row + 1
-        return message, self._places[row + 1], row
+        return message, self._places[row + 1]
 
     def _read_ahead(
         self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
@@ -109,6 +109,6 @@ class Fresh:
             parts.append(columns)
             wanted -= len(columns)
             max_bytes -= sum(int(places[-1] - places[0]) for places, _ in (columns.key, columns.value, columns.headers))
-        self.ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
+        self._ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
         self._messages, self._row = [], 0
         self._start, self._end = position, end

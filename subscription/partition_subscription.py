@@ -135,11 +135,12 @@ class PartitionSubscription:
             self.notifier.notify(lease.deadline_ms)
         return lease
 
-    def receive_one(self, lease_ms: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int, Columns, int] | None:
-        """Lease the next record, where it was read ahead and nothing has come back; None: `receive` is to be asked.
+    def receive_one(self, lease_ms: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int] | None:
+        """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back; None:
+        `receive` is to be asked.
 
-        The record as a message, with the slots that are not `Message`'s left empty; the end of its lease; and it is
-        a row of these columns. Raises as `receive` does.
+        The record as a message, with the slots that are not `Message`'s left empty, and the end of its lease. Raises as
+        `receive` does.
         """
         with self._lock:
             self._look()
@@ -148,15 +149,14 @@ class PartitionSubscription:
             found = self._fresh.one(state.position, kind) if quiet else None
             if found is None or self.partition.log_start > self._log_start:
                 return None
-            message, position, row = found
+            message, position = found
             until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(message.delivery_offset)
             with self._mark.held(AfterlogError):
                 self._ledger.record(Leased(position, offsets))
                 self._timers.lease(until_ms, offsets)
-            columns = self._fresh.ahead
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
         self.notifier.notify(until_ms)
-        return message, until_ms, columns, row
+        return message, until_ms
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.

@@ -113,19 +113,16 @@ class Received(Sequence[LeasedMessage]):
 class ReceivedOne(Received):
     """The same of one record, which is there as a message: its columns are made when somebody asks for them."""
 
-    __slots__ = ("_message", "_row")
+    __slots__ = ("_message",)
 
-    def __init__(self, message: LeasedMessage, columns: Columns, row: int) -> None:
-        """It is this row of the columns."""
+    def __init__(self, message: LeasedMessage) -> None:
         self.subscription = message.subscription
         self._message = message
-        self._columns = columns
-        self._row = row
         self._messages = [message]
 
     @property
     def columns(self) -> Columns:
-        return self._columns[self._row : self._row + 1]
+        return Columns.of(self._message)
 
     @property
     def redelivery_count(self) -> Int64Array:

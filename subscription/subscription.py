@@ -392,9 +392,9 @@ class Subscription:
         if found is None:
             return None
         self._turn = (self._turn + 1) % len(self.shared)
-        message, until_ms, columns, place = found
+        message, until_ms = found
         complete(message, self, 0, until_ms)
-        return ReceivedOne(message, columns, place)
+        return ReceivedOne(message)
 
     def _lease(self, part: ReaderPart, max_records: int) -> Lease:
         """Lease due records of one partition; those that have failed too often go to the dead letters at once."""

@@ -10,6 +10,7 @@ from afterlog.clock import INT64_MAX, ManualClock
 from afterlog.errors import ClockBehind, CorruptFile, OffsetOutOfRange
 from afterlog.fetch import timeline as timeline_module
 from afterlog.fetch import verified
+from afterlog.fetch.record_id import RecordId
 from afterlog.fetch.timeline import Timeline, empty_block
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
@@ -80,6 +81,48 @@ def test_reading_through_gives_delivery_order(setting: Setting) -> None:
         found += block
     assert expected == found
     assert 100 < len(found) < RECORDS
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_what_becomes_due_one_by_one_is_found_by_itself(setting: Setting, limit: int) -> None:
+    """By readers that follow each other, one of them more closely; beside rolls, seals, and what is due in between."""
+    draw, alone = random.Random(limit), 0
+    found: list[list[int]] = [[], [], []]
+    for step in range(1_500):
+        setting.add(RECORDS + step, draw.choice([0, 0, 0, 5, 40]))
+        setting.clock.advance(draw.choice([0, 1, 1, 2, 10]))
+        reading = setting.timeline.advance()
+        for reader, offsets in enumerate(found):
+            while len(offsets) < reading.high_watermark and step % (1 + 7 * reader) == 0:
+                entry = setting.timeline.one(len(offsets), reading)
+                if entry is not None:
+                    alone += 1
+                    offsets.append(entry.offset)
+                    assert (
+                        entry.position
+                        == setting.partition.log.find(np.array([entry.offset]), reading.version).position[0]
+                    )
+                else:
+                    offsets += setting.timeline.read(len(offsets), reading, limit).offset.tolist()
+    expected = setting.expected()
+    assert all(offsets == expected[: len(offsets)] for offsets in found)
+    assert len(expected) == len(found[0])
+    assert alone > 300
+
+
+def test_what_is_cancelled_is_not_found_by_itself(setting: Setting) -> None:
+    setting.clock.advance(SPAN_MS)
+    found: list[int] = []
+    while block := setting.read(len(found)):
+        found += block
+    setting.add(RECORDS, 10)
+    setting.add(RECORDS + 1, 20)
+    setting.store.cancel(RecordId("t", 0, RECORDS))
+    for _ in range(2):
+        setting.clock.advance(10)
+        reading = setting.timeline.advance()
+        entry = setting.timeline.one(reading.high_watermark - 1, reading)
+        assert entry is None or entry.offset != RECORDS
 
 
 def test_it_follows_the_clock_with_appends_in_between(setting: Setting) -> None:

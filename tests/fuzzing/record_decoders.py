@@ -177,6 +177,10 @@ def _read_places(log: bytes, scan: _kernels.Scan, count: int) -> int:
     places = [array(log)], which, scan.position, scan.offset, scan.records, scan.deliver_after
     checked = agreed((), *(lambda kernel=kernel: kernel.check_entries(*places) for kernel in (pure, _kernels)))
     assert count == checked.row
+    if count:
+        place = int(scan.position[0])
+        single = log[place:], int(scan.offset[0]), int(scan.deliver_after[0])
+        agreed((), *(lambda kernel=kernel: kernel.read_single(*single) for kernel in (pure, _kernels)))
     agreed(_REFUSED, *(lambda kernel=kernel: kernel.read_records(*places, 1 << 12) for kernel in (pure, _kernels)))
     return int(checked.fault)
 

@@ -466,6 +466,60 @@ def test_a_single_is_columns_of_one(
     assert expected.tobytes() == kernel.encode_single(value, key, headers, timestamp, deliver_after, 7, 3)
 
 
+# ---- read_single
+
+
+def single(kernel: ModuleType, data: bytes, offset: int = 7, due: int = T) -> Any:
+    """What read_single says, which is what read_records says of the same where it says anything."""
+    found = kernel.read_single(data, offset, due)
+    if found is not None:
+        place = np.zeros(1, np.int32), ints(0), ints(offset), ints(1), ints(due)
+        read = kernel.read_records([np.frombuffer(data, np.uint8)], *place, 1).decoded
+        key, value, timestamp, deliver_after, broker_timestamp = found
+        assert (timestamp, deliver_after, broker_timestamp) == tuple(int(column[0]) for column in read[5:])
+        assert (key is not None, value is not None) == (read.key_valid[0], read.value_valid[0])
+        assert (key or b"", value or b"", b"") == tuple(read[column][1].tobytes() for column in (0, 2, 4))
+    return found
+
+
+@both
+@given(record=SINGLE, behind=st.binary(max_size=9))
+def test_what_was_encoded_by_itself_is_read_by_itself(
+    kernel: ModuleType, record: tuple[Any, ...], behind: bytes
+) -> None:
+    value, key, headers, timestamp, asked, offset, stamp = record
+    try:
+        data = kernel.encode_single(*record)
+    except InvalidRecord:  # headers that are none
+        return
+    due = max(asked, stamp)
+    found = single(kernel, data + behind, offset, due)
+    if headers:
+        assert found is None
+    else:
+        assert (key, value, timestamp, due if asked < 0 else asked, stamp) == found
+    assert kernel.read_single(data, offset + 1, due) is None
+    assert kernel.read_single(data, offset, due - 1) is None
+    assert kernel.read_single(data[:-1], offset, due) is None
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_no_bit_of_a_single_is_believed_without_its_checksum(place: int, flips: int) -> None:
+    data = bytearray(pure.encode_single(b"value", b"key", b"", T, T, 7, 3))
+    data[place % len(data)] ^= flips
+    for kernel in (pure, _kernels):
+        assert kernel.read_single(bytes(data), 7, T) is None
+
+
+@both
+def test_more_than_a_single_is_read_by_its_columns(kernel: ModuleType) -> None:
+    for source in (rows([b"a", b"b"], bounds=[0, 2]), rows([b"a"], headers=[encode_headers([("h", b"v")])])):
+        due = None if source.deliver_after is None else T
+        data, _ = kernel.encode_entries(*vars(source).values(), 7, T, b"")
+        assert kernel.read_single(data.tobytes(), 7, -1 if due is None else due) is None
+    assert kernel.read_single(b"", 7, T) is None
+
+
 @both
 def test_a_single_that_cannot_be_stamped(kernel: ModuleType) -> None:
     for base_offset, now in ((-1, T), (0, -1)):
