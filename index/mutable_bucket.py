@@ -3,13 +3,14 @@
 Entries come in offset order, singly or in columns, and are read in delivery order while more come.
 
     one      ──► singles ──at `SINGLES`──┐
-    columns ─────────────────────────────┴──► sorted columns  (index/sorted_columns.py)
+    columns ─────────────────────────────┴──► fresh ──when somebody reads──► sorted columns  (index/sorted_columns.py)
 
 Singles are packed ints in a SortedList, `deliver_after << 32 | ordinal`, where the ordinal is the row in four side
-arrays in order of arrival. The columns are a value, and one assignment puts other columns and singles in their place.
+arrays in order of arrival. What is fresh lies as it came: where nobody reads meanwhile it is sorted once, when the
+bucket is sealed. All three are one value, and one assignment puts another in its place.
 
-Invariants, proved by `check`: those of the columns; offsets ascend from each of their parts to the next, and on to the
-singles; the packed ints and the side arrays hold the same entries.
+Invariants, proved by `check`: those of the columns; offsets ascend from each of their parts to the next, on to what is
+fresh, and on to the singles; the packed ints and the side arrays hold the same entries.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from afterlog.index.sorted_columns import SortedColumns
 
 SINGLES = 512
 """Singles at which they go into the columns. Larger: cheaper to add, dearer to count, in Python up to so many."""
+FRESH = 64
+"""Columns that lie as they came. Larger: more of them are sorted at once, and the first reader behind them waits."""
 _ADDED_SINGLY = 32
 """Up to here, adding entries one by one costs less than sorting them into the columns."""
 _FEW = 8
@@ -59,27 +62,27 @@ class MutableBucket:
         self.start = start
         self.stale = stale
         self._lock = threading.Lock()
-        """Held while singles are added or read."""
-        self._held: tuple[SortedColumns[Entries], _Singles] = SortedColumns(), _Singles()
+        """Held while singles are added or read, and while `_held` is changed."""
+        self._held = _Held(SortedColumns(), (), 0, _Singles())
 
     @property
     def count(self) -> int:
         """Entries."""
-        columns, singles = self._held
-        return columns.count + singles.count
+        columns, _, fresh_count, singles = self._held
+        return columns.count + fresh_count + singles.count
 
     @property
     def records(self) -> int:
-        columns, singles = self._held
+        columns, singles = self._settled()
         return columns.rank(_END) + singles.records
 
     def add(self, deliver_after: int, offset: int, position: int, records: int) -> None:
         """Add one entry, behind all others in offset order; else ValueError. About 1 us."""
-        columns, singles = self._held
+        singles = self._held.singles
         with self._lock:
             singles.add(deliver_after, offset, position, records)
         if singles.count == SINGLES:
-            self._held = columns.including(singles.entries()), _Singles(offset)
+            self._add(singles.entries())
 
     def add_many(self, entries: Entries) -> None:
         """Add entries that come in offset order and behind all others; else ValueError and nothing added."""
@@ -91,21 +94,29 @@ class MutableBucket:
             for entry in entries:
                 self.add(*entry)
             return
-        columns, singles = self._held
+        singles = self._held.singles
         singles.check_next(int(entries.offset[0]))
-        both = Entries.concatenate([singles.entries(), entries])
-        self._held = columns.including(both), _Singles(int(entries.offset[-1]))
+        self._add(Entries.concatenate([singles.entries(), entries]))
+
+    def _add(self, entries: Entries) -> None:
+        """In the place of the singles, which are among them."""
+        if len(self._held.fresh) == FRESH:
+            self._settled()
+        with self._lock:
+            columns, fresh, fresh_count, _ = self._held
+            singles = _Singles(int(entries.offset[-1]))
+            self._held = _Held(columns, (*fresh, entries), fresh_count + len(entries), singles)
 
     def records_up_to(self, key: Key) -> int:
         """Records of the entries with a key <= `key`."""
-        columns, singles = self._held
+        columns, singles = self._settled()
         with self._lock:
             records = singles.records_up_to(key)
         return records + columns.rank(key)
 
     def next_due(self, after: Key | None = None) -> int | None:
         """deliver_after of the first entry with a key > `after`."""
-        columns, singles = self._held
+        columns, singles = self._settled()
         with self._lock:
             due = singles.next_due(after or _BEFORE)
         in_columns = columns.next_due(after)
@@ -113,13 +124,13 @@ class MutableBucket:
 
     def first_single(self, after: Key, upto: Key) -> IndexEntry | None:
         """An entry with after < key <= upto that came by itself, and not long ago; None where there is none."""
-        _, singles = self._held
+        singles = self._held.singles
         with self._lock:
             return singles.first(after, upto)
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         """The first `limit` entries with after < key <= upto, in delivery order."""
-        columns, singles = self._held
+        columns, singles = self._settled()
         with self._lock:
             last = singles.between(after, upto, limit)
         found = columns.between(after, upto, limit)
@@ -138,43 +149,72 @@ class MutableBucket:
 
     def entries(self, end_offset: int = INT64_MAX) -> Entries:
         """All entries below an offset, in delivery order."""
-        columns, singles = self._columns()
-        parts = (*columns.parts(), singles)
-        return Entries.concatenate([_where(part, part.offset < end_offset) for part in parts]).sorted()
+        parts = [_where(part, part.offset < end_offset) for part in self._parts()]
+        return Entries.concatenate(parts).sorted()
 
     def behind(self, start: Start) -> MutableBucket:
         """Another one that begins there, with all entries from that offset on. Nothing is added meanwhile."""
-        columns, singles = self._columns()
-        parts = (*columns.parts(), singles)
-        left = Entries.concatenate([_where(part, part.offset >= start.offset) for part in parts])
+        left = Entries.concatenate([_where(part, part.offset >= start.offset) for part in self._parts()])
         bucket = MutableBucket(start)
         bucket.add_many(left.take(left.offset.argsort()))
         return bucket
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
-        columns, singles = self._columns()
-        columns.check()
-        parts = [*columns.parts(), singles]
+        held = self._held
+        held.columns.check()
+        assert held.fresh_count == sum(map(len, held.fresh))
+        assert len(held.fresh) <= FRESH
+        parts = self._parts()
         last_offset = -1
         for part in parts:
             if len(part):
                 assert int(part.offset.min()) > last_offset
                 last_offset = int(part.offset.max())
-        assert last_offset == self._held[1].last_offset
+        assert last_offset == held.singles.last_offset
         assert self.count == sum(map(len, parts))
         assert self.records == sum(int(part.records.sum()) for part in parts)
-        self._held[1].check()
+        held.singles.check()
+
+    def _parts(self) -> list[Entries]:
+        """All entries, the singles in offset order."""
+        held = self._held
+        with self._lock:
+            return [*held.columns.parts(), *held.fresh, held.singles.entries()]
 
     def _columns(self) -> tuple[SortedColumns[Entries], Entries]:
         """All entries; the singles in offset order."""
-        columns, singles = self._held
+        columns, singles = self._settled()
         with self._lock:
             return columns, singles.entries()
+
+    def _settled(self) -> tuple[SortedColumns[Entries], _Singles]:
+        """With nothing that is fresh: it is sorted into the columns. Who adds meanwhile adds to what is there then."""
+        held = self._held
+        if not held.fresh:
+            return held.columns, held.singles
+        columns = held.columns.including(Entries.concatenate(held.fresh))
+        with self._lock:
+            now = self._held
+            if now.columns is held.columns:
+                fresh = now.fresh[len(held.fresh) :]
+                self._held = _Held(columns, fresh, now.fresh_count - held.fresh_count, now.singles)
+        return columns, held.singles
 
 
 def _where(entries: Entries, wanted: npt.NDArray[np.bool_]) -> Entries:
     return entries if wanted.all() else entries.take(np.flatnonzero(wanted))
+
+
+class _Held(NamedTuple):
+    """What is in the bucket."""
+
+    columns: SortedColumns[Entries]
+    fresh: tuple[Entries, ...]
+    """In offset order each, and one behind another."""
+    fresh_count: int
+    """Entries in these."""
+    singles: _Singles
 
 
 class _Singles:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.index.entries import Key
+from afterlog.index.entries import Entries, Key
 from afterlog.index.mutable_bucket import SINGLES, MutableBucket, Start
+from afterlog.index.sorted_columns import SortedColumns
 from tests.index.support import (
     INT64_MAX,
     Row,
@@ -26,18 +27,19 @@ from tests.index.support import (
 
 @given(
     rows=rows_in_offset_order(max_size=60),
-    pieces=st.lists(st.tuples(st.integers(0, 60), st.booleans())),
+    pieces=st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.booleans())),
     due=dues,
     offset=st.sampled_from([-1, 0, 5, 100_002, INT64_MAX]),
     limit=st.integers(0, 70),
 )
 @patch("afterlog.index.mutable_bucket.SINGLES", 9)
 @patch("afterlog.index.mutable_bucket._ADDED_SINGLY", 2)
+@patch("afterlog.index.mutable_bucket.FRESH", 3)
 def test_answers_like_a_list(
-    rows: list[Row], pieces: list[tuple[int, bool]], due: int, offset: int, limit: int
+    rows: list[Row], pieces: list[tuple[int, bool, bool]], due: int, offset: int, limit: int
 ) -> None:
     bucket, key, start = MutableBucket(), Key(due, offset), 0
-    for end, singly in [*sorted(pieces), (len(rows), False)]:
+    for end, singly, read in [*sorted(pieces), (len(rows), False, False)]:
         piece = rows[start:end]
         if singly:
             for row in piece:
@@ -46,6 +48,8 @@ def test_answers_like_a_list(
             bucket.add_many(entries_of(piece))
         bucket.check()
         start += len(piece)
+        if read:
+            assert records_up_to(rows[:start], key) == bucket.records_up_to(key)
     assert (len(rows), sum(row[3] for row in rows)) == (bucket.count, bucket.records)
     assert sorted(rows) == rows_of(bucket.entries())
     for row in rows[:3]:
@@ -79,6 +83,25 @@ def test_singles_become_blocks_and_blocks_stay_few() -> None:
     bucket.check()
     assert len(bucket._held[0].parts()) <= 16
     assert sorted(rows) == rows_of(bucket.entries())
+
+
+def test_what_is_added_while_a_reader_sorts_is_there() -> None:
+    bucket, rows = MutableBucket(), [(7 * offset % 100, offset, offset, 1) for offset in range(160)]
+    including, added = SortedColumns.including, iter([rows[40:80], rows[80:81]])
+
+    def slowly(columns: SortedColumns[Entries], fresh: Entries) -> SortedColumns[Entries]:
+        bucket.add_many(entries_of(next(added)))
+        return including(columns, fresh)
+
+    bucket.add_many(entries_of(rows[:40]))
+    with patch.object(SortedColumns, "including", slowly):
+        assert (40, 80) == (bucket.records_up_to(Key(INT64_MAX, INT64_MAX)), bucket.count)
+        assert (81, 81) == (bucket.records_up_to(Key(INT64_MAX, INT64_MAX)), bucket.count)
+    bucket.check()
+    bucket.add_many(entries_of(rows[81:]))
+    bucket.check()
+    assert sorted(rows) == rows_of(bucket.entries())
+    assert 160 == bucket.records == bucket.count
 
 
 def test_offsets_must_follow() -> None:
