@@ -18,8 +18,10 @@ from afterlog.fetch.timeline import Reading
 from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import Key
 
-READ_AHEAD_RECORDS = 500
-"""Records decoded at a time where fewer are wanted."""
+READ_AHEAD_RECORDS = 4_096
+"""Records decoded at a time where fewer are wanted. Larger: fewer fetches, a longer first one."""
+READ_AHEAD_BYTES = 1 << 20
+"""Of these no more, but for the first batch, and for what is wanted. Larger: more memory for each partition."""
 
 
 class Fresh:
@@ -101,14 +103,16 @@ class Fresh:
         self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
     ) -> None:
         parts, end, wanted = [Columns.empty(self._partition.topic)], position, max(max_records, READ_AHEAD_RECORDS)
-        while end < high_watermark and wanted > 0 and max_bytes > 0:
-            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), max_bytes, reading)
+        ahead_bytes, size = max_bytes if wanted == max_records else min(max_bytes, READ_AHEAD_BYTES), 0
+        enough = wanted - max_records
+        while end < high_watermark and wanted > 0 and size < (ahead_bytes if wanted <= enough else max_bytes):
+            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), ahead_bytes, reading)
             if end > high_watermark:  # it stepped over cancelled ones, up to what is due to others but not here yet
                 columns = columns[: int(columns.delivery_offset.searchsorted(high_watermark))]
                 end = high_watermark
             parts.append(columns)
             wanted -= len(columns)
-            max_bytes -= sum(int(places[-1] - places[0]) for places, _ in (columns.key, columns.value, columns.headers))
+            size += sum(int(places[-1] - places[0]) for places, _ in (columns.key, columns.value, columns.headers))
         self._ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
         self._messages, self._row = [], 0
         self._start, self._end = position, end

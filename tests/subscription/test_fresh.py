@@ -8,7 +8,8 @@ import pytest
 
 from afterlog.clock import ManualClock
 from afterlog.fetch.message_columns import Columns
-from afterlog.subscription.fresh import READ_AHEAD_RECORDS, Fresh
+from afterlog.subscription import fresh as fresh_module
+from afterlog.subscription.fresh import Fresh
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
@@ -40,8 +41,9 @@ def test_one_decoding_serves_many_reads(monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(position)
         return columns(position, *arguments)
 
+    monkeypatch.setattr(fresh_module, "READ_AHEAD_RECORDS", 500)
     monkeypatch.setattr(setting.partition, "columns", counted)
-    for position in range(READ_AHEAD_RECORDS):
+    for position in range(500):
         assert ([position], position + 1) == setting.read(position, 1)
     once = len(calls)
     assert ([*range(100, 200)], 200) == setting.read(100, 100)
@@ -56,6 +58,17 @@ def test_separate_appends_are_read_together() -> None:
         assert ([*range(count)], count) == setting.read(0, 10) or count > 1
     fresh = Fresh(setting.partition, 0)
     assert [0, 1, 2, 3, 4] == fresh.read(0, 5, 10, 1 << 20, setting.partition.reading())[0].delivery_offset.tolist()
+
+
+def test_what_is_read_ahead_is_limited_and_what_is_wanted_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_module, "READ_AHEAD_BYTES", 4_000)
+    setting = Setting()
+    for _ in range(40):
+        setting.send([0.0], size=1_000)
+    assert ([0], 1) == setting.read(0, 1)
+    assert 1 <= setting.fresh._end <= 6
+    assert ([*range(20)], 20) == setting.read(0, 20)
+    assert 20 <= setting.fresh._end <= 26
 
 
 def test_bytes_are_limited() -> None:
