@@ -1,0 +1,166 @@
+"""Who does what, in which order: every rival once, then every rival again (A B A B), so that a busy minute hits all.
+
+Of each figure the median of the rounds is kept, with the least and the most. What is not present is skipped by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from bench.harness import RESULTS, machine, record
+from bench.rivals.limits import run_limits
+from bench.rivals.load import SPREADS, Load
+from bench.rivals.phases import run_phase
+from bench.rivals.registry import RIVALS, present
+
+THREE = ("fill", "reopen", "drain")
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One workload of one table, for all rivals of a kind."""
+
+    table: str
+    load: Load
+    fsync: bool
+    rounds: int
+    served: bool = False
+    phases: tuple[str, ...] = THREE
+    rate: int = 0
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.load.name}-{'fsync' if self.fsync else 'relaxed'}" + (f"-{self.rate}" if self.rate else "")
+
+    def fits(self, rival: str) -> bool:
+        kind = RIVALS[rival]
+        return kind.served == self.served and (kind.live or not self.rate)
+
+
+def plan(small: bool = False) -> list[Job]:
+    """All of it: below twenty minutes with two processors. Small: a look at whether it runs."""
+    n, kib, single, single_fsync, served = (
+        (2_000, 500, 50, 20, 500) if small else (500_000, 200_000, 20_000, 3_000, 100_000)
+    )
+    grow, seconds = ((500, 2_000), 0.5) if small else ((100_000, 1_000_000), 4.0)
+    batch = 100 if small else 1_000
+    jobs = [Job("embedded", Load(n, 100, "uniform", batch), fsync, 3) for fsync in (True, False)]
+    jobs += [Job("embedded", Load(n, 100, spread, batch), True, 2) for spread in SPREADS[1:]]
+    jobs += [Job("embedded", Load(kib, 1024, "uniform", batch), fsync, 2) for fsync in (True, False)]
+    jobs += [Job("embedded", Load(kib, 1024, spread, batch), True, 2) for spread in SPREADS[1:]]
+    jobs += [Job("growth", Load(count, 100, "uniform", batch), False, 2, phases=THREE[:2]) for count in grow]
+    for own in (False, True):
+        jobs += [Job("one by one", Load(single_fsync, 100, "uniform", 1), True, 2, own),
+                 Job("one by one", Load(single, 100, "uniform", 1), False, 2, own)]  # fmt: skip
+        for rate in (1_000, 10_000):
+            count = Load(int(rate * seconds), 100, "uniform", rate // 100)
+            jobs.append(Job("lateness", count, False, 2, own, ("lateness",), rate, seconds))
+    jobs += [Job("served", Load(served, 100, "uniform", batch), fsync, 2, True) for fsync in (True, False)]
+    jobs += [Job("served", Load(served // 2, 1024, "uniform", batch), True, 2, True)]
+    return jobs
+
+
+def run_all(jobs: Sequence[Job], rivals: Sequence[str], say: Say) -> dict[str, Any]:
+    """The rows of all jobs, the limits of the machine, and its load meanwhile."""
+    started_s, loads, rows, limits = time.monotonic(), [os.getloadavg()[0]], list[Row](), list[dict[str, float]]()
+    for number, job in enumerate(jobs):
+        taking = [rival for rival in rivals if job.fits(rival)]
+        if not taking:
+            continue
+        minutes = (time.monotonic() - started_s) / 60
+        say(f"{number + 1}/{len(jobs)} {job.table}: {job.name}, {job.load.records:,} records"
+            f"  [{minutes:.1f} min, load {loads[-1]:.1f}]")  # fmt: skip
+        found: dict[tuple[str, str], list[Row]] = {}
+        for _ in range(job.rounds):
+            for rival in taking:
+                for phase, figures in _once(job, rival, say):
+                    found.setdefault((rival, phase), []).append(figures)
+                loads.append(os.getloadavg()[0])
+            if job is jobs[0]:
+                limits.append(run_limits(job.load.records, 205, job.load.batch))
+        rows += [_row(job, *key, rounds) for key, rounds in found.items()]
+        for row in rows[-len(found) :]:
+            say("    " + told(row))
+    return {"rows": rows, "limits": _medians(limits), "load": _load(loads)}
+
+
+def _once(job: Job, rival: str, say: Say) -> list[tuple[str, Row]]:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)  # a server may run as somebody else
+        more = {"rate": job.rate, "seconds": job.seconds} if job.rate else {}
+        done: list[tuple[str, Row]] = []
+        for phase in job.phases:
+            try:
+                done.append((phase, run_phase(phase, rival, Path(name) / "data", job.load, job.fsync, **more)))
+            except RuntimeError as error:
+                say(f"    {rival}: {phase} failed: {str(error).strip().splitlines()[-1]}")
+                break
+        return done
+
+
+def _row(job: Job, rival: str, phase: str, rounds: list[Row]) -> Row:
+    head = {"table": job.table, "workload": job.name, **job.load.told(), "fsync": job.fsync}
+    return head | {"rival": rival, "phase": phase, "rounds": len(rounds)} | _medians(rounds)
+
+
+def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for name in rounds[0] if rounds else ():
+        values = [each[name] for each in rounds]
+        figures[name] = round(statistics.median(values), 6)
+        if name in ("cpu_s", "wall_s"):
+            figures |= {f"{name}_least": round(min(values), 6), f"{name}_most": round(max(values), 6)}
+    return figures
+
+
+def _load(loads: list[float]) -> dict[str, float]:
+    return {"least": min(loads), "median": round(statistics.median(loads), 2), "most": max(loads)}
+
+
+def told(row: Row) -> str:
+    """A line of progress."""
+    if row["phase"] == "reopen":
+        return f"{row['rival']:18} reopen   {row['wall_s'] * 1e3:9.1f} ms  private {row['private_bytes'] / 1e6:7.2f} MB"
+    if row["phase"] == "lateness":
+        return f"{row['rival']:18} lateness p50 {row['p50_ms']:7.2f} ms  p99 {row['p99_ms']:7.2f} ms"
+    cpu_us, wall_us = (row[name] * 1e6 / row["records"] for name in ("cpu_s", "wall_s"))
+    return f"{row['rival']:18} {row['phase']:8} cpu {cpu_us:9.3f} us  wall {wall_us:9.3f} us"
+
+
+def result_name(today: date) -> str:
+    """<date>-<machine>"""
+    cpu = re.sub(r"\((r|tm)\)|processor|cpu|@.*", "", machine()["cpu"].lower())
+    return f"{today.isoformat()}-{'-'.join(re.findall('[a-z0-9.]+', cpu))}"
+
+
+def measured(
+    size: str, only: Sequence[str] = (), tables: Sequence[str] = (), rounds: int | None = None, say: Say = print
+) -> dict[str, Any]:
+    """Run the plan, or a part of it."""
+    rivals, missing = present()
+    for name, why in missing.items():
+        say(f"skipped: {name}: {why}")
+    jobs = [job for job in plan(size == "small") if not tables or job.table in tables]
+    if rounds is not None:
+        jobs = [replace(job, rounds=rounds) for job in jobs]
+    taken = [name for name in rivals if not only or name in only]
+    figures = run_all(jobs, taken, say)
+    versions = {name: RIVALS[name].version() for name in taken}
+    return figures | {"versions": versions, "skipped": missing}
+
+
+def saved(figures: dict[str, Any], size: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """Write the result of a run."""
+    return record(result_name(date.today()), {"size": size}, figures, folder)

@@ -1,0 +1,80 @@
+"""SQLite: a table that is its own index by due time, in WAL mode."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+
+from bench.rivals.load import Batch
+from bench.rivals.rival import Handed, Rival
+
+
+class SQLite(Rival):
+    """Leases live in memory: after a crash whatever was not acked is handed out again."""
+
+    name = "SQLite"
+    setting = (
+        "WAL, `synchronous` FULL (relaxed OFF), `WITHOUT ROWID` by due time and number, 64 MiB cache, mmap, one "
+        "transaction per append (`executemany`, sorted) and per ack, leases in memory, reads from the last key on"
+    )
+
+    def open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._db = self._connected()
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS records (due INTEGER, number INTEGER, body BLOB, PRIMARY KEY (due, number))"
+            " WITHOUT ROWID"
+        )
+        self._last = (0, 0)
+
+    def _connected(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.folder / "db", isolation_level=None, check_same_thread=False, timeout=60)
+        for setting in (
+            "page_size = 8192",
+            "journal_mode = WAL",
+            f"synchronous = {'FULL' if self.fsync else 'OFF'}",
+            "cache_size = -65536",
+            f"mmap_size = {1 << 30}",
+            "wal_autocheckpoint = 4000",
+            "temp_store = MEMORY",
+        ):
+            db.execute(f"PRAGMA {setting}").fetchall()
+        return db
+
+    def fill(self, batch: Batch) -> None:
+        order = np.argsort(batch.due, kind="stable")
+        bodies = batch.bodies
+        due, numbers = batch.due[order].tolist(), batch.numbers[order].tolist()
+        rows = zip(due, numbers, [bodies[row] for row in order.tolist()], strict=True)
+        self._in_one("INSERT INTO records VALUES (?, ?, ?)", rows)
+
+    def lease(self, now_ms: int, limit: int) -> Handed:
+        rows = self._db.execute(
+            "SELECT due, number, body FROM records WHERE (due, number) > (?, ?) AND due <= ?"
+            " ORDER BY due, number LIMIT ?",
+            (*self._last, now_ms, limit),
+        ).fetchall()
+        if rows:
+            self._last = rows[-1][:2]
+        return Handed([row[2] for row in rows], [row[:2] for row in rows], len(rows))
+
+    def ack(self, handed: Handed) -> None:
+        self._in_one("DELETE FROM records WHERE due = ? AND number = ?", handed.token)
+
+    def _in_one(self, statement: str, rows: object) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany(statement, rows)  # type: ignore[arg-type]
+        self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def beside(self) -> SQLite:
+        other = SQLite(self.folder, self.fsync)
+        other._db, other._last = other._connected(), (0, 0)
+        return other
+
+    @classmethod
+    def version(cls) -> str:
+        return sqlite3.sqlite_version
