@@ -186,6 +186,10 @@ def main(text: str) -> None:
         if phase in _KILLED:
             rival.kill()
             os.kill(os.getpid(), signal.SIGKILL)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            rival.close()
+        raise
     finally:
         with contextlib.suppress(Exception):
             rival.kill()

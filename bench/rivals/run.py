@@ -20,7 +20,7 @@ from bench.harness import RESULTS, machine, record
 from bench.rivals.limits import run_limits
 from bench.rivals.load import SPREADS, Load
 from bench.rivals.phases import run_phase
-from bench.rivals.registry import RIVALS, present
+from bench.rivals.registry import OURS, RIVALS, present
 
 THREE = ("fill", "reopen", "drain")
 Row = dict[str, Any]
@@ -52,15 +52,17 @@ class Job:
 def plan(small: bool = False) -> list[Job]:
     """All of it: below twenty minutes with two processors. Small: a look at whether it runs."""
     n, kib, single, single_fsync, served = (
-        (2_000, 500, 50, 20, 500) if small else (500_000, 200_000, 20_000, 3_000, 100_000)
+        (2_000, 500, 50, 20, 500) if small else (500_000, 200_000, 20_000, 3_000, 50_000)
     )
     grow, seconds = ((500, 2_000), 0.5) if small else ((100_000, 1_000_000), 4.0)
+    grow_served = (500, 1_000) if small else (20_000, 100_000)
     batch = 100 if small else 1_000
     jobs = [Job("embedded", Load(n, 100, "uniform", batch), fsync, 3) for fsync in (True, False)]
     jobs += [Job("embedded", Load(n, 100, spread, batch), True, 2) for spread in SPREADS[1:]]
     jobs += [Job("embedded", Load(kib, 1024, "uniform", batch), fsync, 2) for fsync in (True, False)]
     jobs += [Job("embedded", Load(kib, 1024, spread, batch), True, 2) for spread in SPREADS[1:]]
     jobs += [Job("growth", Load(count, 100, "uniform", batch), False, 2, phases=THREE[:2]) for count in grow]
+    jobs += [Job("growth", Load(count, 100, "uniform", batch), False, 2, True, THREE[:2]) for count in grow_served]
     for own in (False, True):
         jobs += [Job("one by one", Load(single_fsync, 100, "uniform", 1), True, 2, own),
                  Job("one by one", Load(single, 100, "uniform", 1), False, 2, own)]  # fmt: skip
@@ -85,18 +87,25 @@ def run_all(jobs: Sequence[Job], rivals: Sequence[str], say: Say) -> dict[str, A
         found: dict[tuple[str, str], list[Row]] = {}
         for _ in range(job.rounds):
             for rival in taking:
-                for phase, figures in _once(job, rival, say):
+                for phase, figures in once(job, rival, say):
                     found.setdefault((rival, phase), []).append(figures)
                 loads.append(os.getloadavg()[0])
             if job is jobs[0]:
-                limits.append(run_limits(job.load.records, 205, job.load.batch))
+                limits.append(_limits(job.load, found))
         rows += [_row(job, *key, rounds) for key, rounds in found.items()]
         for row in rows[-len(found) :]:
             say("    " + told(row))
     return {"rows": rows, "limits": _medians(limits), "load": _load(loads)}
 
 
-def _once(job: Job, rival: str, say: Say) -> list[tuple[str, Row]]:
+def _limits(load: Load, found: dict[tuple[str, str], list[Row]]) -> dict[str, float]:
+    """For entries as large as ours are in the log."""
+    filled = found.get((OURS, "fill"))
+    entry_bytes = round(filled[-1]["disk_bytes"] / load.records) if filled else 2 * load.size
+    return run_limits(load.records, entry_bytes, load.batch)
+
+
+def once(job: Job, rival: str, say: Say) -> list[tuple[str, Row]]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)  # a server may run as somebody else
         more = {"rate": job.rate, "seconds": job.seconds} if job.rate else {}
