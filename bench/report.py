@@ -1,23 +1,77 @@
-"""The results as a Markdown table, for docs/benchmarks.md:  python -m bench.report"""
+"""Writes the figures into docs/benchmarks.md, and its pictures:  python -m bench.report
+
+What stands between `<!-- made by `make bench`: … -->` and `<!-- end -->` is made; all else is written by hand. Two
+kinds of results lie in bench/results: one file for each named workload, and one for each run of the comparison with
+rivals, whose name begins with its date. The newest of those counts.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from bench.harness import RESULTS
+from bench.rivals import page as rivals
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+IMAGES = PAGE.parent / "images"
+WORKLOADS, RUNS = "[!0-9]*.json", "[0-9]*.json"
 
 
 def table(folder: Path = RESULTS) -> str:
-    """One row for each result in the folder, by name. CPU medians, wall medians and 99th percentiles per operation."""
+    """One row for each workload of the folder, by name. Medians of CPU and wall time, and p99, per operation."""
     rows = ["| workload | CPU | floor | ratio | wall p50 | wall p99 |", "|---|--:|--:|--:|--:|--:|"]
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob(WORKLOADS)):
         result = json.loads(path.read_text())
         ours, floor = result["ours"], result["floor"]
         times = (ours["cpu_p50_ns"], floor["cpu_p50_ns"], ours["wall_p50_ns"], ours["wall_p99_ns"])
         cpu, least, wall, worst = map(_time, times)
         rows.append(f"| {result['name']} | {cpu} | {least} | {result['cpu_ratio']:.1f} | {wall} | {worst} |")
     return "\n".join(rows)
+
+
+def newest_run(folder: Path = RESULTS) -> dict[str, Any] | None:
+    """The last run of the comparison; None: there is none."""
+    paths = sorted(folder.glob(RUNS))
+    return json.loads(paths[-1].read_text()) if paths else None
+
+
+def parts(folder: Path = RESULTS) -> dict[str, str]:
+    """What is made of the results, by the name in its mark."""
+    made = {"workloads": table(folder)}
+    run = newest_run(folder)
+    if run is not None:
+        found = rivals.Found(run)
+        made |= {
+            "surroundings": rivals.surroundings(found),
+            "aims": rivals.aims(found),
+            "embedded": rivals.phases_tables(found, "embedded"),
+            "served": rivals.phases_tables(found, "served"),
+            "one by one": rivals.phases_tables(found, "one by one"),
+            "growth": rivals.growth_table(found),
+            "lateness": rivals.lateness_table(found),
+            "limits": rivals.limits_table(found),
+            "settings": rivals.settings_list(found),
+        }
+    return made
+
+
+def page(text: str, made: dict[str, str]) -> str:
+    """The page with what is made put in anew."""
+    for name, part in made.items():
+        begin, end = f"<!-- made by `make bench`: {name} -->\n", "<!-- end -->"
+        before, mark, rest = text.partition(begin)
+        if mark:
+            text = f"{before}{begin}\n{part}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def main() -> None:
+    PAGE.write_text(page(PAGE.read_text("utf-8"), parts()), "utf-8")
+    run = newest_run()
+    for name, picture in ({} if run is None else rivals.pictures(rivals.Found(run))).items():
+        (IMAGES / name).write_text(picture, "utf-8")
 
 
 def _time(ns: float) -> str:
@@ -28,4 +82,4 @@ def _time(ns: float) -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    main()

@@ -196,7 +196,7 @@ def test_resident_memory_is_read() -> None:
 
 
 def test_committed_results_name_what_they_measured() -> None:
-    for path in harness.RESULTS.glob("*.json"):
+    for path in harness.RESULTS.glob(report.WORKLOADS):
         result = json.loads(path.read_text())
         assert path.stem == result["name"]
         assert result["sizes"]

@@ -137,7 +137,7 @@ class PostgreSQL(Rival):
 
     @classmethod
     def version(cls) -> str:
-        return printed("postgres", "--version").split(")")[-1].split("(")[0].split()[-1]
+        return printed("postgres", "--version").split(") ")[-1].split()[0]
 
 
 def _binary(batch: Batch) -> bytes:

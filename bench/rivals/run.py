@@ -46,7 +46,8 @@ class Job:
 
     def fits(self, rival: str) -> bool:
         kind = RIVALS[rival]
-        return kind.served == self.served and (kind.live or not self.rate)
+        reference = self.table == "served" and rival == OURS
+        return (kind.served == self.served or reference) and (kind.live or not self.rate)
 
 
 def plan(small: bool = False) -> list[Job]:

@@ -15,15 +15,19 @@ _QUIET_S, _QUIET_CPU, _LONGEST_S = 0.1, 0.1, 10.0
 
 def cpu_s(processes: list[int]) -> float:
     """User and system time of this process, and of others with the children that they have waited for."""
-    return time.process_time() + sum(_stat_ticks(process) for process in processes) / TICKS_PER_S
+    return time.process_time() + sum(_used_s(process) for process in processes)
 
 
-def _stat_ticks(process: int) -> int:
+def _used_s(process: int) -> float:
+    """Its threads to the nanosecond where the kernel counts like that; its children that have ended to the tick."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        own_ticks, children_ticks = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+        threads = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/schedstat")]
     except OSError:
-        return 0
-    return sum(map(int, fields[11:15]))
+        return 0.0
+    own_s = sum(int(text.split()[0]) for text in threads) / 1e9 or own_ticks / TICKS_PER_S
+    return own_s + children_ticks / TICKS_PER_S
 
 
 def tree(process: int) -> list[int]:
