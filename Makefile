@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # The tests start Python a hundred times: compiling everything each time would cost more than they do.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-spark test-s3 check bench torture fuzz build clean
+.PHONY: demo docs test test-spark test-s3 check bench bench-baseline bench-compare torture fuzz build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx fetch/_objects.pyx afterlog/_mapping.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -54,8 +54,20 @@ MINUTES ?= 60
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzzing.long_run $(MINUTES) 2
 
+# The named workloads, the rivals (twenty minutes), and the page with both: docs/benchmarks.md.
 bench: $(READY)
-	$(BIN)/python -m pytest -p no:xdist bench --benchmark-sort=name
+	$(BIN)/python -m pytest -p no:xdist --ignore bench/micro bench --benchmark-sort=name
+	$(BIN)/python -m bench.rivals
+	$(BIN)/python -m bench.report
+
+# The parts one by one, in CPU time, against the committed baseline; a median that is a third higher fails. A baseline is
+# good for the machine that it was taken on: `make bench-baseline` before a change, `make bench-compare` behind it.
+MICRO := -p no:xdist bench/micro --benchmark-timer=time.process_time --benchmark-sort=name
+bench-baseline: $(READY)
+	$(BIN)/python -m pytest $(MICRO) --benchmark-json=bench/micro/baseline.json
+
+bench-compare: $(READY)
+	$(BIN)/python -m pytest $(MICRO) --benchmark-compare=bench/micro/baseline.json --benchmark-compare-fail=median:33%
 
 build: $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace

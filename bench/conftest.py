@@ -23,6 +23,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(line)
 
 
+def pytest_benchmark_generate_machine_info() -> dict[str, str]:
+    """What stands in the results that pytest-benchmark writes: no names of machines."""
+    return machine()
+
+
+def pytest_benchmark_generate_commit_info() -> dict[str, str]:
+    return {"project": "afterlog"}
+
+
 def note(line: str) -> None:
     """Add a line to the summary."""
     _lines.append(line)

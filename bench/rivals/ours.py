@@ -43,10 +43,11 @@ class AfterlogColumns(Rival):
         return self._received(limit, 0.0)
 
     def first(self, now_ms: int) -> list[bytes] | Bytes:
-        """By a subscription of its own: a lease is remembered, and what crashed with its reader comes again later."""
+        """By a consumer: a lease is remembered, and what crashed with its reader comes again later."""
         self._turn_clock(now_ms)
-        with self._store.subscribe(TOPIC, "look") as subscription:
-            return self._handed(subscription.receive(1)).bodies
+        with self._store.consumer(TOPIC, group="look", auto_commit=False) as consumer:
+            _, data = consumer.poll_columns(1).value
+            return data
 
     def _turn_clock(self, now_ms: int) -> None:
         if not self.real_time and now_ms > self._clock.now_ms():

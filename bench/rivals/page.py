@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from bench.bars import Bar, bars
@@ -46,14 +45,9 @@ class Found:
 
     def growth(self, rival: str) -> list[tuple[Row, Row]]:
         """(fill, reopen) at each size, the smallest first."""
-        rows = [row for row in self.rows("growth") if row["rival"] == rival]
-        pairs = [
-            tuple(
-                row for phase in ("fill", "reopen") for row in rows if (row["records"], row["phase"]) == (count, phase)
-            )
-            for count in sorted({row["records"] for row in rows})
-        ]
-        return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+        rows = {(row["records"], row["phase"]): row for row in self.rows("growth") if row["rival"] == rival}
+        counts = sorted({count for count, phase in rows if phase == "reopen"})
+        return [(rows[count, "fill"], rows[count, "reopen"]) for count in counts]
 
 
 def cpu_us(row: Row) -> float:
@@ -117,10 +111,11 @@ _HEAD = (
 def phases_tables(found: Found, table: str) -> str:
     """One table for each workload of a kind."""
     parts: list[str] = []
-    for workload, rows in groupby(found.rows(table), key=lambda row: str(row["workload"])):
-        listed = list(rows)
-        parts += [_title(listed[0]), "", *_HEAD]
-        parts += [_phases_row(found, table, workload, rival) for rival in dict.fromkeys(row["rival"] for row in listed)]
+    listed = found.rows(table)
+    for workload in dict.fromkeys(row["workload"] for row in listed):
+        rows = [row for row in listed if row["workload"] == workload]
+        parts += [_title(rows[0]), "", *_HEAD]
+        parts += [_phases_row(found, table, workload, rival) for rival in dict.fromkeys(row["rival"] for row in rows)]
         parts.append("")
     return "\n".join(parts).rstrip()
 
