@@ -15,8 +15,9 @@ class SQLite(Rival):
 
     name = "SQLite"
     setting = (
-        "WAL, `synchronous` FULL (relaxed OFF), `WITHOUT ROWID` by due time and number, 64 MiB cache, mmap, one "
-        "transaction per append (`executemany`, sorted) and per ack, leases in memory, reads from the last key on"
+        "WAL (checkpoint at 32 MB), `synchronous` FULL (relaxed OFF), `WITHOUT ROWID` by due time and number, 64 MiB "
+        "cache, mmap, one transaction per append (`executemany`, sorted) and per ack, leases in memory, reads from the "
+        "last key on"
     )
 
     def open(self) -> None:
@@ -31,12 +32,12 @@ class SQLite(Rival):
     def _connected(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.folder / "db", isolation_level=None, check_same_thread=False, timeout=60)
         for setting in (
-            "page_size = 8192",
+            "page_size = 4096",
             "journal_mode = WAL",
             f"synchronous = {'FULL' if self.fsync else 'OFF'}",
             "cache_size = -65536",
             f"mmap_size = {1 << 30}",
-            "wal_autocheckpoint = 4000",
+            "wal_autocheckpoint = 8000",
             "temp_store = MEMORY",
         ):
             db.execute(f"PRAGMA {setting}").fetchall()
