@@ -39,7 +39,7 @@ def found() -> page.Found:
         (f"{part}_{kind}_us" for part in ("copy", "crc", "write", "write_fsync", "gather") for kind in ("cpu", "wall")),
         1.0,
     )
-    load = {"least": 1.0, "median": 1.5, "most": 2.0}
+    load = {"embedded": {"least": 1.0, "most": 2.0}}
     machine = {"cpu": "2 x Some", "memory": "1 kB", "system": "Linux", "python": "3.11"}
     return page.Found(
         {"name": "2020-01-01-some", "sizes": {"size": "full"}, "rows": rows, "limits": limits, "load": load,
@@ -60,11 +60,14 @@ def test_tables_tell_ratios_and_what_is_not_there(found: page.Found) -> None:
     table = page.phases_tables(found, "embedded")
     assert "| RocksDB | 500 | 2000.00 | 4.0 | 500 | 2000.00 | 4.0 | 30 ms | 5.0 MB | 210 B |" in table
     assert "| Redis | 500 | 5000.00 | 25.0 | - | - | - | - | - | 210 B |" in page.phases_tables(found, "served")
-    assert "| afterlog | 20 ms (1 k) | 21 ms (2 k) | 0.50 B | 0.00 B | 205 B |" in page.growth_table(found)
+    assert (
+        "| afterlog | 1 k: 20 ms, CPU 1,000 ms | 2 k: 21 ms, CPU 1,000 ms | 0.50 B | 0.00 B | 205 B |"
+        in page.growth_table(found)
+    )
     assert "| afterlog | 1.2 ms | 9.0 ms | 1000.0 | 0 |" in page.lateness_table(found)
     assert "| 500.000 | a copy + a CRC-32C + write and fdatasync | 3.000 | 166.7 |" in page.limits_table(found)
     assert "- beanstalkd: skipped, no program beanstalkd." in page.settings_list(found)
-    assert "median 1.5" in page.surroundings(found)
+    assert "meanwhile: 1.0 to 2.0," in page.surroundings(found)
 
 
 def test_pictures_have_a_bar_for_each(found: page.Found) -> None:

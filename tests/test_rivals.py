@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import tempfile
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from bench.rivals.load import END_MS, START_MS, Load
 from bench.rivals.rival import Rival
 
 NAMES = [*registry.RIVALS]
+SERVED = [name for name, rival in registry.RIVALS.items() if rival.served]
 EMBEDDED = [name for name, rival in registry.RIVALS.items() if not rival.served]
 
 
@@ -25,18 +30,24 @@ def _present(name: str) -> type[Rival]:
     return rival
 
 
-@pytest.mark.parametrize("spread", load.SPREADS)
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process nobody waits until the background is quiet; phases in their own do."""
+    monkeypatch.setattr(usage.Meter, "quiet", lambda self: None)
+
+
+@pytest.mark.parametrize(("spread", "size"), [*itertools.product(load.SPREADS, [32]), ("uniform", 300)])
 @pytest.mark.parametrize("name", EMBEDDED)
-def test_a_rival_hands_out_all_in_due_order(tmp_path: Path, name: str, spread: load.Spread) -> None:
-    todo = Load(250, 32, spread, 100)
-    rival = _present(name)(tmp_path / "data", fsync=False)
+def test_a_rival_hands_out_all_in_due_order(tmp_path: Path, name: str, spread: load.Spread, size: int) -> None:
+    todo = Load(250, size, spread, 100)
+    rival = _present(name)(tmp_path / "data", False, todo.size)
     rival.open()
     for batch in todo.batches():
         rival.fill(batch)
     assert 0 == len(rival.lease(START_MS, 100))
     assert todo.due.min() == todo.due[load.numbers_in(rival.first(END_MS), todo.size)[0]]
     rival.close()
-    reopened = _present(name)(tmp_path / "data", fsync=True)
+    reopened = _present(name)(tmp_path / "data", True, todo.size)
     found = phases.drain(reopened, todo)
     assert (250, 3) == (found["records"], found["leases"])
 
@@ -55,8 +66,8 @@ def test_a_killed_rival_has_everything(name: str) -> None:
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_a_batch_of_one(tmp_path: Path, name: str) -> None:
-    rival = _present(name)(tmp_path / "data", fsync=True)
     todo = Load(5, 100, "near", 1)
+    rival = _present(name)(tmp_path / "data", True, todo.size)
     rival.open()
     for batch in todo.batches():
         rival.fill(batch)
@@ -69,7 +80,7 @@ def test_what_is_acked_does_not_come_again(tmp_path: Path) -> None:
     for name in EMBEDDED:
         if registry.RIVALS[name].missing():
             continue
-        rival = registry.RIVALS[name](tmp_path / name, fsync=False)
+        rival = registry.RIVALS[name](tmp_path / name, False, todo.size)
         rival.open()
         for batch in todo.batches():
             rival.fill(batch)
@@ -92,6 +103,25 @@ def test_a_phase_that_fails_tells_why(tmp_path: Path) -> None:
         phases.run_phase("drain", registry.OURS, tmp_path / "data", Load(1, 20, "equal", 1), fsync=False)
 
 
+@pytest.mark.parametrize("name", SERVED)
+def test_a_server_is_gone_after_an_error(name: str) -> None:
+    _present(name)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # it may run as somebody else
+        with pytest.raises(RuntimeError, match="are lost"):
+            phases.run_phase("drain", name, Path(folder) / "data", Load(1, 20, "equal", 1), fsync=False)
+        assert [] == _started_in(folder)
+
+
+def _started_in(folder: str) -> list[str]:
+    """The command lines of processes that name a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [each for each in found if folder in each]
+
+
 def test_a_load_is_what_it_says() -> None:
     near = Load(10_000, 100, "near", 1_000)
     assert 0.88 < float((near.due <= START_MS + load.MINUTE_MS).mean()) < 0.92
@@ -107,18 +137,18 @@ def test_planted_bug_a_drain_that_loses_repeats_or_reorders_is_caught() -> None:
     todo = Load(4, 20, "uniform", 4)
     data = next(todo.batches()).data[np.argsort(todo.due, kind="stable")]
     checked = load.Checked(todo)
-    checked.see(data[:3])
+    checked.see([data[:2], data[2:3]])
     with pytest.raises(AssertionError, match="lost"):
         checked.all_seen()
     with pytest.raises(AssertionError, match="twice"):
-        checked.see(data[2:])
+        checked.see([data[2:]])
     with pytest.raises(AssertionError, match="due order"):
-        load.Checked(todo).see(data[::-1])
+        load.Checked(todo).see([data[::-1]])
     with pytest.raises(AssertionError, match="later one"):
-        checked.see(data[:1])
+        checked.see([data[:1]])
     data[3, 0] ^= 1
     with pytest.raises(AssertionError, match="not the one"):
-        checked.see(data[3:])
+        checked.see([data[3:]])
 
 
 def test_a_meter_leaves_out_what_is_between(tmp_path: Path) -> None:
@@ -140,16 +170,22 @@ def test_limits_of_the_machine(tmp_path: Path) -> None:
 
 def test_a_run_is_saved_with_its_load(tmp_path: Path) -> None:
     lines: list[str] = []
-    todo = [run.Job("embedded", Load(20, 20, "uniform", 10), fsync=False, rounds=2)]
-    figures = run.run_all(todo, [registry.OURS, "bare floor"], lines.append)
-    saved = run.saved(figures, "small", tmp_path)
+    kept: list[dict[str, Any]] = []
+    todo = [run.Job("embedded", Load(20, 20, "uniform", 10), fsync=False, rounds=1, limits=True)]
+    run.measured(todo, [registry.OURS, "bare floor"], lines.append, kept.append)
+    saved = run.saved(kept[0], "small", tmp_path)
     assert run.result_name(date.today()) == saved["name"]
     assert saved == json.loads((tmp_path / f"{saved['name']}.json").read_text())
-    assert [(registry.OURS, phase) for phase in run.THREE] == [
-        (row["rival"], row["phase"]) for row in saved["rows"][:3]
-    ]
-    assert {"least", "median", "most"} == saved["load"].keys()
+    assert [*run.THREE] == [row["phase"] for row in saved["rows"] if row["rival"] == registry.OURS]
+    assert [{"least", "most"}] == [load.keys() for load in saved["load"].values()]
     assert any("uniform-20B-10-relaxed" in line for line in lines)
+    more = kept[0] | {"rows": [{**saved["rows"][0], "table": "growth"}], "limits": {}, "load": {"growth": {}}}
+    again = run.saved(more, "small", tmp_path)
+    assert (["embedded"] * 6 + ["growth"], saved["limits"]) == (
+        [row["table"] for row in again["rows"]],
+        again["limits"],
+    )
+    assert 7 == len(run.saved(kept[0], "small", tmp_path)["rows"])
 
 
 def test_the_plan_has_every_table() -> None:

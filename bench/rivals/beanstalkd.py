@@ -26,6 +26,7 @@ class Beanstalkd(Rival):
 
     name = "beanstalkd"
     served = True
+    fsync_records_max = 5_000
     setting = (
         "binlog with `-f 0` (one fsync for each job: it cannot do one for a batch), relaxed `-F`; commands pipelined, "
         "a batch at a time, on a Unix socket; delays in whole seconds, rounded up"
@@ -96,7 +97,7 @@ class Beanstalkd(Rival):
                 raise RuntimeError(f"beanstalkd said {answer!r}")
 
     def beside(self) -> Beanstalkd:
-        other = Beanstalkd(self.folder, self.fsync)
+        other = Beanstalkd(self.folder, self.fsync, self.size)
         other._server, other._base_ms, other.real_time = self._server, self._base_ms, self.real_time
         other._connect()
         return other

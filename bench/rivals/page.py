@@ -150,7 +150,10 @@ def growth_table(found: Found) -> str:
         grown = found.growth(rival)
         if len(grown) < 2:
             continue
-        opens = [f"{_ms(opened['wall_s'])} ({_short(filled['records'])})" for filled, opened in (grown[0], grown[-1])]
+        opens = [
+            f"{_short(filled['records'])}: {_ms(opened['wall_s'])}, CPU {_ms(opened['cpu_s'])}"
+            for filled, opened in (grown[0], grown[-1])
+        ]
         private, mapped = (_per_record(grown, f"{kind}_bytes", 1) for kind in ("private", "file"))
         disk = _per_record(grown, "disk_bytes", 0)
         rows.append(f"| {rival} | {' | '.join(opens)} | {private:.2f} B | {mapped:.2f} B | {disk:.0f} B |")
@@ -214,13 +217,14 @@ def settings_list(found: Found) -> str:
 
 def surroundings(found: Found) -> str:
     """The machine, and how busy it was."""
-    machine, load = found.result["machine"], found.result["load"]
+    machine = found.result["machine"]
+    loads = found.result["load"].values()
+    least, most = min(load["least"] for load in loads), max(load["most"] for load in loads)
     told = ", ".join(f"{name} {value}" for name, value in machine.items() if name not in ("cpu", "memory", "system"))
     return (
         f"Run `{found.result['name']}`, size {found.result['sizes']['size']}. Machine: {machine['cpu']}, "
         f"{machine['memory']}, {machine['system']}; {told}.\n"
-        f"Load average meanwhile: {load['least']:.1f} to {load['most']:.1f}, median {load['median']:.1f}; about 1 is "
-        "the benchmark's own."
+        f"Load average meanwhile: {least:.1f} to {most:.1f}, of which about 1 is the benchmark's own."
     )
 
 

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import numpy as np
 from bench.rivals.load import END_MS, Checked, Load, made, numbers_in
 from bench.rivals.registry import RIVALS
 from bench.rivals.rival import Rival
-from bench.rivals.usage import Meter, disk_bytes, memory_bytes
+from bench.rivals.usage import Meter, disk_bytes, memory_bytes, used_s
 
 ROOT = Path(__file__).parent.parent.parent
 _LATENESS_BATCHES_PER_S = 100
@@ -44,12 +45,13 @@ def fill(rival: Rival, load: Load) -> Figures:
     batches = load.batches()
     while True:
         with meter.paused():
-            batch = next(batches, None)
-            if batch is not None and rival.objects:
-                _ = batch.bodies
-        if batch is None:
+            ready = list(islice(batches, load.at_once))
+            if rival.objects:
+                _ = [batch.bodies for batch in ready]
+        if not ready:
             break
-        rival.fill(batch)
+        for batch in ready:
+            rival.fill(batch)
     at_return_s, wall_s = meter.read()
     meter.quiet()
     cpu_s, _ = meter.read()
@@ -63,10 +65,11 @@ def reopen(rival: Rival, load: Load) -> Figures:
     meter = Meter([])
     rival.open()
     bodies = rival.first(END_MS)
-    _, wall_s = meter.read()
+    own_s, wall_s = meter.read()
+    total_s = own_s + used_s(rival.processes())
     assert earliest == int(load.due[numbers_in(bodies, load.size)[0]])
     after = memory_bytes([os.getpid(), *rival.processes()])
-    return {"wall_s": wall_s, **{f"{kind}_bytes": after[kind] - before[kind] for kind in after}}
+    return {"wall_s": wall_s, "cpu_s": total_s, **{f"{kind}_bytes": after[kind] - before[kind] for kind in after}}
 
 
 def _warm(kind: type[Rival], load: Load) -> None:
@@ -75,7 +78,7 @@ def _warm(kind: type[Rival], load: Load) -> None:
         return
     small = Load(100, load.size, load.spread, 50)
     with tempfile.TemporaryDirectory() as name:
-        rival = kind(Path(name) / "warm", fsync=False)
+        rival = kind(Path(name) / "warm", False, load.size)
         rival.open()
         for batch in small.batches():
             rival.fill(batch)
@@ -86,14 +89,18 @@ def _warm(kind: type[Rival], load: Load) -> None:
 
 def drain(rival: Rival, load: Load) -> Figures:
     rival.open()
-    checked, leases = Checked(load), 0
+    checked, leases, seen = Checked(load), 0, []
     meter = Meter(rival.processes())
     while handed := rival.lease(END_MS, load.batch):
-        with meter.paused():
-            checked.see(handed.bodies)
+        seen.append(handed.bodies)
         rival.ack(handed)
         leases += 1
+        if len(seen) == load.at_once:
+            with meter.paused():
+                checked.see(seen)
+                seen.clear()
     at_return_s, wall_s = meter.read()
+    checked.see(seen)
     meter.quiet()
     cpu_s, _ = meter.read()
     checked.all_seen()
@@ -175,10 +182,10 @@ def run_phase(phase: str, rival: str, folder: Path, load: Load, fsync: bool, **m
 def main(text: str) -> None:
     wanted = json.loads(text)
     phase = wanted["phase"]
-    rival = RIVALS[wanted["rival"]](Path(wanted["folder"]), wanted["fsync"])
+    load = Load(**wanted["load"])
+    rival = RIVALS[wanted["rival"]](Path(wanted["folder"]), wanted["fsync"], load.size)
     if phase == "lateness":
         rival.real_time = True
-    load = Load(**wanted["load"])
     _warm(type(rival), load)
     try:
         figures = _PHASES[phase](rival, load, **wanted["more"])

@@ -113,7 +113,7 @@ class PostgreSQL(Rival):
         self._db.commit()
 
     def beside(self) -> PostgreSQL:
-        other = PostgreSQL(self.folder, self.fsync)
+        other = PostgreSQL(self.folder, self.fsync, self.size)
         other._server, other._last = self._server, (0, 0)
         other._connect()
         return other

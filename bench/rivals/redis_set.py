@@ -85,7 +85,7 @@ class Redis(Rival):
             change.execute()
 
     def beside(self) -> Redis:
-        other = Redis(self.folder, self.fsync)
+        other = Redis(self.folder, self.fsync, self.size)
         other._server, other._redis = self._server, self._connected()
         other._lease_script = other._redis.register_script(_LEASE)
         return other

@@ -1,6 +1,6 @@
 """What each rival can do. A rival is one class in one module; `run.RIVALS` lists them.
 
-    rival = SomeRival(folder, fsync=True)
+    rival = SomeRival(folder, fsync=True, size=100)
     rival.open()                                # makes it, or recovers what a kill has left
     rival.fill(batch)                           # one append; durable when it returns, as far as `fsync` says
     handed = rival.lease(now_ms, 1_000)         # the earliest due records that nobody has, in due order
@@ -49,14 +49,18 @@ class Rival(ABC):
     """Takes and gives a bytes object for each body; else columns."""
     real_time = False
     """By the real clock: set by who wants that, before it is opened."""
+    fsync_records_max: ClassVar[int | None] = None
+    """How many records it is given where each fsync is waited for; None: as many as the others."""
     live: ClassVar[bool] = True
     """Takes appends while it is drained."""
     setting: ClassVar[str] = ""
     """How it is set up, for the page."""
 
-    def __init__(self, folder: Path, fsync: bool) -> None:
+    def __init__(self, folder: Path, fsync: bool, size: int) -> None:
+        """size: bytes of each body, for who lays out its table by that."""
         self.folder = folder
         self.fsync = fsync
+        self.size = size
 
     @classmethod
     def missing(cls) -> str | None:

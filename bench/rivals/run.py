@@ -5,6 +5,7 @@ Of each figure the median of the rounds is kept, with the least and the most. Wh
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import statistics
@@ -22,6 +23,7 @@ from bench.rivals.load import SPREADS, Load
 from bench.rivals.phases import run_phase
 from bench.rivals.registry import OURS, RIVALS, present
 
+TABLES = ("embedded", "growth", "one by one", "served", "lateness")
 THREE = ("fill", "reopen", "drain")
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -39,10 +41,17 @@ class Job:
     phases: tuple[str, ...] = THREE
     rate: int = 0
     seconds: float = 0.0
+    limits: bool = False
+    """The machine's own limits are measured with it."""
 
     @property
     def name(self) -> str:
         return f"{self.load.name}-{'fsync' if self.fsync else 'relaxed'}" + (f"-{self.rate}" if self.rate else "")
+
+    def given(self, rival: str) -> Load:
+        """The load, or a smaller one for who waits for the disk with each record."""
+        most = RIVALS[rival].fsync_records_max
+        return self.load if most is None or not self.fsync else replace(self.load, records=min(most, self.load.records))
 
     def fits(self, rival: str) -> bool:
         kind = RIVALS[rival]
@@ -58,7 +67,7 @@ def plan(small: bool = False) -> list[Job]:
     grow, seconds = ((500, 2_000), 0.5) if small else ((100_000, 1_000_000), 4.0)
     grow_served = (500, 1_000) if small else (20_000, 100_000)
     batch = 100 if small else 1_000
-    jobs = [Job("embedded", Load(n, 100, "uniform", batch), fsync, 3) for fsync in (True, False)]
+    jobs = [Job("embedded", Load(n, 100, "uniform", batch), fsync, 3, limits=fsync) for fsync in (True, False)]
     jobs += [Job("embedded", Load(n, 100, spread, batch), True, 2) for spread in SPREADS[1:]]
     jobs += [Job("embedded", Load(kib, 1024, "uniform", batch), fsync, 2) for fsync in (True, False)]
     jobs += [Job("embedded", Load(kib, 1024, spread, batch), True, 2) for spread in SPREADS[1:]]
@@ -75,28 +84,21 @@ def plan(small: bool = False) -> list[Job]:
     return jobs
 
 
-def run_all(jobs: Sequence[Job], rivals: Sequence[str], say: Say) -> dict[str, Any]:
-    """The rows of all jobs, the limits of the machine, and its load meanwhile."""
-    started_s, loads, rows, limits = time.monotonic(), [os.getloadavg()[0]], list[Row](), list[dict[str, float]]()
-    for number, job in enumerate(jobs):
-        taking = [rival for rival in rivals if job.fits(rival)]
-        if not taking:
-            continue
-        minutes = (time.monotonic() - started_s) / 60
-        say(f"{number + 1}/{len(jobs)} {job.table}: {job.name}, {job.load.records:,} records"
-            f"  [{minutes:.1f} min, load {loads[-1]:.1f}]")  # fmt: skip
-        found: dict[tuple[str, str], list[Row]] = {}
-        for _ in range(job.rounds):
-            for rival in taking:
-                for phase, figures in once(job, rival, say):
-                    found.setdefault((rival, phase), []).append(figures)
-                loads.append(os.getloadavg()[0])
-            if job is jobs[0]:
-                limits.append(_limits(job.load, found))
-        rows += [_row(job, *key, rounds) for key, rounds in found.items()]
-        for row in rows[-len(found) :]:
-            say("    " + told(row))
-    return {"rows": rows, "limits": _medians(limits), "load": _load(loads)}
+def run_job(job: Job, rivals: Sequence[str], say: Say) -> dict[str, Any]:
+    """The rows of a job, the load of the machine meanwhile, and its limits where it is the workload of the aims."""
+    loads, limits, found = [os.getloadavg()[0]], list[dict[str, float]](), dict[tuple[str, str], list[Row]]()
+    for _ in range(job.rounds):
+        for rival in (rival for rival in rivals if job.fits(rival)):
+            for phase, figures in once(job, rival, say):
+                found.setdefault((rival, phase), []).append(figures)
+            loads.append(os.getloadavg()[0])
+        if job.limits:
+            limits.append(_limits(job.load, found))
+    rows = [_row(job, *key, rounds) for key, rounds in found.items()]
+    for row in rows:
+        say("    " + told(row))
+    load = {"least": round(min(loads), 1), "most": round(max(loads), 1)}
+    return {"rows": rows, "limits": _medians(limits), "load": {f"{job.table} {job.name}": load}}
 
 
 def _limits(load: Load, found: dict[tuple[str, str], list[Row]]) -> dict[str, float]:
@@ -113,7 +115,7 @@ def once(job: Job, rival: str, say: Say) -> list[tuple[str, Row]]:
         done: list[tuple[str, Row]] = []
         for phase in job.phases:
             try:
-                done.append((phase, run_phase(phase, rival, Path(name) / "data", job.load, job.fsync, **more)))
+                done.append((phase, run_phase(phase, rival, Path(name) / "data", job.given(rival), job.fsync, **more)))
             except RuntimeError as error:
                 say(f"    {rival}: {phase} failed: {str(error).strip().splitlines()[-1]}")
                 break
@@ -121,7 +123,7 @@ def once(job: Job, rival: str, say: Say) -> list[tuple[str, Row]]:
 
 
 def _row(job: Job, rival: str, phase: str, rounds: list[Row]) -> Row:
-    head = {"table": job.table, "workload": job.name, **job.load.told(), "fsync": job.fsync}
+    head = {"table": job.table, "workload": job.name, **job.given(rival).told(), "fsync": job.fsync}
     return head | {"rival": rival, "phase": phase, "rounds": len(rounds)} | _medians(rounds)
 
 
@@ -133,10 +135,6 @@ def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
         if name in ("cpu_s", "wall_s"):
             figures |= {f"{name}_least": round(min(values), 6), f"{name}_most": round(max(values), 6)}
     return figures
-
-
-def _load(loads: list[float]) -> dict[str, float]:
-    return {"least": min(loads), "median": round(statistics.median(loads), 2), "most": max(loads)}
 
 
 def told(row: Row) -> str:
@@ -156,21 +154,35 @@ def result_name(today: date) -> str:
 
 
 def measured(
-    size: str, only: Sequence[str] = (), tables: Sequence[str] = (), rounds: int | None = None, say: Say = print
-) -> dict[str, Any]:
-    """Run the plan, or a part of it."""
-    rivals, missing = present()
-    for name, why in missing.items():
+    jobs: Sequence[Job], only: Sequence[str] = (), say: Say = print, keep: Callable[[Row], object] = lambda _: None
+) -> None:
+    """Run jobs, by all who can run here or some of them; `keep` gets the figures of each job when it is done."""
+    rivals, skipped = present()
+    for name, why in skipped.items():
         say(f"skipped: {name}: {why}")
-    jobs = [job for job in plan(size == "small") if not tables or job.table in tables]
-    if rounds is not None:
-        jobs = [replace(job, rounds=rounds) for job in jobs]
     taken = [name for name in rivals if not only or name in only]
-    figures = run_all(jobs, taken, say)
     versions = {name: RIVALS[name].version() for name in taken}
-    return figures | {"versions": versions, "skipped": missing}
+    started_s = time.monotonic()
+    for number, job in enumerate(jobs):
+        say(f"{number + 1}/{len(jobs)} {job.table}: {job.name}, {job.load.records:,} records"
+            f"  [{(time.monotonic() - started_s) / 60:.1f} min, load {os.getloadavg()[0]:.1f}]")  # fmt: skip
+        keep(run_job(job, taken, say) | {"versions": versions, "skipped": skipped})
 
 
-def saved(figures: dict[str, Any], size: str, folder: Path = RESULTS) -> dict[str, Any]:
-    """Write the result of a run."""
-    return record(result_name(date.today()), {"size": size}, figures, folder)
+def saved(figures: Row, size: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """Write figures; what they do not tell of is kept as an earlier run of the same day had it."""
+    name = result_name(date.today())
+    path = folder / f"{name}.json"
+    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "limits": {}, "load": {}}
+    told_of = {_subject(row) for row in figures["rows"]}
+    merged = {
+        "rows": [row for row in before["rows"] if _subject(row) not in told_of] + figures["rows"],
+        "limits": figures["limits"] or before["limits"],
+        "load": before["load"] | figures["load"],
+    }
+    return record(name, {"size": size}, figures | merged, folder)
+
+
+def _subject(row: Row) -> str:
+    """What a row is about, but for who did it and which phase it is."""
+    return f"{row['table']} {row['workload']} {row['records']} {RIVALS[row['rival']].served}"

@@ -15,7 +15,12 @@ _QUIET_S, _QUIET_CPU, _LONGEST_S = 0.1, 0.1, 10.0
 
 def cpu_s(processes: list[int]) -> float:
     """User and system time of this process, and of others with the children that they have waited for."""
-    return time.process_time() + sum(_used_s(process) for process in processes)
+    return time.process_time() + used_s(processes)
+
+
+def used_s(processes: list[int]) -> float:
+    """User and system time of processes, and of their children that they have waited for."""
+    return sum(_used_s(process) for process in processes)
 
 
 def _used_s(process: int) -> float:
