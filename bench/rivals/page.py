@@ -82,8 +82,8 @@ def _aims(found: Found) -> Iterable[tuple[str, str, bool]]:
     if len(grown) > 1:
         (small, small_open), (large, large_open) = grown[0], grown[-1]
         small_ms, large_ms = small_open["wall_s"] * 1e3, large_open["wall_s"] * 1e3
-        yield f"reopen with {large['records']:,} pending below 50 ms", f"{large_ms:.0f} ms", large_ms < 50
-        told = f"{small_ms:.0f} ms with {small['records']:,}"
+        yield f"reopen with {int(large['records']):,} pending below 50 ms", f"{large_ms:.0f} ms", large_ms < 50
+        told = f"{small_ms:.0f} ms with {int(small['records']):,}"
         yield "reopen does not grow with what is pending (by less than a quarter)", told, large_ms < 1.25 * small_ms
         slope = _per_record(grown, "private_bytes", 1)
         yield "less than 1 byte of memory for each more record pending", f"{slope:.2f} B", slope < 1
@@ -124,7 +124,7 @@ def _title(row: Row) -> str:
     durable = "fsync per batch" if row["fsync"] else "relaxed: survives the process, not a power cut"
     batches = "one by one" if row["batch"] == 1 else f"{row['batch']:,} at a time"
     return (
-        f"**{row['records']:,} records of {row['size']:,} B, {_SPREADS[row['spread']]}, {batches}, {durable}**; "
+        f"**{int(row['records']):,} records of {row['size']:,} B, {_SPREADS[row['spread']]}, {batches}, {durable}**; "
         f"{row['rounds']} rounds"
     )
 
@@ -248,7 +248,7 @@ def pictures(found: Found) -> dict[str, str]:
     for place, title in ((0, "few"), (-1, "many")):
         listed = [_bar(name, each[place][1]["wall_s"] * 1e3) for name, each in grown.items() if len(each) > 1]
         counts = sorted({each[place][0]["records"] for each in grown.values() if len(each) > 1})
-        groups += [(f"{title}: {' or '.join(f'{count:,}' for count in counts)} pending", listed)] if listed else []
+        groups += [(f"{title}: {' or '.join(f'{int(count):,}' for count in counts)} pending", listed)] if listed else []
     if groups:
         drawn["rivals-reopen.svg"] = bars("From a kill -9 to the first due record in hand", "ms", groups)
     return drawn
