@@ -54,7 +54,7 @@ MINUTES ?= 60
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzzing.long_run $(MINUTES) 2
 
-# The named workloads, the rivals (twenty minutes), and the page with both: docs/benchmarks.md.
+# The named workloads, the rivals (twenty minutes or more), and the page with both: docs/benchmarks.md.
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist --ignore bench/micro bench --benchmark-sort=name
 	$(BIN)/python -m bench.rivals

@@ -60,7 +60,7 @@ class Job:
 
 
 def plan(small: bool = False) -> list[Job]:
-    """All of it: below twenty minutes with two processors. Small: a look at whether it runs."""
+    """All of it: twenty minutes with two idle processors, half an hour with busy ones. Small: a look at whether it runs."""
     n, kib, single, single_fsync, served = (
         (2_000, 500, 50, 20, 500) if small else (500_000, 200_000, 20_000, 3_000, 50_000)
     )
@@ -131,7 +131,8 @@ def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for name in rounds[0] if rounds else ():
         values = [each[name] for each in rounds]
-        figures[name] = round(statistics.median(values), 6)
+        same = len(set(values)) == 1
+        figures[name] = values[0] if same else round(statistics.median(values), 6)
         if name in ("cpu_s", "wall_s"):
             figures |= {f"{name}_least": round(min(values), 6), f"{name}_most": round(max(values), 6)}
     return figures
@@ -185,4 +186,4 @@ def saved(figures: Row, size: str, folder: Path = RESULTS) -> dict[str, Any]:
 
 def _subject(row: Row) -> str:
     """What a row is about, but for who did it and which phase it is."""
-    return f"{row['table']} {row['workload']} {row['records']} {RIVALS[row['rival']].served}"
+    return f"{row['table']} {row['workload']} {int(row['records'])} {RIVALS[row['rival']].served}"
