@@ -60,7 +60,7 @@ class Job:
 
 
 def plan(small: bool = False) -> list[Job]:
-    """All of it: twenty minutes with two idle processors, half an hour with busy ones. Small: a look at whether it runs."""
+    """All of it: twenty minutes with two idle processors, more with busy ones. Small: a look at whether it runs."""
     n, kib, single, single_fsync, served = (
         (2_000, 500, 50, 20, 500) if small else (500_000, 200_000, 20_000, 3_000, 50_000)
     )
