@@ -86,7 +86,7 @@ class AfterlogObjects(AfterlogColumns):
     objects = True
     setting = (
         "the same store; `send_many` of a list of bytes objects (`send` in batches of one), "
-        "each message made as an object and its value read"
+        "each message made as an object and its value read; `ack(message)` where it is leased alone"
     )
 
     def fill(self, batch: Batch) -> None:
@@ -97,3 +97,10 @@ class AfterlogObjects(AfterlogColumns):
 
     def _handed(self, received: Any) -> Handed:
         return Handed([message.value for message in received], received, len(received))
+
+    def ack(self, handed: Handed) -> None:
+        if len(handed.token) == 1:
+            assert self._subscription is not None
+            self._subscription.ack(handed.token[0])
+        else:
+            super().ack(handed)
