@@ -34,6 +34,7 @@ from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 from afterlog.records import kernels
+from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import encode, offset_column, parse
@@ -334,9 +335,9 @@ class Partition:
         found = kernels.read_single(
             active.pread(entry.position, reading.version.visible.position), entry.offset, entry.deliver_after
         )
-        if found is None:  # it is larger, or has headers; or the columns' way tells what is the matter with it
+        if found is None:  # it is larger, or not alone; or the columns' way tells what is the matter with it
             return None
-        key, value, timestamp, deliver_after, broker_timestamp = found
+        key, value, headers, timestamp, deliver_after, broker_timestamp = found
         message, put = object.__new__(kind), object.__setattr__
         put(message, "topic", self.topic)
         put(message, "partition", self.number)
@@ -344,7 +345,7 @@ class Partition:
         put(message, "delivery_offset", position)
         put(message, "key", key)
         put(message, "value", value)
-        put(message, "headers", ())
+        put(message, "headers", decode_own_headers(headers) if headers else ())
         put(message, "timestamp", timestamp)
         put(message, "broker_timestamp", broker_timestamp)
         put(message, "deliver_after", deliver_after)

@@ -1188,7 +1188,7 @@ def read_single(bytes data not None, offset, deliver_after):
     cdef int64_t record_bytes, timestamp_delta, offset_delta, timestamp
     cdef int reason = DECODED
     cdef Entry entry
-    cdef Slice key, value
+    cdef Slice key, value, section
     cdef Headers headers
     if read_entry(start, 0, len(data), True, False, &entry) != OK:
         return None
@@ -1210,10 +1210,12 @@ def read_single(bytes data not None, offset, deliver_after):
     at = read_slice(at, end, &key, &reason)
     if at != NULL:
         at = read_slice(at, end, &value, &reason)
-    if at == NULL or read_headers(at, end, &headers) != DECODED or headers.count or headers.deliver_after.data != NULL:
+    if at == NULL or read_headers(at, end, &headers) != DECODED or headers.deliver_after.data != NULL:
         return None
+    section.data = at
+    section.size = end - at if headers.count else 0
     timestamp = <int64_t>(<uint64_t>timestamp + <uint64_t>timestamp_delta)
-    return bytes_of(key), bytes_of(value), timestamp, asked_for(&entry), entry.broker_timestamp
+    return bytes_of(key), bytes_of(value), bytes_of(section), timestamp, asked_for(&entry), entry.broker_timestamp
 
 cdef bytes_of(Slice part):
     return None if part.size < 0 else PyBytes_FromStringAndSize(<const char *>part.data, part.size)

@@ -319,20 +319,21 @@ def read_records(
 
 def read_single(
     data: bytes, offset: int, deliver_after: int
-) -> tuple[bytes | None, bytes | None, int, int, int] | None:
+) -> tuple[bytes | None, bytes | None, bytes, int, int, int] | None:
     buffers, which = [np.frombuffer(data, np.uint8)], np.zeros(1, np.int32)
     checked = check_entries(buffers, which, _column([0]), _column([offset]), _column([1]), _column([deliver_after]))
     if checked.fault or checked.attributes[0]:
         return None
     try:
         record = decode_records(buffers, which, checked.batch_positions, checked.batch_sizes, _column([1]))
-    except InvalidBatch:
+    except (InvalidBatch, InvalidDeliverAfter):
         return None
-    if len(record.headers[1]) or record.deliver_after[0] >= 0:
+    if record.deliver_after[0] >= 0:
         return None
     key = _item(record.key, 0) if record.key_valid[0] else None
     value = _item(record.value, 0) if record.value_valid[0] else None
-    return key, value, int(record.timestamp[0]), int(checked.asked[0]), int(checked.broker_timestamp[0])
+    headers, timestamp = _item(record.headers, 0), int(record.timestamp[0])
+    return key, value, headers, timestamp, int(checked.asked[0]), int(checked.broker_timestamp[0])
 
 
 def take_items(items: Ragged, rows: Int64Array) -> Ragged:
