@@ -3,6 +3,7 @@
 <data>/lock                                 held for life by the process that has the store open
 <data>/topics                               topics and their settings
 <data>/later-topics/mail-0                  the same of a topic that was made later
+<data>/later-topics/store.frontier-1        the lease that the partitions share, where one delivered
 <data>/adopted                              what was adopted of that which jobs prepared, and what is about to be
 <data>/adoption/                            what jobs prepared, to be appended: job, batch, when (ms), attempt
     mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.prepared
@@ -42,6 +43,8 @@ from afterlog.errors import InvalidTopic
 LOCK = "lock"
 TOPICS = "topics"
 LATER_TOPICS = "later-topics"
+FRONTIER = "store.frontier-1"
+"""Where topics are named by their first partition, 0: no topic's, and read by versions that do not know it."""
 ADOPTED = "adopted"
 ADOPTION = "adoption"
 REMOTE_CACHE = "remote-cache"

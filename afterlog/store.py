@@ -43,6 +43,7 @@ from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.names import ADOPTED, ADOPTION, LOCK, check_name
 from afterlog.produce.topic import Topic
@@ -105,6 +106,7 @@ class Store:
         self._owner = PROCESS.id
         self._closed = False
         self._closing = threading.RLock()
+        self._is_recovered = False
         self._is_held = True
         """Whether the folder is, and all that is open in it."""
         self._sync: Background | None = None
@@ -133,6 +135,7 @@ class Store:
                 crowded=self._crowded,
                 aside=None if self._due_checkpoints is None else self._due_checkpoints.add,
                 usable=self._usable,
+                frontier=StoreFrontier(files, path, config.frontier_lease_ms),
                 tiering=self.tiering,
             )
         except BaseException:
@@ -140,6 +143,7 @@ class Store:
             raise
         try:
             self._topics.recover()
+            self._is_recovered = True
             self._adoptions: Adoptions | None = None
             if any(files.exists(path / name) for name in (ADOPTED, ADOPTION)):
                 self._recovered_adoptions()
@@ -613,6 +617,8 @@ class Store:
                 background.stop()
         try:
             with contextlib.ExitStack() as stack:
+                if self._is_recovered:  # else it is not known which partitions there are
+                    stack.callback(self._topics.end_frontier)  # last of all
                 for log in self._topics.last_logs():
                     stack.callback(log.close)
                 stack.callback(self._subscriptions.close)  # first of all

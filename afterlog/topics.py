@@ -10,6 +10,7 @@ recovered when the store is opened, and so is what may have segments in object s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,11 +26,13 @@ from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.recovery import create_log, open_log
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
+from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import (
     add_topics,
     check_nothing_to_lose,
     check_owned,
+    make_room,
     read_topics,
     sync_names,
     write_topics,
@@ -39,6 +42,8 @@ from afterlog.produce.topic import Topic
 
 if TYPE_CHECKING:  # only a store with object storage has it
     from afterlog.tier.tiering import Tiering
+
+logger = logging.getLogger("afterlog.store")
 
 MAKERS = 16
 """Threads that make partitions, where there are more of them than that."""
@@ -61,6 +66,7 @@ class OpenTopics:
     """As of `LogContext`."""
     usable: Callable[[], None]
     """Raises where the store is not."""
+    frontier: StoreFrontier
     tiering: Tiering | None = None
     by_name: dict[str, Topic] = field(default_factory=dict)
     used: dict[str, Topic] = field(default_factory=dict)
@@ -77,7 +83,10 @@ class OpenTopics:
         check_owned(self.files, self.path, topics)
         for name, settings in topics.items():
             interceptors_of(name, settings.interceptors)  # before anything is opened
+        if topics:
+            make_room(self.files, self.path)
         sync_names(self.files, self.path)
+        self.frontier.recover()
         if not topics:
             self.files.sync_folder(self.path.parent)
         for name, settings in topics.items():
@@ -103,6 +112,7 @@ class OpenTopics:
             [self._context(name, number, settings) for name in missing for number in range(settings.partitions)]
         )
         if missing:
+            make_room(self.files, self.path)
             self.files.sync_folder(self.path)
             add_topics(self.files, self.path, dict.fromkeys(missing, settings))
         for name in missing:
@@ -131,6 +141,28 @@ class OpenTopics:
         for topic in list(self.by_name.values()):
             topic.wait_for_openings()
         return list(self.logs())
+
+    def end_frontier(self) -> None:
+        """Behind the close of the last partition: the store's frontier is taken back, if each has its own.
+
+        Where one has not, or the disk fails, it stays: then the next life stamps later than it need.
+        """
+        if not all(log.has_own_frontier for log in self.logs()):
+            return
+        try:
+            self.frontier.end(self._at_rest())
+        except OSError as error:
+            logger.warning("%s: the store's frontier stays, as after a crash: %s", self.path, error)
+
+    def _at_rest(self) -> set[str]:
+        """The delayed partitions that nobody has opened."""
+        return {
+            partition_folder(name, number)
+            for name, topic in self.by_name.items()
+            if topic.settings.delayed
+            for number in range(topic.settings.partitions)
+            if number not in topic.opened_logs
+        }
 
     def _add(self, name: str, settings: TopicSettings, *, new: bool = False) -> None:
         """A topic from now on. What is not at rest is opened at once. new: it has just been made, and holds nothing."""
@@ -190,6 +222,7 @@ class OpenTopics:
             aside=self.aside,
             remote=remote(folder),
             sealed=sealed,
+            frontier=self.frontier,
         )
 
 

@@ -17,6 +17,7 @@ from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnap
 from afterlog.index.run import Run
 from afterlog.log.mended_run import mended
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
+from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicSettings
 
 DueCheckpoint = Callable[[], Callable[[], None] | None]
@@ -48,6 +49,9 @@ class LogContext:
     """Where segments lie that are not in the folder any more."""
     sealed: Callable[[], None] = lambda: None
     """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
+
+    frontier: StoreFrontier | None = None
+    """That it shares with the other partitions of an open store. None: it has its own in its checkpoints alone."""
 
     @property
     def foreign_bytes_max(self) -> int | None:

@@ -34,7 +34,8 @@ class LogClock:
         self.used_ms = frontier.used_ms
         """The frontier: the largest reading that decided "due"."""
         self._stamp_ms = max(frontier.lease_ms, last_stamp_ms)
-        self._opened_lease_ms = frontier.lease_ms
+        self.opened_lease_ms = frontier.lease_ms
+        """No fetch of an earlier life used a larger reading."""
         self._in_flight: deque[tuple[int, int]] = deque()
 
     @property
@@ -73,9 +74,9 @@ class LogClock:
     def due(self) -> int:
         """The reading of a fetch. Raises ClockBehind where the wall clock cannot be right."""
         now_ms = self._now_ms()
-        if self._opened_lease_ms - now_ms > BEHIND_MS_MAX:
+        if self.opened_lease_ms - now_ms > BEHIND_MS_MAX:
             raise ClockBehind(
-                f"the log's frontier is {self._opened_lease_ms} ms, the wall clock {now_ms} ms, over an hour behind: "
+                f"the log's frontier is {self.opened_lease_ms} ms, the wall clock {now_ms} ms, over an hour behind: "
                 "set the clock right, wait, or see `afterlog repair --clock`"
             )
         reading_ms = max(now_ms, self.used_ms)
@@ -86,7 +87,7 @@ class LogClock:
 
     def frontier(self) -> FrontierLease:
         """What a clean close makes durable: only a life that crashed may have used anything above `used`."""
-        return FrontierLease(used_ms=self.used_ms, lease_ms=max(self.used_ms, self._opened_lease_ms))
+        return FrontierLease(used_ms=self.used_ms, lease_ms=max(self.used_ms, self.opened_lease_ms))
 
     def check(self) -> None:
         """Prove the invariants that can be seen from here."""

@@ -93,6 +93,8 @@ class PartitionLog:
         self._config = context.config
         version = recovered.version
         frontier = recovered.checkpoints.current.frontier
+        if context.frontier is not None and context.settings.delayed:
+            frontier = context.frontier.joined(context.folder.name, frontier)
         used_ms = max(frontier.used_ms, version.log_start.deliver_after)  # what retention removed stays due
         self._clock = LogClock(context.now_ms, replace(frontier, used_ms=used_ms), recovered.last_stamp_ms)
         self.opened_upto = Key(used_ms, version.visible.offset - 1)
@@ -168,6 +170,16 @@ class PartitionLog:
         """The largest reading of the log clock that decided "due" so far."""
         return self._clock.used_ms
 
+    @property
+    def opened_lease_ms(self) -> int:
+        """No fetch used a larger reading before the log was opened."""
+        return self._clock.opened_lease_ms
+
+    @property
+    def has_own_frontier(self) -> bool:
+        """Whether its checkpoints say all of it, so that the store's says nothing more."""
+        return not self.delayed or self.checkpoints.current.frontier == self._clock.frontier()
+
     def read_clock(self) -> None:
         """Move the frontier to what is due now, if the clock can be trusted. Nothing is delivered by that."""
         if self.delayed:
@@ -177,9 +189,12 @@ class PartitionLog:
     def lease(self, reading_ms: int) -> None:
         """Make the frontier durable as far as `reading_ms`, before anything is delivered by that reading."""
         if reading_ms > self.checkpoints.current.frontier.lease_ms:
-            lease_ms = reading_ms + self._config.frontier_lease_ms
+            shared = self.context.frontier
             with self.commit.poisoning():
-                self.checkpoints.move_frontier(reading_ms, lease_ms)
+                if shared is not None:
+                    shared.lease(self.context.folder.name, reading_ms)
+                else:
+                    self.checkpoints.move_frontier(reading_ms, reading_ms + self._config.frontier_lease_ms)
 
     @property
     def path(self) -> Path:

@@ -45,6 +45,7 @@ from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
+from afterlog.log.store_frontier import read_frontier
 from afterlog.log.version import End, Version
 from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.records.header import CONTROL
@@ -76,6 +77,7 @@ def open_snapshot(context: LogContext, *, at_ms: int | None = None, settle_ms: i
 
 
 def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int | None) -> PartitionLog:
+    shared = read_frontier(context.files, context.folder.parent)  # before anything that tells how far the log goes
     path = context.folder / CHECKPOINTS
     known = CheckpointFile.open(context.files, path).current
     interval_bytes = context.config.index_interval_bytes
@@ -89,7 +91,8 @@ def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int
         SealedSegment(files, folder, mark, interval_bytes, context.remote, foreign_bytes_max=limit)
         for mark in known.sealed
     )
-    frontier_ms = max(known.frontier.used_ms, known.recovery.stamp_ms)
+    used_ms = shared.joined(context.folder.name, known.frontier).used_ms
+    frontier_ms = max(used_ms, known.recovery.stamp_ms)
     if at_ms is None:
         at_ms = frontier_ms if settle_ms is None else max(frontier_ms, before_ms - settle_ms)
         at_ms = min(at_ms, _earliest_behind(context, known))

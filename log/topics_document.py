@@ -26,7 +26,7 @@ from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.log.recovery import holds_bytes, holds_records
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
-from afterlog.names import LATER_TOPICS, LOCK, TOPICS, parse_partition_folder, partition_folder
+from afterlog.names import FRONTIER, LATER_TOPICS, LOCK, TOPICS, parse_partition_folder, partition_folder
 
 FORMAT = "afterlog-topics"
 VERSION = 1
@@ -92,6 +92,13 @@ def add_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) -> N
     _write(files, folder / partition_folder(name, 0), {name: settings})
 
 
+def make_room(files: Files, store: Path) -> None:
+    """Make the folder for what comes later, where it is missing; whoever calls syncs the store's folder."""
+    with contextlib.suppress(FileExistsError):
+        if not files.exists(store / LATER_TOPICS):
+            files.make_folder(store / LATER_TOPICS)
+
+
 def sync_names(files: Files, store: Path) -> None:
     """Make durable what is found: a process that was killed may have left names behind that are not."""
     files.sync_folder(store)
@@ -132,7 +139,7 @@ def _of_one_topic(files: Files, store: Path) -> Iterator[tuple[str, Path]]:
     with contextlib.suppress(FileNotFoundError):
         for name in files.names(folder):
             parsed = parse_partition_folder(name)
-            if parsed is not None:
+            if parsed is not None and name != FRONTIER:
                 yield parsed[0], folder / name
 
 

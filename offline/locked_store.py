@@ -20,8 +20,10 @@ from afterlog.fetch.group import GroupPosition
 from afterlog.files import Files, map_file, opened
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.context import LogContext
+from afterlog.log.log_clock import BEHIND_MS_MAX
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.scan import Advance, log_bases, steps, unheard
+from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
 from afterlog.log.topic_settings import FOREIGN, TopicSettings
 from afterlog.log.topics_document import is_store, legible_topics, write_topics
 from afterlog.names import (
@@ -39,7 +41,7 @@ from afterlog.names import (
 from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan
-from afterlog.offline.verify import REPAIR, Finding, checkpoint_fault, log_end, verify
+from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.restore import mark_in
@@ -82,6 +84,21 @@ class JournalsAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierChange:
+    """What becomes of the frontier that the partitions share."""
+
+    path: Path
+    reason: str
+    content: SharedLease
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}. Given up: promise D2 for positions beyond it: records may sort in front of "
+            "what was delivered, and are then skipped"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlan:
     """What repair would do to a store, in order."""
 
@@ -90,6 +107,7 @@ class StorePlan:
     partitions: tuple[RepairPlan, ...]
     positions: tuple[PositionChange, ...]
     subscriptions: tuple[JournalsAside, ...]
+    frontier: FrontierChange | None
     beyond_repair: tuple[StorageError, ...]
 
     @property
@@ -97,6 +115,8 @@ class StorePlan:
         """What is done and what is given up, a line each."""
         steps = [step for partition in self.partitions for step in partition.steps]
         steps += [str(change) for change in (*self.positions, *self.subscriptions)]
+        if self.frontier is not None:
+            steps.append(str(self.frontier))
         if self.topics is not None:
             named = ", ".join(f"{name} ({_kind(settings)})" for name, settings in self.topics.items())
             given_up = f"{named}. Given up: max_delay_ms and retention settings"
@@ -168,6 +188,7 @@ class OfflineStore:
         contexts = self._contexts(topic)
         if self._topics_error is not None:
             yield Finding.of(self._topics_error, REPAIR)
+        yield from self._verify_frontier()
         for context in contexts:
             if not self._files.exists(context.folder):
                 yield Finding(path=context.folder, message="the partition is gone", remedy=COPY)
@@ -197,6 +218,7 @@ class OfflineStore:
             partitions=tuple(plans),
             positions=tuple(positions),
             subscriptions=tuple(subscriptions),
+            frontier=self._frontier_change(put_clock_back),
             beyond_repair=tuple(beyond_repair),
         )
 
@@ -215,8 +237,35 @@ class OfflineStore:
         for unreadable in store_plan.subscriptions:
             for path in unreadable.journals:
                 self._put_aside(path)
+        if store_plan.frontier is not None:  # behind the partitions: until then it holds for all of them
+            write_frontier(self._files, self.path, store_plan.frontier.content)
         if store_plan.topics is not None:
             write_topics(self._files, self.path, dict(sorted((self._legible | store_plan.topics).items())))
+
+    def _verify_frontier(self) -> Iterator[Finding]:
+        path, now_ms = frontier_path(self.path), self._clock.now_ms()
+        try:
+            lease_ms = read_frontier(self._files, self.path).lease_ms
+        except CorruptFile as error:
+            yield Finding.of(error, REPAIR)
+            return
+        if lease_ms - now_ms > BEHIND_MS_MAX:
+            message = f"the store's frontier, {lease_ms} ms, lies over an hour ahead of the wall clock, {now_ms} ms"
+            yield Finding(path=path, message=message, remedy=CLOCK)
+
+    def _frontier_change(self, put_clock_back: bool) -> FrontierChange | None:
+        path, now_ms = frontier_path(self.path), self._clock.now_ms()
+        try:
+            known = read_frontier(self._files, self.path)
+        except CorruptFile as error:
+            reason = f"{error.message}: the store's frontier becomes the wall clock"
+            return FrontierChange(path=path, reason=reason, content=SharedLease(lease_ms=now_ms))
+        content = known.put_back(now_ms)
+        if not put_clock_back or content == known:
+            return None
+        ahead_ms = max([known.lease_ms, *known.used_ms.values()]) - now_ms
+        reason = f"the store's frontier, {ahead_ms} ms ahead of the wall clock, is put back to it"
+        return FrontierChange(path=path, reason=reason, content=content)
 
     def _contexts(self, topic: str | None) -> list[LogContext]:
         if topic is not None and topic not in self._topics:

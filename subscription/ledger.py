@@ -128,9 +128,8 @@ class Ledger:
             offset = self.state.redeliveries.find(leased).offset  # the rest is looked up when it is received
             log = self._partition.log
             now_ms = at_once_ms(self.now_ms(), log.context.config.delayed_delivery_tick_time_ms)
-            lease_ms = log.checkpoints.current.frontier.lease_ms
             retry_ms = np.full(len(leased), now_ms)
-            retry_ms[leased.searchsorted(self._partition.high_watermark()) :] = max(now_ms, lease_ms)
+            retry_ms[leased.searchsorted(self._partition.high_watermark()) :] = max(now_ms, log.opened_lease_ms)
             self.state.apply(Returned(Reason.CRASHED, leased, offset, retry_ms))
 
     def _begin_anew(self, end_offset: int) -> None:

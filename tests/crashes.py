@@ -375,6 +375,21 @@ def frontier(session: Session) -> None:
     session.poll()
 
 
+def at_rest(session: Session) -> None:
+    """Deliveries of what lies behind a checkpoint, the clock back behind each, over a clean close: nothing but the
+    frontier tells of them."""
+    session.send((b"a", 5), (b"b", 15), (b"c", 45))
+    session.partition.log.checkpoint()
+    for ms in (5, 15):
+        session.advance(ms)
+        session.poll()
+    session.advance(-15)
+    session.reopen()
+    session.advance(45)
+    session.poll()
+    session.advance(-40)
+
+
 def synced(session: Session) -> None:
     """Between two syncs nothing is promised."""
     session.send((b"a", None))
@@ -481,6 +496,7 @@ SCENARIOS = (
     Scenario("retention", retention, topic={"retention_ms": 20}),
     Scenario("reopened", reopened),
     Scenario("frontier", frontier),
+    Scenario("at rest", at_rest),
     Scenario("synced", synced, small(INTERVAL)),
     Scenario("written", singles, small(OS), survives_power_cut=False),
     Scenario("compressed", many, small(compression="gzip")),

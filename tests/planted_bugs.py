@@ -24,16 +24,18 @@ from afterlog.index.run import Run
 from afterlog.log import recovery
 from afterlog.log.append import Appender
 from afterlog.log.cancellation import Cancellations
-from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import read, steps
 from afterlog.log.segment import ActiveSegment
+from afterlog.log.store_frontier import SharedLease, StoreFrontier
 from afterlog.log.version import End
-from afterlog.names import BUCKETS, LOG, segment_file
+from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, segment_file
 from afterlog.records.control import Control, Controls
 from afterlog.records.encode import Batches
+from afterlog.topics import OpenTopics
 from tests.crashes import PATH, SCENARIOS, Scenario
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
@@ -109,6 +111,21 @@ def stamp_by_wall_clock(clock: LogClock, end_offset: int) -> int:
 def stamp_without_lease(clock: LogClock, now_ms: Any, frontier: Any, last_stamp_ms: int, *more: Any) -> None:
     ORIGINAL_CLOCK(clock, now_ms, frontier, last_stamp_ms, *more)
     clock._stamp_ms = last_stamp_ms
+
+
+def own_alone(shared: StoreFrontier, partition: str, own: FrontierLease) -> FrontierLease:
+    return own
+
+
+def joined_at_the_open_alone(topics: OpenTopics) -> None:
+    ORIGINAL_RECOVER(topics)
+    topics.frontier._found = SharedLease()
+
+
+def taken_back_first(log: PartitionLog) -> None:
+    assert log.context.frontier is not None
+    log.context.frontier.end(())
+    ORIGINAL_CLOSE(log)
 
 
 def uncut(active: ActiveSegment, scan: Any) -> int:
@@ -213,6 +230,8 @@ def recovery_without_folder_sync() -> Iterator[None]:
 
 ORIGINAL_BATCHES = Control.batches
 ORIGINAL_CANCEL = PartitionLog._cancel
+ORIGINAL_CLOSE = PartitionLog.close
+ORIGINAL_RECOVER = OpenTopics.recover
 ORIGINAL_CLOCK = LogClock.__init__
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
@@ -237,6 +256,13 @@ BUGS = (
     Bug("stamps by the wall clock", NAMED["frontier"], planted=patched(LogClock, "stamp", stamp_by_wall_clock)),
     Bug("stamps below the lease after a crash", NAMED["frontier"],
         planted=patched(LogClock, "__init__", stamp_without_lease)),
+    Bug("store's frontier not synced", NAMED["at rest"], without(lambda _, path: path.name == f"{FRONTIER}.tmp")),
+    Bug("its name not synced", NAMED["at rest"], without(lambda _, path: path.name == LATER_TOPICS)),
+    Bug("store's frontier not joined", NAMED["frontier"], planted=patched(StoreFrontier, "joined", own_alone)),
+    Bug("store's frontier not joined at a first use", NAMED["at rest"],
+        planted=patched(OpenTopics, "recover", joined_at_the_open_alone)),
+    Bug("store's frontier taken back before the close", NAMED["at rest"],
+        planted=patched(PartitionLog, "close", taken_back_first)),
     Bug("recovery does not sync", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", unsynced), kill=True),
     Bug("recovery does not sync the folder", NAMED["fifo"], planted=recovery_without_folder_sync, kill=True),
     Bug("torn tail not cut", NAMED["singles"], planted=patched(recovery, "_cut_torn_tail", uncut)),

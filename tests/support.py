@@ -14,7 +14,11 @@ from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
+from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.lookup import find_entries
+from afterlog.log.partition_log import PartitionLog
+from afterlog.log.store_frontier import read_frontier
+from afterlog.names import CHECKPOINTS
 from afterlog.store import Store, open_store
 from tests.crash_states import CrashModel, crash_states
 from tests.failing_files import FailingFiles
@@ -54,6 +58,12 @@ def power_cut(disk: SimulatedFiles) -> SimulatedFiles:
     """The disk after a power cut that took all that was not synced."""
     model = CrashModel(every_byte_max=0)  # of no moment: the first state has nothing of what was not synced
     return next(crash_states(disk.operations, len(disk.operations), start=disk.start, model=model)).files()
+
+
+def durable_frontier(disk: Files, log: PartitionLog) -> FrontierLease:
+    """Of a partition, by its checkpoints and the store's document as they are on the disk now."""
+    own = CheckpointFile.open(disk, log.context.folder / CHECKPOINTS).current.frontier
+    return read_frontier(disk, log.context.folder.parent).joined(log.context.folder.name, own)
 
 
 def drained(partition: Partition, position: int | None = None) -> list[bytes | None]:

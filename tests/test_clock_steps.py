@@ -107,7 +107,7 @@ class ClockMachine(LogMachine):
 
     def open(self) -> None:
         super().open()
-        self.opened_lease_ms = self.partition.log.checkpoints.current.frontier.lease_ms if self.delayed else 0
+        self.opened_lease_ms = self.partition.log.opened_lease_ms if self.delayed else 0
         assert self.opened_lease_ms <= self.model.reading_ms + self.lease_ms, "leased for no reading"
         if self.delayed:
             delivered = (self.model.records[offset].due for offset in self.model.seen.values())

@@ -18,7 +18,7 @@ from afterlog.index.merge import Block, MergeIterator
 from afterlog.names import LOG, segment_file
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, drained, due_of, flipped, killed, open_small, with_file
+from tests.support import NOW_MS, drained, due_of, durable_frontier, flipped, killed, open_small, with_file
 
 RECORDS = 400
 SPAN_MS = 1_000
@@ -288,7 +288,7 @@ def test_seals_and_rolls_change_nothing_that_is_read(setting: Setting) -> None:
 def test_the_frontier_is_durable_before_the_high_watermark_grows(setting: Setting) -> None:
     setting.clock.advance(100)
     first = setting.timeline.advance()
-    frontier = setting.partition.log.checkpoints.current.frontier
+    frontier = durable_frontier(setting.disk, setting.partition.log)
     assert frontier.used_ms <= first.clock_ms <= frontier.lease_ms
     crashed = open_small(killed(setting.disk), ManualClock(NOW_MS))
     after_crash = crashed.topic("t").partition(0)

@@ -26,6 +26,7 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.facts import FileMark
+from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics, write_topics
 from afterlog.names import (
@@ -164,6 +165,28 @@ def read_topic_documents(data: bytes) -> str:
         assert topics == read_topics(disk, STORE)
         outcome.append(accepted(len(topics), *{each.delayed for each in topics.values()}))
     return " ".join(outcome)
+
+
+def _frontier_seeds() -> Sequence[bytes]:
+    rows: dict[str, int] = {"mail-0": 1_700_000_000_000, "x-2": 5}
+    seeds = []
+    for content in (SharedLease(), SharedLease(lease_ms=1_005), SharedLease(lease_ms=1_700_000_001_000, used_ms=rows)):
+        disk = empty_disk(STORE / LATER_TOPICS)
+        write_frontier(disk, STORE, content)
+        seeds.append(disk.image().contents[str(frontier_path(STORE))])
+    return seeds
+
+
+def read_store_frontier(data: bytes) -> str:
+    try:
+        content = read_frontier(held({frontier_path(STORE): data}), STORE)
+    except CorruptFile as error:
+        return refused(error)
+    assert all(type(ms) is int for ms in (content.lease_ms, *content.used_ms.values()))
+    disk = empty_disk(STORE / LATER_TOPICS)
+    write_frontier(disk, STORE, content)
+    assert content == read_frontier(disk, STORE)
+    return accepted(len(content.used_ms), content.lease_ms > 0)
 
 
 def _manifest_seeds() -> Sequence[bytes]:
@@ -361,6 +384,7 @@ def _position_seeds() -> Sequence[bytes]:
 DOCUMENT_DECODERS: Final = (
     Decoder("checkpoints", _checkpoint_seeds, read_checkpoints, mend_document),
     Decoder("topics", _topic_seeds, read_topic_documents, mend_document),
+    Decoder("frontier", _frontier_seeds, read_store_frontier, mend_document),
     Decoder("manifest", _manifest_seeds, read_manifest, mend_document),
     Decoder("position", _position_seeds, read_position, mend_document),
     Decoder("prepared-file", _prepared_seeds, read_prepared_file, mend_prepared_file),

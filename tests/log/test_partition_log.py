@@ -16,11 +16,11 @@ from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import FrontierLease
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX, LOG, bucket_file, segment_file
+from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX, FRONTIER, LOG, bucket_file, segment_file
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.encode import EncodedBatches, parse
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, Calls, HeldFiles, drained, killed, open_small, small
+from tests.support import NOW_MS, PATH, Calls, HeldFiles, drained, durable_frontier, killed, open_small, small
 
 FOLDER = PATH / "t-0"
 
@@ -226,18 +226,19 @@ def test_an_append_does_not_fail_for_want_of_a_checkpoint(setting: Setting) -> N
 def test_a_lease_is_written_ahead_and_only_when_it_ends(setting: Setting) -> None:
     setting.send()
     writes = setting.calls.count("append", "checkpoints.tmp")
-    assert FrontierLease() == setting.log.checkpoints.current.frontier
+    assert FrontierLease() == durable_frontier(setting.disk, setting.log)
     assert 1 == setting.partition.high_watermark()
     lease = FrontierLease(used_ms=NOW_MS, lease_ms=NOW_MS + 1_000)
-    assert lease == setting.log.checkpoints.current.frontier
+    assert lease == durable_frontier(setting.disk, setting.log)
     setting.send(3)
     setting.clock.advance(1_000)
     assert 2 == setting.partition.high_watermark()
-    assert lease == setting.log.checkpoints.current.frontier
-    assert writes + 1 == setting.calls.count("append", "checkpoints.tmp")
+    assert lease == durable_frontier(setting.disk, setting.log)
+    assert 1 == setting.calls.count("append", f"{FRONTIER}.tmp")
     setting.clock.advance(1_000)
     assert 3 == setting.partition.high_watermark()
-    assert NOW_MS + 3_000 == setting.log.checkpoints.current.frontier.lease_ms
+    assert NOW_MS + 3_000 == durable_frontier(setting.disk, setting.log).lease_ms
+    assert (2, writes) == tuple(setting.calls.count("append", f"{name}.tmp") for name in (FRONTIER, "checkpoints"))
 
 
 def test_closing_makes_the_end_durable_and_takes_the_lease_back(setting: Setting) -> None:

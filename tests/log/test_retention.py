@@ -21,7 +21,7 @@ from afterlog.records.batch import Record, encode_batch
 from afterlog.records.entry import AppendBrokerTimestamp
 from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, drained, killed, open_small
+from tests.support import NOW_MS, PATH, drained, durable_frontier, killed, open_small
 
 FOLDER = PATH / "t-0"
 FAR_MS = NOW_MS + 1_000_000_000
@@ -226,7 +226,7 @@ def test_a_crash_and_a_step_back_of_the_clock_leave_what_was_removed_removed() -
     setting.segment(900)
     assert 0 == setting.enforce(100)
     assert 1 == setting.enforce(1_000)
-    assert NOW_MS + 100 == setting.log.checkpoints.current.frontier.used_ms
+    assert NOW_MS + 100 == durable_frontier(setting.disk, setting.log).used_ms
     clock = ManualClock(NOW_MS - 50)
     store = open_small(killed(setting.disk), clock)
     store.check()

@@ -25,7 +25,7 @@ from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import FindingKind, scrub
-from tests.support import PATH, Background, Gate, flipped, with_file
+from tests.support import PATH, Background, Gate, durable_frontier, flipped, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, HeldLogs, fault_at, hold
 from tests.tier.memory_store import Unreachable
 from tests.tier.small_store import SmallStore, opened
@@ -300,7 +300,7 @@ class TestD13:
         with patch.object(type(setting.partition.log._upkeep), "_mark", delivered_meanwhile):
             assert 1 == setting.offload().freed
         read_at = setting.clock.now_ms()
-        frontier = setting.partition.log.checkpoints.current.frontier
+        frontier = durable_frontier(setting.partition.log.context.files, setting.partition.log)
         assert read_at <= frontier.used_ms <= frontier.lease_ms
         setting.clock.advance(-4_000)
         setting.reopened()
