@@ -16,6 +16,9 @@
     frontier ahead of the clock    with `put_clock_back`: the wall clock. Given up: promise D2 (never skipped) for
                                    positions beyond it, since records may now sort in front of what was delivered
 
+The frontier that the partitions share belongs to the store (`afterlog.offline.locked_store`): it is put back behind
+theirs, and becomes the wall clock where it cannot be read.
+
 Repair cuts and marks, and nothing else: the checkpoints that it writes know no indexes of a sealed segment that was
 cut, or whose indexes are not true of it, and take all of an active segment for the tail where its indexes are not.
 What they do not know recovery makes, as it does after a crash.

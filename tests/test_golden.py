@@ -1,6 +1,6 @@
 """Stores that older versions wrote: read as they are, for ever. A format that changes gets a folder of its own.
 
-Each folder was made once, by `python -m tests.test_golden tests/golden/v4` or as its version is, and is never
+Each folder was made once, by `python -m tests.test_golden tests/golden/v5` or as its version is, and is never
 edited: the program writes a new folder only, and the test opens a copy. What must come out of it stands in
 `expected.json` beside it.
 
@@ -8,6 +8,7 @@ edited: the program writes a new folder only, and the test opens a copy. What mu
     v2   runs of version 2: packed chunks, one bitmap for each run; merged buckets; cancel indexes; subscriptions
     v3   topics that were made later have documents of their own
     v4   positions have a copy
+    v5   the partitions share a frontier, which is there as a kill leaves it
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ import pytest
 
 from afterlog import EARLIEST, AtTime, Config, ManualClock, Record, RecordId, RetryPolicy, Store, encode_batch
 from afterlog.index.run_format import CODEC_PACKED
+from afterlog.log.store_frontier import frontier_path
 from afterlog.names import LOCK
 from afterlog.store import open_store
 
 GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = ["v1", "v2", "v3", "v4"]
+VERSIONS = ["v1", "v2", "v3", "v4", "v5"]
 START_MS = 1_700_000_000_000
 CONFIG = Config(
     segment_bytes=4_096,
@@ -75,7 +77,8 @@ def make(path: Path) -> None:
 
 
 def make_queue(path: Path, clock: ManualClock) -> None:
-    """Cancelled and rescheduled records, a bucket merged over segments, and a subscription as a kill leaves it."""
+    """Cancelled and rescheduled records, a bucket merged over segments; a subscription and the store's frontier as a
+    kill leaves them."""
     config = replace(CONFIG, max_indexes_per_bucket_snapshot_segment=500, max_num_buckets=1)
     with open_store(path, config, clock, None, background=False) as store:
         log = store.create_topic("queue").partition(0).log
@@ -97,9 +100,10 @@ def make_queue(path: Path, clock: ManualClock) -> None:
         clock.advance(10_000)
         [again] = [message for message in worker.receive(1_000) if message.offset == first[4].offset]
         worker.nack(again, reason="refused")
-        left = {journal: journal.read_bytes() for journal in path.glob("queue-0/subscriptions/worker/*")}
-    for journal, data in left.items():
-        journal.write_bytes(data)
+        written = [*path.glob("queue-0/subscriptions/worker/*"), frontier_path(path)]
+        left = {file: file.read_bytes() for file in written}
+    for file, data in left.items():
+        file.write_bytes(data)
 
 
 def seen(store: Store) -> dict[str, Any]:

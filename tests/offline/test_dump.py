@@ -11,6 +11,7 @@ import pytest
 
 from afterlog.errors import CorruptFile
 from afterlog.files import ReadOnlyFiles
+from afterlog.log.store_frontier import frontier_path
 from afterlog.names import CHECKPOINTS
 from afterlog.offline.dump import dump
 from afterlog.records.header import BatchHeader, with_crc
@@ -122,6 +123,8 @@ def test_documents() -> None:
     for each, topic in ((topics, "mail"), (later, "ticks")):
         assert ("afterlog-topics", 1, "ok") == (each["document"], each["version"], each["crc"])
         assert topic in each
+    [frontier] = dump(small_store(closed=False), frontier_path(STORE))
+    assert ("afterlog-frontier", {"mail-0": NOW_MS + 100_000}) == (frontier["document"], frontier["used_ms"])
     [checkpoints] = dump(files, DELAYED / CHECKPOINTS)
     assert {"recovery", "frontier", "sealed"} <= checkpoints.keys()
     [position] = dump(files, DELAYED / "subscriptions" / "reader" / "position")

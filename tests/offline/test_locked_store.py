@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import StoreLocked, UnknownTopic
+from afterlog.errors import ClockBehind, CorruptFile, StoreLocked, UnknownTopic
 from afterlog.fetch.group import GroupPosition
+from afterlog.fetch.positions import EARLIEST
+from afterlog.log.store_frontier import frontier_path, read_frontier
 from afterlog.log.topics_document import read_topics
 from afterlog.names import position_file, position_files
 from afterlog.offline.locked_store import OfflineStore
@@ -28,6 +30,7 @@ from tests.offline.broken import (
     small_store,
 )
 from tests.simulated_disk import Image, SimulatedFiles
+from tests.support import killed
 
 
 def test_needs_the_lock() -> None:
@@ -51,6 +54,51 @@ def test_one_topic() -> None:
         assert store.log_bytes("mail") + store.log_bytes("ticks") == store.log_bytes()
         with pytest.raises(UnknownTopic):
             list(store.verify("post"))
+
+
+class TestFrontier:
+    """That of the store, which a crash leaves."""
+
+    AHEAD_MS = LATER_MS + 2 * 3_600_000
+
+    def crashed(self) -> SimulatedFiles:
+        """By a clock that was two hours ahead; one topic had delivered by it, and nothing was stamped by it."""
+        files = small_store()
+        store = reopened(files, self.AHEAD_MS)
+        assert RECORDS == store.topic("mail").partition(0).high_watermark()
+        return killed(files)
+
+    def test_is_found_far_ahead_and_put_back_where_asked(self) -> None:
+        files = self.crashed()
+        [finding] = findings(files)
+        assert finding.startswith(str(frontier_path(STORE)))
+        with reopened(killed(files)) as store, pytest.raises(ClockBehind):
+            store.topic("mail").partition(0).fetch(EARLIEST)
+        assert [] == repaired(files)
+        [step] = repaired(files, put_clock_back=True)
+        assert "7201000 ms ahead of the wall clock, is put back to it. Given up: promise D2" in step
+        assert [] == findings(files)
+        assert RECORDS == len(drained(files, "mail", "new"))
+        assert not files.exists(frontier_path(STORE))
+
+    def test_is_made_anew_where_it_cannot_be_read(self) -> None:
+        files = self.crashed()
+        flip(files, frontier_path(STORE), 50)
+        with pytest.raises(CorruptFile):
+            reopened(files)
+        [finding] = findings(files)
+        assert finding.startswith(str(frontier_path(STORE)))
+        [step] = repaired(files)
+        assert "becomes the wall clock. Given up: promise D2" in step
+        assert [] == findings(files)
+        assert RECORDS == len(drained(files, "mail", "new"))
+
+    def test_is_left_alone(self) -> None:
+        files = small_store(closed=False)
+        before = read_frontier(files, STORE)
+        assert 0 < before.lease_ms
+        repaired(files, put_clock_back=True)
+        assert before == read_frontier(files, STORE)
 
 
 def test_verify_changes_nothing() -> None:
