@@ -27,7 +27,7 @@ STATES_MIN = {
     "retention": 26_000,
     "reopened": 18_500,
     "frontier": 15_000,
-    "at rest": 3_000,
+    "at rest": 10_500,
     "synced": 22_000,
     "written": 31_000,
     "compressed": 18_000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -15,6 +16,7 @@ from afterlog.log.store_frontier import SharedLease, StoreFrontier, frontier_pat
 from afterlog.log.topics_document import make_room
 from afterlog.names import CHECKPOINTS, FRONTIER, LATER_TOPICS
 from afterlog.store import Store
+from tests import campaigns, strikes
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles, os_error
 from tests.support import (
@@ -220,6 +222,54 @@ def test_threads_share_a_write() -> None:
     assert 1 == calls.count("append", f"{FRONTIER}.tmp")
     frontier.lease("t-0", NOW_MS + LEASE_MS + 1)
     assert {f"t-{number}" for number in range(8)} == set(read_frontier(disk, PATH).used_ms)
+
+
+OPERATIONS: dict[str, Callable[[Setting], object]] = {
+    "deliver": lambda setting: setting.deliver(0),
+    "deliver behind the lease": lambda setting: setting.deliver(1),
+    "close": lambda setting: setting.store.close(),
+    "open": lambda setting: setting.reopened(NOW_MS + 10),
+}
+
+
+def ready(name: str) -> tuple[Setting, list[int]]:
+    """Before that operation, and who delivered."""
+    setting, delivered = Setting(2), list[int]()
+    setting.clock.advance(10)
+    if name != "deliver":
+        setting.deliver(0)
+        delivered.append(0)
+    setting.clock.advance(2_000 if name == "deliver behind the lease" else 0)
+    if name == "open":
+        setting.disk = killed(setting.disk)
+    return setting, delivered
+
+
+def places(name: str) -> list[int]:
+    setting, _ = ready(name)
+    return strikes.places(lambda: OPERATIONS[name](setting))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_struck_at_every_place_nothing_is_stamped_below_what_was_delivered(name: str) -> None:
+    """Then closed or not, and killed, and the clock set back."""
+    for number, place in campaigns.share([*enumerate(places(name))], 60):
+        setting, delivered = ready(name)
+        used_ms = setting.clock.now_ms()
+        with suppress(KeyboardInterrupt), strikes.strike(place, KeyboardInterrupt):
+            OPERATIONS[name](setting)
+            delivered += [0] if name == "deliver" else [1] if "deliver" in name else []
+        if number % 2:
+            setting.store.close()
+        store = setting.reopened(NOW_MS)
+        for each in delivered:
+            offset = store.send(f"t{each}", b"at once").offset
+            due = due_of(store.topic(f"t{each}").partition(0), offset)
+            assert due is not None
+            assert due >= (NOW_MS + 10 if each == 0 else used_ms), f"place {place}"
+        campaigns.count("interrupts")
 
 
 @pytest.mark.parametrize("body", [{}, {"lease_ms": 1}, {"lease_ms": "1", "used_ms": {}}, {"lease_ms": 1, "used_ms": []},
