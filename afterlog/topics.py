@@ -147,6 +147,7 @@ class OpenTopics:
 
         Where one has not, or the disk fails, it stays: then the next life stamps later than it need.
         """
+        self.frontier.close()
         if not all(log.has_own_frontier for log in self.logs()):
             return
         try:

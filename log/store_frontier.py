@@ -35,7 +35,7 @@ from typing import Any
 
 from afterlog import document
 from afterlog.document import whole
-from afterlog.errors import CorruptFile
+from afterlog.errors import CorruptFile, StoreClosed
 from afterlog.files import Files
 from afterlog.log.checkpoints import FrontierLease
 from afterlog.names import FRONTIER, LATER_TOPICS
@@ -103,6 +103,7 @@ class StoreFrontier:
         """Durable."""
         self._used_ms: dict[str, int] = {}
         """Of each partition that delivered by it in this life."""
+        self._closed = False
         self._lock = threading.Lock()
         """Of who writes the document."""
 
@@ -118,16 +119,23 @@ class StoreFrontier:
     def lease(self, partition: str, reading_ms: int) -> None:
         """Make durable that a partition delivers by a reading, one write for all that come until the lease ends.
 
-        Where it raises OSError the document is the old one or the new one, and nothing may be delivered.
+        Where it raises OSError the document is the old one or the new one, and nothing may be delivered. StoreClosed.
         """
         if reading_ms > self._lease_ms:
             with self._lock:
+                if self._closed:  # by then the store may be another's
+                    raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
                 if reading_ms > self._lease_ms:  # who waited finds it done
                     lease_ms = reading_ms + self._ahead_ms
                     used_ms = {**self._found.used_ms, **self._used_ms, partition: reading_ms}
                     write_frontier(self._files, self._store, SharedLease(lease_ms=lease_ms, used_ms=used_ms))
                     self._lease_ms = lease_ms
         self._used_ms[partition] = reading_ms
+
+    def close(self) -> None:
+        """No partition leases any more."""
+        with self._lock:
+            self._closed = True
 
     def end(self, at_rest: Collection[str]) -> None:
         """Take it back: all that were open have their own. at_rest: the delayed partitions that never were.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,7 +11,8 @@ import pytest
 
 from afterlog import document
 from afterlog.clock import ManualClock
-from afterlog.errors import ClockBehind, CorruptFile, PartitionPoisoned, StorageFull
+from afterlog.errors import ClockBehind, CorruptFile, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.index.entries import Key
 from afterlog.log.checkpoints import FrontierLease
 from afterlog.log.store_frontier import SharedLease, StoreFrontier, frontier_path, read_frontier, write_frontier
 from afterlog.log.topics_document import make_room
@@ -35,6 +37,7 @@ from tests.support import (
 )
 
 LEASE_MS = 1_000
+ORIGINAL_END = StoreFrontier.end
 
 
 class Setting:
@@ -270,6 +273,118 @@ def test_struck_at_every_place_nothing_is_stamped_below_what_was_delivered(name:
             assert due is not None
             assert due >= (NOW_MS + 10 if each == 0 else used_ms), f"place {place}"
         campaigns.count("interrupts")
+
+
+class Lives:
+    """Some topics over lives that are closed and killed, by a clock that is set back and forth, from one seed."""
+
+    TOPICS = ("a", "b", "c")
+
+    def __init__(self, seed: str) -> None:
+        self.chance = random.Random(seed)
+        self.disk, self.clock = SimulatedFiles(), ManualClock(NOW_MS)
+        self.open()
+        self.store.create_topics(self.TOPICS)
+        self.sent = {topic: list[Key]() for topic in self.TOPICS}
+        self.delivered = {topic: list[Key]() for topic in self.TOPICS}
+        self.read_ms = dict.fromkeys(self.TOPICS, 0)
+        """The latest that the wall clock was when the topic was read."""
+
+    def open(self) -> None:
+        self.store = open_small(self.disk, self.clock, frontier_lease_ms=50)
+        self.used = self.chance.sample(self.TOPICS, self.chance.choice([1, 1, 2, 3]))
+        """In this life; the others stay at rest, if they are."""
+
+    def send(self, topic: str) -> None:
+        after = self.chance.choice([None, 0.001, 0.02, 0.3])
+        offset = self.store.send(topic, b"value", delay=after).offset
+        due = due_of(self.store.topic(topic).partition(0), offset)
+        assert due is not None
+        self.sent[topic].append(Key(due, offset))
+        assert self.delivered[topic][-1:] < [Key(due, offset)], "in front of what was delivered"
+
+    def deliver(self, topic: str) -> None:
+        self.read_ms[topic] = max(self.read_ms[topic], self.clock.now_ms())
+        delivered = self.delivered[topic]
+        columns, _ = self.store.topic(topic).partition(0).columns(len(delivered), 1_000, 1 << 20)
+        for message in columns.to_messages():
+            assert len(delivered) == message.delivery_offset
+            assert message.due <= self.read_ms[topic], "early"
+            delivered.append(Key(message.due, message.offset))
+
+    def checkpoint(self, topic: str) -> None:
+        self.store.topic(topic).log(0).checkpoint()
+
+    def step(self, _: str) -> None:
+        ms = self.clock.now_ms() + self.chance.choice([-1, 1]) * self.chance.choice([1, 7, 40, 70, 5_000])
+        self.clock.set(min(max(ms, NOW_MS - 100_000), NOW_MS + 100_000))
+
+    def kill(self, _: str) -> None:
+        self.disk = power_cut(self.disk) if self.chance.random() < 0.2 else killed(self.disk)
+        self.open()
+
+    def close(self, _: str) -> None:
+        self.store.close()
+        self.open()
+
+    def go(self, turns: int) -> None:
+        does = [self.send, self.send, self.deliver, self.deliver, self.checkpoint, self.step, self.step, self.kill]
+        for _ in range(turns):
+            does_it = self.chance.choice([*does, self.close])
+            if does_it == self.kill:  # what is written is there, also where the power is cut
+                self.store.sync()
+            does_it(self.chance.choice(self.used))
+        self.clock.set(NOW_MS + 1_000_000)
+        for topic in self.TOPICS:
+            self.deliver(topic)
+            assert sorted(self.sent[topic]) == self.delivered[topic], "not all, or in another order"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_nothing_is_early_or_skipped_in_any_topic_whatever_the_clock_does() -> None:
+    for number in range(1_000 if campaigns.WHOLE else 20 * campaigns.DEPTH):
+        Lives(f"{campaigns.SEED} {number}").go(60)
+        campaigns.count("lives of many topics")
+
+
+def anothers_reading(frontier: StoreFrontier, partition: str, own: FrontierLease) -> FrontierLease:
+    used_ms = max([own.used_ms, *frontier._found.used_ms.values()])
+    return FrontierLease(used_ms=used_ms, lease_ms=max(own.lease_ms, frontier._lease_ms))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("joined", lambda frontier, partition, own: own),
+        ("joined", anothers_reading),
+        ("lease", lambda frontier, partition, reading_ms: None),
+    ],
+    ids=["own alone", "another's reading", "not durable"],
+)
+def test_planted_bug_is_caught(name: str, planted: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreFrontier, name, planted)
+    for number in range(300):
+        try:
+            Lives(f"planted {number}").go(60)
+        except AssertionError:
+            return
+    raise AssertionError("nobody saw it")
+
+
+def test_planted_bug_is_caught_taken_back_while_others_are_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreFrontier, "end", lambda frontier, at_rest: ORIGINAL_END(frontier, ()))
+    with pytest.raises(AssertionError):
+        test_what_stays_at_rest_keeps_what_a_crash_left()
+
+
+def test_nobody_leases_behind_the_close() -> None:
+    setting = Setting()
+    log = setting.store.topic("t0").log(0)
+    setting.store.close()
+    with pytest.raises(StoreClosed):
+        log.lease(NOW_MS + 10)
+    assert not setting.disk.exists(frontier_path(PATH))
 
 
 @pytest.mark.parametrize("body", [{}, {"lease_ms": 1}, {"lease_ms": "1", "used_ms": {}}, {"lease_ms": 1, "used_ms": []},
