@@ -105,7 +105,7 @@ class StoreFrontier:
         """Of each partition that delivered by it in this life."""
         self._closed = False
         self._lock = threading.Lock()
-        """Of who writes the document."""
+        """Of who writes the document. No other is taken under it."""
 
     def recover(self) -> None:
         """Begin with what the life before has left. Raises CorruptFile."""

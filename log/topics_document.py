@@ -4,7 +4,8 @@
     {"mail":{"partitions":1,"delayed":true,"max_delay_ms":null,"retention_ms":null,"retention_bytes":null}}\\n
 
 `topics` in the store's folder is made with the first topic. A topic that is made later has a document of its own, the
-same with one name, in the folder `later-topics`: so it costs the same however many there are (docs/decisions/0028).
+same with one name, in the folder `later-topics`: so it costs the same however many there are (docs/decisions/0028). The
+store's frontier lies there, too (`log/store_frontier.py`).
 Topics that are made together go into `topics`, which is written anew for them, once: so all of them are there or none.
 Where both name a topic `topics` counts: repair and a restore write it, whole.
 

@@ -33,7 +33,7 @@ from afterlog.files import PROCESS
 from afterlog.log.cancellation import CancelResult
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.log.version import End
-from afterlog.names import CHECKPOINTS, LOCK, LOG, TOPICS
+from afterlog.names import CHECKPOINTS, LATER_TOPICS, LOCK, LOG, TOPICS
 from afterlog.store import open_store
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
@@ -420,9 +420,10 @@ def test_check_looks_into_every_partition(setting: Setting) -> None:
         setting.store.check()
 
 
-def test_the_lock_file_is_the_only_thing_beside_topics_and_partitions(setting: Setting) -> None:
+def test_the_lock_and_a_folder_for_what_comes_later_are_all_beside_topics_and_partitions(setting: Setting) -> None:
     setting.store.create_topic("t", 2)
-    assert [LOCK, "t-0", "t-1", TOPICS] == setting.disk.names(PATH)
+    assert [LATER_TOPICS, LOCK, "t-0", "t-1", TOPICS] == setting.disk.names(PATH)
+    assert [] == setting.disk.names(PATH / LATER_TOPICS)
 
 
 # --- What is scheduled
