@@ -176,10 +176,15 @@ class JumpGuard:
 
     def now_ms(self) -> int:
         """The wall clock, less what is held back."""
-        now_ms = self.clock.now_ms()
-        if -self.SLACK_MS <= now_ms - self.clock.boot_ms() - self._lead_ms <= self.SLACK_MS and not self._held_ms:
-            return now_ms  # nothing happened, and no pause that could hide it: not between these two readings
-        return self._looked_at_closely()
+        known_ms, now_ms = self._lead_ms, self.clock.now_ms()
+        lead_ms = now_ms - self.clock.boot_ms()
+        if not -self.SLACK_MS <= lead_ms - known_ms <= self.SLACK_MS or self._held_ms:
+            return self._looked_at_closely()
+        if lead_ms != known_ms:  # rounded, slewed, or set by as little: no jump, and not to be added up into one
+            with self._lock:
+                if self._lead_ms == known_ms:
+                    self._lead_ms = lead_ms
+        return now_ms
 
     def _looked_at_closely(self) -> int:
         with self._lock:

@@ -227,6 +227,16 @@ class TestJumpGuard:
         clock.step(-70_000)
         assert (990_000, 0) == (guard.now_ms(), guard.held_ms)
 
+    def test_small_steps_do_not_add_up(self) -> None:
+        clock = SteppedClock()
+        guard = JumpGuard(clock, 0)
+        for ms in (1, 2, -1, *[2] * 1_000):
+            clock.step(ms)
+            assert clock.now_ms() == guard.now_ms()
+        before_ms = guard.now_ms()
+        clock.step(60_000)
+        assert (before_ms, 60_000, 1) == (guard.now_ms(), guard.held_ms, guard.jumps)
+
     def test_a_step_back_that_was_not_ahead_is_passed_on(self) -> None:
         clock = SteppedClock()
         guard = JumpGuard(clock, 0)
