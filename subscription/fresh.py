@@ -19,9 +19,12 @@ from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import Key
 
 READ_AHEAD_RECORDS = 4_096
-"""Records decoded at a time where fewer are wanted. Larger: fewer fetches, a longer first one."""
+"""Decoded at a time where fewer are wanted: a multiple of that, since what would be left is decoded again. Larger:
+fewer fetches, a longer first one."""
 READ_AHEAD_BYTES = 1 << 20
-"""Of these no more, but for the first batch, and for what is wanted. Larger: more memory for each partition."""
+"""About so many of these, by the size of those before. Larger: more memory for each partition."""
+RECORD_BYTES = 1_024
+"""Taken for the size of a record where none is known."""
 
 
 class Fresh:
@@ -34,6 +37,8 @@ class Fresh:
         self._ahead = Columns.empty(partition.topic)
         self._start = self._end = -1
         """The read-ahead holds all records with delivery offsets from the one to the other."""
+        self._record_bytes = RECORD_BYTES
+        """As it was in the last of it."""
         self._messages: list[Any] = []
         """The same as messages: made when one is wanted by itself, and None where it was handed out."""
         self._places: list[int] = []
@@ -102,11 +107,10 @@ class Fresh:
     def _read_ahead(
         self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
     ) -> None:
-        parts, end, wanted = [Columns.empty(self._partition.topic)], position, max(max_records, READ_AHEAD_RECORDS)
-        ahead_bytes, size = max_bytes if wanted == max_records else min(max_bytes, READ_AHEAD_BYTES), 0
-        enough = wanted - max_records
-        while end < high_watermark and wanted > 0 and size < (ahead_bytes if wanted <= enough else max_bytes):
-            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), ahead_bytes, reading)
+        times = min(READ_AHEAD_RECORDS, READ_AHEAD_BYTES // self._record_bytes) // max_records
+        parts, end, wanted, size = [Columns.empty(self._partition.topic)], position, max_records * max(times, 1), 0
+        while end < high_watermark and wanted > 0 and size < max_bytes:
+            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), max_bytes - size, reading)
             if end > high_watermark:  # it stepped over cancelled ones, up to what is due to others but not here yet
                 columns = columns[: int(columns.delivery_offset.searchsorted(high_watermark))]
                 end = high_watermark
@@ -114,5 +118,6 @@ class Fresh:
             wanted -= len(columns)
             size += sum(int(places[-1] - places[0]) for places, _ in (columns.key, columns.value, columns.headers))
         self._ahead = parts[-1] if len(parts) <= 2 else Columns.concatenate(parts)
+        self._record_bytes = max(size // max(len(self._ahead), 1), 1)
         self._messages, self._row = [], 0
         self._start, self._end = position, end

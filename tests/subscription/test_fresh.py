@@ -42,6 +42,7 @@ def test_one_decoding_serves_many_reads(monkeypatch: pytest.MonkeyPatch) -> None
         return columns(position, *arguments)
 
     monkeypatch.setattr(fresh_module, "READ_AHEAD_RECORDS", 500)
+    monkeypatch.setattr(fresh_module, "RECORD_BYTES", 100)
     monkeypatch.setattr(setting.partition, "columns", counted)
     for position in range(500):
         assert ([position], position + 1) == setting.read(position, 1)
@@ -61,14 +62,25 @@ def test_separate_appends_are_read_together() -> None:
 
 
 def test_what_is_read_ahead_is_limited_and_what_is_wanted_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh_module, "READ_AHEAD_BYTES", 4_000)
+    monkeypatch.setattr(fresh_module, "READ_AHEAD_BYTES", 4_200)
     setting = Setting()
     for _ in range(40):
         setting.send([0.0], size=1_000)
     assert ([0], 1) == setting.read(0, 1)
-    assert 1 <= setting.fresh._end <= 6
-    assert ([*range(20)], 20) == setting.read(0, 20)
-    assert 20 <= setting.fresh._end <= 26
+    assert 4 == setting.fresh._end
+    assert ([*range(4, 24)], 24) == setting.read(4, 20)
+    assert 24 == setting.fresh._end
+    assert ([24], 25) == setting.read(24, 1)
+    assert 28 == setting.fresh._end
+
+
+def test_nothing_is_decoded_twice_where_the_same_is_wanted_again() -> None:
+    setting = Setting()
+    setting.send([0.0] * 12_000, size=900)
+    for wanted in (100, 700, 1_000):
+        for position in range(0, 11 * wanted, wanted):
+            assert ([*range(position, position + wanted)], position + wanted) == setting.read(position, wanted, 1 << 24)
+            assert 0 == setting.fresh._end % wanted
 
 
 def test_bytes_are_limited() -> None:
