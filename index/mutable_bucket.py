@@ -63,7 +63,7 @@ class MutableBucket:
         self.stale = stale
         self._lock = threading.Lock()
         """Held while singles are added or read, and while `_held` is changed."""
-        self._held = _Held(SortedColumns(), (), 0, _Singles())
+        self._held = _Contents(SortedColumns(), (), 0, _Singles())
 
     @property
     def count(self) -> int:
@@ -105,7 +105,7 @@ class MutableBucket:
         with self._lock:
             columns, fresh, fresh_count, _ = self._held
             singles = _Singles(int(entries.offset[-1]))
-            self._held = _Held(columns, (*fresh, entries), fresh_count + len(entries), singles)
+            self._held = _Contents(columns, (*fresh, entries), fresh_count + len(entries), singles)
 
     def records_up_to(self, key: Key) -> int:
         """Records of the entries with a key <= `key`."""
@@ -198,7 +198,7 @@ class MutableBucket:
             now = self._held
             if now.columns is held.columns:
                 fresh = now.fresh[len(held.fresh) :]
-                self._held = _Held(columns, fresh, now.fresh_count - held.fresh_count, now.singles)
+                self._held = _Contents(columns, fresh, now.fresh_count - held.fresh_count, now.singles)
         return columns, held.singles
 
 
@@ -206,7 +206,7 @@ def _where(entries: Entries, wanted: npt.NDArray[np.bool_]) -> Entries:
     return entries if wanted.all() else entries.take(np.flatnonzero(wanted))
 
 
-class _Held(NamedTuple):
+class _Contents(NamedTuple):
     """What is in the bucket."""
 
     columns: SortedColumns[Entries]
