@@ -105,12 +105,8 @@ class Consumer:
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self._came_back()
-        if max_records <= FEW_RECORDS:
-            return self._found(lambda: self._take(max_records), timeout) or []
-        self._handing = True
-        messages = self._columns(max_records, timeout).to_messages()
-        self._handing = False
-        return messages
+        take = self._take if max_records <= FEW_RECORDS else self._take_many
+        return self._found(lambda: take(max_records), timeout) or []
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
         """`poll` as columns, with no Python object per record."""
@@ -272,6 +268,15 @@ class Consumer:
                 self._ahead.append((row, messages))
         self._handing = False
         return taken
+
+    def _take_many(self, max_records: int) -> list[Message] | None:
+        """The same of more than were read ahead; or of the one record that has become due."""
+        self._ahead.clear()
+        self._handing = True
+        found = None if self._one() else self._look(max_records)
+        messages = None if found is None else found.to_messages()
+        self._handing = False
+        return self._take(max_records) if self._ahead else messages
 
     def _found(self, look: Callable[[], Looked | None], timeout: float | None) -> Looked | None:
         """What `look` finds as soon as there is something, or None after `timeout` seconds."""
