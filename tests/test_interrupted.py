@@ -143,6 +143,7 @@ def test_a_failed_allocation(name: str, elsewhere: Apart) -> None:
 def fail_allocations(name: str) -> int:
     """How many made the operation fail. An operation may do without what it did not get: it has ended where none of
     eight in a row was missed."""
+    OPERATIONS[name](life_of(OS).ready())  # imports what comes with its first use: CPython does not survive that
     failed, missed = 0, 0
     with campaigns.quiet(), warnings.catch_warnings(action="ignore"):
         for number in allocations():
