@@ -60,6 +60,7 @@ RECEIVE_BYTES = 16 << 20
 Offsets = Int64Array | Sequence[int]
 
 _ACKED, _ALREADY, _UNKNOWN = AckResult(acked=1), AckResult(acked=0, already=1), AckResult(acked=0, unknown=1)
+_RETURNED, _STALE = ReceiptResult(done=1), ReceiptResult(done=0, stale=1)
 
 
 class PartitionSubscription:
@@ -202,6 +203,23 @@ class PartitionSubscription:
             check_span("delay_ms", int(delays.min()), 0)
             check_span("delay_ms", int(delays.max()), 0)
         return self._returned(Reason.NACKED, delivery_offsets, offsets, redelivery_count, delays)
+
+    def nack_one(self, delivery_offset: int, offset: int, redelivery_count: int, delay_ms: int) -> ReceiptResult:
+        """`nack` of one."""
+        check_span("delay_ms", delay_ms, 0)
+        with self._lock:
+            self._look()
+            retry_ms, good = self._ledger.now_ms() + delay_ms, self._state.is_leased(delivery_offset, redelivery_count)
+            if good:
+                column = np.array([delivery_offset])
+                with self._mark.held(AfterlogError):
+                    self._give_back(Reason.NACKED, column, np.array([retry_ms]), np.array([offset]))
+            end = self.journal.written
+        self.journal.commit.committed(end)
+        if not good:
+            return _STALE
+        self.notifier.notify(retry_ms)
+        return _RETURNED
 
     def release(self, delivery_offsets: Offsets, offsets: Offsets, redelivery_count: Offsets) -> ReceiptResult:
         """Give these back, to go out again at once; it does not count as a failure."""

@@ -76,8 +76,12 @@ class RetryPolicy:
         delays: Int64Array = delay.astype(np.int64)
         return delays
 
+    def gives_up(self, failures: int) -> bool:
+        """Whether a record that failed so often is not to be tried again."""
+        return self.attempts is not None and failures >= self.attempts
+
     def exhausted(self, failures: Int64Array) -> npt.NDArray[np.bool_]:
-        """Which of the records that failed so often are not to be tried again."""
+        """`gives_up` for a column."""
         if self.attempts is None:
             return np.zeros(len(failures), np.bool_)
         return failures >= self.attempts

@@ -69,6 +69,17 @@ class Redeliveries:
         if len(self._recent) > RECENT:
             self._fold()
 
+    def put_one(self, delivery_offset: int, offset: int, retry_ms: int, attempts: int) -> None:
+        """The same of one."""
+        place = self._place(delivery_offset)
+        if place is None:
+            self._recent[delivery_offset] = offset, retry_ms, attempts
+            if len(self._recent) > RECENT:
+                self._fold()
+        else:
+            for held, new in zip(self._rows[1:], (offset, retry_ms, attempts), strict=True):
+                held[place] = new
+
     def find(self, delivery_offset: Int64Array) -> Rows:
         """What is known of these, ascending: UNKNOWN offset and no attempts where they never came back."""
         place, known = self._places(delivery_offset)
@@ -93,10 +104,17 @@ class Redeliveries:
         """How often deliveries of these failed, ascending."""
         if not len(self):
             return np.zeros(len(delivery_offset), np.int64)
-        if len(delivery_offset) == 1 and not len(self._rows.delivery_offset):
-            _, _, count = self._recent.get(int(delivery_offset[0]), (UNKNOWN, 0, 0))
-            return np.array([count])
+        if len(delivery_offset) == 1:
+            return np.array([self.attempts_of(int(delivery_offset[0]))])
         return self.find(delivery_offset).attempts
+
+    def attempts_of(self, delivery_offset: int) -> int:
+        """The same of one."""
+        recent = self._recent.get(delivery_offset)
+        if recent is not None:
+            return recent[2]
+        place = self._place(delivery_offset)
+        return 0 if place is None else int(self._rows.attempts[place])
 
     def keep(self, held: Int64Array) -> None:
         """Drop what is not among these, ascending."""
@@ -120,6 +138,12 @@ class Redeliveries:
         assert (keys[1:] > keys[:-1]).all()
         assert {len(keys)} == {len(column) for column in self._rows}
         assert not self._recent or not set(self._recent) & set(keys.tolist())
+
+    def _place(self, key: int) -> int | None:
+        """Where this key lies in the columns."""
+        held = self._rows.delivery_offset
+        place = int(held.searchsorted(key)) if len(held) else 0
+        return place if place < len(held) and held[place] == key else None
 
     def _places(self, keys: Int64Array) -> tuple[Int64Array, Bools]:
         """Where these keys lie in the columns, and which of them do."""

@@ -58,6 +58,7 @@ from afterlog.subscription.events import (
 from afterlog.subscription.redeliveries import RECENT, Redeliveries, Rows
 
 _HEAD = re.compile(rb"[^\n]*\n")
+_NOT_LEASED = "records came back that were not leased"
 
 
 class Owner(NamedTuple):
@@ -127,6 +128,16 @@ class SubscriptionState:
         rows &= self.redeliveries.attempts(delivery_offset) == redelivery_count
         return rows
 
+    def is_leased(self, delivery_offset: int, redelivery_count: int) -> bool:
+        """`leased_rows` of one, whatever it is: an offset that was never delivered is not leased."""
+        return (
+            0 <= delivery_offset < self.position
+            and delivery_offset in self.acks.unacked
+            and delivery_offset not in self.retrying
+            and delivery_offset not in self.dying
+            and self.redeliveries.attempts_of(delivery_offset) == redelivery_count
+        )
+
     def ackable(self, offsets: BitMap64) -> BitMap64:
         """Those that an ack would ack. What is on its way to the dead letters is done with."""
         found = offsets & self.acks.unacked
@@ -178,20 +189,28 @@ class SubscriptionState:
         return self.acks.ack(offsets)
 
     def _return(self, event: Returned) -> None:
-        offsets = bits.of_column(event.delivery_offset)
-        count = len(offsets)
-        if count != len(event.delivery_offset) or len(self.leased_among(offsets)) != count:
-            raise ValueError("records came back that were not leased")
-        attempts = self.redeliveries.attempts(event.delivery_offset)
-        if event.reason != Reason.RELEASED:
-            attempts += 1
-        self.redeliveries.put(Rows(event.delivery_offset, event.offset, event.retry_ms, attempts))
-        bits.insert(self.retrying, offsets)
+        count, failed = len(event.delivery_offset), event.reason != Reason.RELEASED
+        if count == 1:
+            self._return_one(int(event.delivery_offset[0]), int(event.offset[0]), int(event.retry_ms[0]), failed)
+        else:
+            offsets = bits.of_column(event.delivery_offset)
+            if count != len(offsets) or len(self.leased_among(offsets)) != count:
+                raise ValueError(_NOT_LEASED)
+            attempts = self.redeliveries.attempts(event.delivery_offset) + failed
+            self.redeliveries.put(Rows(event.delivery_offset, event.offset, event.retry_ms, attempts))
+            bits.insert(self.retrying, offsets)
         self.retrying_count += count
         name = event.reason.name.lower()
         setattr(self.counts, name, getattr(self.counts, name) + count)
         if len(self.redeliveries) > 2 * self.acks.count + RECENT:
             self.redeliveries.keep(column_of(self.acks.unacked))
+
+    def _return_one(self, delivery_offset: int, offset: int, retry_ms: int, failed: bool) -> None:
+        attempts = self.redeliveries.attempts_of(delivery_offset)
+        if not self.is_leased(delivery_offset, attempts):
+            raise ValueError(_NOT_LEASED)
+        self.redeliveries.put_one(delivery_offset, offset, retry_ms, attempts + failed)
+        self.retrying.add(delivery_offset)
 
     def _intend(self, event: Intended) -> None:
         dying = {letter.delivery_offset: letter for letter in event.letters}

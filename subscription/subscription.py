@@ -217,6 +217,8 @@ class Subscription:
         delay_ms = None if delay is None else milliseconds(delay)
         if delay_ms is not None:
             check_span("delay_ms", delay_ms, 0)
+        if isinstance(messages, LeasedMessage) and not self._policy.gives_up(messages.redelivery_count + 1):
+            return self._nack_one(messages, delay_ms)
         answers = [
             self._nack(self._part(number), receipts, delay_ms, reason)
             for number, receipts in self._receipts(messages).by_partition()
@@ -453,6 +455,15 @@ class Subscription:
             delays_ms = np.full(len(failures), delay_ms) if delay_ms is not None else self._delays_ms(failures)
             answers.append(_return(part, receipts, delays_ms))
         return _sum(answers)
+
+    def _nack_one(self, message: LeasedMessage, delay_ms: int | None) -> ReceiptResult:
+        """The same of one that is tried again."""
+        part, failures = self._part_of(message), message.redelivery_count
+        if delay_ms is None:
+            delay_ms = self._policy.delay_ms(failures + 1, self._settings.random)
+        answer = part.subscription.nack_one(message.delivery_offset, message.offset, failures, delay_ms)
+        message.settle()
+        return answer
 
     def _give_up(self, part: ReaderPart, lease: Lease) -> None:
         columns, failures = lease.exhausted, lease.exhausted_count

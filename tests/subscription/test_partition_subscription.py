@@ -611,7 +611,9 @@ class Machine(RuleBasedStateMachine):
         rows = zip(asked, counts, strict=True)
         good = [rank for rank, count in rows if rank in self.leases and count == self.failures.get(rank, 0)]
         places = [self.known.get(rank, 0) for rank in asked]
-        if how == "nack":
+        if how == "nack" and len(asked) == 1:
+            result = self.sub.nack_one(asked[0], places[0], counts[0], delay_ms)
+        elif how == "nack":
             result = self.sub.nack(asked, places, counts, delay_ms)
         elif how == "release":
             result = self.sub.release(asked, places, counts)
