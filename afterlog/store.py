@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -44,7 +44,7 @@ from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
-from afterlog.log.topic_settings import TopicSettings, checked
+from afterlog.log.topic_settings import TopicOptions, asked_settings
 from afterlog.names import ADOPTED, ADOPTION, LOCK, check_name
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
@@ -178,30 +178,19 @@ class Store:
     # Topics.
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        delayed: bool = True,
-        *,
-        max_delay_ms: int | None = None,
-        retention_ms: int | None = None,
-        retention_bytes: int | None = None,
-        remote_storage_enable: bool = False,
-        local_retention_ms: int | None = None,
-        local_retention_bytes: int | None = None,
-        check_instants: bool = True,
-        interceptors: Sequence[str] = (),
+        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
-        delayed=False makes an ordinary FIFO log. max_delay_ms bounds how far ahead deliver_after may lie; retention_ms
-        counts from the effective deliver_after, in a FIFO log from the append where the interceptor
-        `AppendBrokerTimestamp` stamps it, else from the record's own timestamp; retention_bytes bounds each partition.
-        Neither removes what is pending.
+        delayed=False makes an ordinary FIFO log. The other settings: max_delay_ms (None) bounds how far ahead
+        deliver_after may lie; retention_ms (None) counts from the effective deliver_after, in a FIFO log from the
+        append where the interceptor `AppendBrokerTimestamp` stamps it, else from the record's own timestamp;
+        retention_bytes (None) bounds each partition. Neither removes what is pending.
 
-        remote_storage_enable: sealed segments are uploaded to the store's object storage (`afterlog.open(…, remote=)`).
-        Once a segment is there, and all of it is due, its local files go by local_retention_ms and
-        local_retention_bytes, which count as the other two do; None: they stay as long as the segment.
+        remote_storage_enable (False): sealed segments are uploaded to the store's object storage
+        (`afterlog.open(…, remote=)`). Once a segment is there, and all of it is due, its local files go by
+        local_retention_ms and local_retention_bytes, which count as the other two do; None: they stay as long as the
+        segment.
 
         check_instants=False takes any deliver_after. Else, one before 2001-09-09 or over a century ahead is refused,
         since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
@@ -210,35 +199,11 @@ class Store:
         registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
-        [topic] = self.create_topics(
-            [name],
-            partitions,
-            delayed,
-            max_delay_ms=max_delay_ms,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-            remote_storage_enable=remote_storage_enable,
-            local_retention_ms=local_retention_ms,
-            local_retention_bytes=local_retention_bytes,
-            check_instants=check_instants,
-            interceptors=interceptors,
-        )
+        [topic] = self.create_topics([name], partitions, delayed, **settings)
         return topic
 
     def create_topics(
-        self,
-        names: Iterable[str],
-        partitions: int = 1,
-        delayed: bool = True,
-        *,
-        max_delay_ms: int | None = None,
-        retention_ms: int | None = None,
-        retention_bytes: int | None = None,
-        remote_storage_enable: bool = False,
-        local_retention_ms: int | None = None,
-        local_retention_bytes: int | None = None,
-        check_instants: bool = True,
-        interceptors: Sequence[str] = (),
+        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
     ) -> list[Topic]:
         """Make many topics of the same settings, all or none of them, and faster than one by one; in the order given.
 
@@ -247,22 +212,10 @@ class Store:
         written anew as a whole.
         """
         chosen = [check_name(name) for name in _listed(names)]
-        settings = TopicSettings(
-            partitions=partitions,
-            delayed=flag("delayed", delayed),
-            max_delay_ms=max_delay_ms,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-            remote_storage_enable=flag("remote_storage_enable", remote_storage_enable),
-            local_retention_ms=local_retention_ms,
-            local_retention_bytes=local_retention_bytes,
-            check_instants=flag("check_instants", check_instants),
-            interceptors=tuple(interceptors) if isinstance(interceptors, list) else interceptors,  # type: ignore[arg-type]
-        )
-        checked(settings)
+        asked = asked_settings(partitions, delayed, settings)
         with self._lock:
             self._usable()
-            return self._topics.create(chosen, settings)
+            return self._topics.create(chosen, asked)
 
     def topic(self, name: str) -> Topic:
         """Raises UnknownTopic."""

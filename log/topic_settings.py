@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from afterlog.arguments import flag
 from afterlog.document import well_typed
-from afterlog.errors import CorruptFile, InvalidTopic
+from afterlog.errors import CorruptFile, InvalidTopic, WrongType
 from afterlog.names import check_name
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
@@ -42,6 +44,24 @@ class TopicSettings:
         return self.retention_ms is not None or self.retention_bytes is not None
 
 
+class TopicChanges(TypedDict, total=False):
+    """The settings that a topic can be given later, too, as keyword arguments. `TopicSettings` says what they are."""
+
+    max_delay_ms: int | None
+    retention_ms: int | None
+    retention_bytes: int | None
+    remote_storage_enable: bool
+    local_retention_ms: int | None
+    local_retention_bytes: int | None
+    check_instants: bool
+
+
+class TopicOptions(TopicChanges, total=False):
+    """The same with those that are fixed when it is made."""
+
+    interceptors: Sequence[str]
+
+
 _DEFAULT = TopicSettings()
 FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
 """Of a Kafka broker's log in object storage; such topics differ by their partitions alone."""
@@ -71,6 +91,25 @@ def checked(settings: TopicSettings) -> TopicSettings:
         if getattr(settings, name) is not None and not settings.remote_storage_enable:
             raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")
     return settings
+
+
+def asked_settings(partitions: int, delayed: bool, options: Mapping[str, Any]) -> TopicSettings:
+    """What a caller asks for in `TopicOptions`, checked. Raises InvalidTopic, WrongType."""
+    asked = asked_values(options, TopicOptions.__annotations__)
+    return checked(TopicSettings(partitions=partitions, delayed=flag("delayed", delayed), **asked))
+
+
+def asked_values(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """As `TopicSettings` has them. WrongType where one is none of those known, or has no truth and should."""
+    for name in options.keys() - known:
+        raise WrongType(f"there is no setting {name!r} here; there are {', '.join(known)}")
+    asked = dict(options)
+    for name, value in options.items():
+        if isinstance(getattr(_DEFAULT, name), bool):
+            asked[name] = flag(name, value)
+        elif isinstance(value, list):
+            asked[name] = tuple(value)
+    return asked
 
 
 def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:

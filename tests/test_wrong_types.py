@@ -23,6 +23,7 @@ from afterlog import AfterlogError, ManualClock, Record, RecordId, Store
 from afterlog.errors import InvalidArgument, InvalidRecord, WrongType
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.partition import Partition
+from afterlog.log.topic_settings import TopicOptions
 from afterlog.produce.producer import Producer
 from afterlog.store import open_store
 from afterlog.subscription.subscription import Subscription
@@ -118,10 +119,16 @@ def public(kind: type) -> set[str]:
     }
 
 
+def arguments(method: Callable[..., object]) -> set[str]:
+    """The names of its arguments, of settings also each of them."""
+    named = inspect.signature(method).parameters
+    return {*named, *(TopicOptions.__annotations__ if "settings" in named else ())}
+
+
 def tried(method: Callable[..., object], good: dict[str, Any]) -> list[str]:
     """What came out that should not, of every argument with all junk."""
     wrong = []
-    for name in inspect.signature(method).parameters.keys() - {"reading"}:  # is made by a partition
+    for name in arguments(method) - {"reading"}:  # is made by a partition
         for junk in JUNK:
             if name in WAITING and (junk is None or (isinstance(junk, int | float) and junk == junk)):
                 continue

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile
-from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
+from afterlog.errors import CorruptFile, WrongType
+from afterlog.log.topic_settings import TopicOptions, TopicSettings, asked_settings, settings_to_json, topics_of_json
 
 PATH = Path("/store/topics")
 OLD = {"partitions": 1, "delayed": True, "max_delay_ms": None, "retention_ms": None, "retention_bytes": None}
@@ -38,3 +39,11 @@ def test_a_setting_of_another_type_yet(change: dict[str, object]) -> None:
 def test_a_setting_of_another_type() -> None:
     with pytest.raises(CorruptFile):
         topics_of_json({"mail": OLD | {"check_instants": "no"}}, PATH)
+
+
+def test_what_can_be_asked_for_is_what_there_is() -> None:
+    own = {"partitions", "delayed", "foreign"}
+    assert {field.name for field in fields(TopicSettings)} - own == set(TopicOptions.__annotations__)
+    assert TopicSettings() == asked_settings(1, True, {})
+    with pytest.raises(WrongType, match="foreign"):
+        asked_settings(1, True, {"foreign": True})
