@@ -144,6 +144,9 @@ class Files(Protocol):
 
     def unlink(self, path: Path) -> None: ...
 
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder that is empty. FileNotFoundError, NotADirectoryError; DiskFailed where something is in it."""
+
     def sync_folder(self, folder: Path) -> None: ...
 
     def lock(self, path: Path) -> Lock:
@@ -344,6 +347,10 @@ class OsFiles:
     def unlink(self, path: Path) -> None:
         with _asking("unlink", path):
             os.unlink(path)
+
+    def remove_folder(self, path: Path) -> None:
+        with _asking("remove_folder", path):
+            os.rmdir(path)
 
     def sync_folder(self, folder: Path) -> None:
         with _asking("open", folder):

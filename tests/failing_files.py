@@ -91,6 +91,10 @@ class FailingFiles:
         self.ask("unlink", path)
         self._files.unlink(path)
 
+    def remove_folder(self, path: Path) -> None:
+        self.ask("remove_folder", path)
+        self._files.remove_folder(path)
+
     def sync_folder(self, folder: Path) -> None:
         if self.ask("sync_folder", folder) is None:
             self._files.sync_folder(folder)

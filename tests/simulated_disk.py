@@ -250,6 +250,12 @@ class SimulatedFiles:
             self._file(path)
             self.do(Unlink(str(path), *self._place(path)))
 
+    def remove_folder(self, path: Path) -> None:
+        with self._lock:
+            if self._folders[self._folder(path)]:
+                raise _refused(errno.ENOTEMPTY, path)
+            self.do(Unlink(str(path), *self._place(path)))
+
     def sync_folder(self, folder: Path) -> None:
         with self._lock:
             self.do(SyncFolder(str(folder), self._folder(folder)))

@@ -188,6 +188,8 @@ class FilesTests:
             ("make_folder", "none/a", FileNotFoundError),
             ("unlink", "none", FileNotFoundError),
             ("unlink", "folder", IsADirectoryError),
+            ("remove_folder", "none", FileNotFoundError),
+            ("remove_folder", "file", NotADirectoryError),
             ("sync_folder", "none", FileNotFoundError),
             ("sync_folder", "file", NotADirectoryError),
             ("lock", "folder", IsADirectoryError),
@@ -345,7 +347,10 @@ class TestFailingFilesThatDoNotFail(FilesTests):
 
 NAMES = st.sampled_from(["a", "b", "f", "f/a", "f/b", "g", "a/x", "f/g/a"])
 CALLS = st.one_of(
-    st.tuples(st.sampled_from(["create", "open", "names", "exists", "make_folder", "unlink", "sync_folder"]), NAMES),
+    st.tuples(
+        st.sampled_from(["create", "open", "names", "exists", "make_folder", "unlink", "remove_folder", "sync_folder"]),
+        NAMES,
+    ),
     st.tuples(st.just("rename"), NAMES, NAMES).filter(lambda call: Path(call[1]).parent == Path(call[2]).parent),
     st.tuples(st.just("link"), NAMES, NAMES),
     st.tuples(st.sampled_from(["append", "pread", "truncate", "map"]), NAMES, st.integers(0, 20)),
