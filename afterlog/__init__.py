@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from afterlog.config import ALWAYS, OS, Config, Durability
     from afterlog.errors import (
         AfterlogError,
+        BacklogQuotaExceeded,
         ClockBehind,
         CorruptFile,
         CorruptRemote,
@@ -97,13 +98,14 @@ _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
     "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
     "afterlog.errors": (
-        "AfterlogError", "ClockBehind", "CorruptFile", "CorruptRemote", "DiskFailed", "FileMissing", "FileTaken",
-        "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption",
-        "InvalidReceipt", "InvalidRecord", "InvalidSubscription", "InvalidTopic", "IsAFolder", "NameTaken",
-        "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "PartitionPoisoned", "PositionPending",
-        "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
-        "SparkUnavailable", "StorageFull", "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned",
-        "TopicExists", "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "WrongType",
+        "AfterlogError", "BacklogQuotaExceeded", "ClockBehind", "CorruptFile", "CorruptRemote", "DiskFailed",
+        "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
+        "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription",
+        "InvalidTopic", "IsAFolder", "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources",
+        "PartitionPoisoned", "PositionPending", "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict", "RemoteMissing",
+        "RemoteRefused", "RemoteUnavailable", "SparkUnavailable", "StorageFull", "StoreClosed", "StoreForked",
+        "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition", "UnknownTopic", "UnsupportedCodec",
+        "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -125,16 +127,16 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtBrokerTime", "AtTime", "CancelResult",
-    "Clock", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote", "DiskFailed", "Durability",
-    "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
-    "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription", "InvalidTopic",
-    "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotAFolder", "NotPending",
-    "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned", "PositionPending", "Producer",
-    "ReadOnlyTopic", "Received", "Record", "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing",
-    "RemoteRefused", "RemoteUnavailable", "RetryPolicy", "ScaledClock", "ScheduledRecord", "SparkUnavailable",
-    "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned",
-    "SystemClock", "Topic", "TopicExists", "UnknownPartition", "UnknownTopic", "UnsupportedCodec", "WrongType",
-    "__version__", "decode_batch", "encode_batch", "open",
+    "Clock", "BacklogQuotaExceeded", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote",
+    "DiskFailed", "Durability", "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted",
+    "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
+    "InvalidSubscription", "InvalidTopic", "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken",
+    "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned",
+    "PositionPending", "Producer", "ReadOnlyTopic", "Received", "Record", "RecordId", "RecordTooLarge",
+    "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy", "ScaledClock",
+    "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked",
+    "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition", "UnknownTopic",
+    "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 

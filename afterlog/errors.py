@@ -38,6 +38,7 @@
     │       ├── RemoteConflict          somebody else was there first; nothing was changed
     │       ├── RemoteMissing(FileNotFoundError)  no such object
     │       └── CorruptRemote           what it gave fails its checks: key, position and reason are named
+    ├── BacklogQuotaExceeded(RuntimeError)  readers have not acked enough of the topic
     ├── StoreClosed(ValueError)         used after close
     ├── StoreForked(RuntimeError)       used in a forked child
     ├── ClockBehind(RuntimeError)       the wall clock is far behind the log's frontier; no deliveries until it is not
@@ -274,6 +275,12 @@ class RemoteMissing(RemoteError, FileNotFoundError):
 
 class CorruptRemote(RemoteError):
     """Bytes from the storage fail their checks; nothing was made of them. Run `afterlog scrub`."""
+
+
+class BacklogQuotaExceeded(AfterlogError, RuntimeError):
+    """Readers have not acked so much of the topic that it takes no more. Let them, or raise the quota of the topic."""
+
+    retriable = True
 
 
 class StoreClosed(AfterlogError, ValueError):

@@ -44,7 +44,7 @@ from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
-from afterlog.log.topic_settings import TopicOptions, asked_settings
+from afterlog.log.topic_settings import TopicOptions, TopicSettings, asked_settings
 from afterlog.names import ADOPTED, ADOPTION, LOCK, check_name
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
@@ -59,6 +59,7 @@ from afterlog.topics import OpenTopics
 # Who reads, has subscriptions, adopts, or has object storage imports what does that where it begins: what opens a store
 # and sends is a third of it all, and a program that only sends should not wait for the rest (tests/test_package.py).
 if TYPE_CHECKING:
+    from afterlog.cleanup import Cleanup
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import ScheduledRecord
     from afterlog.fetch.partition import Partition
@@ -113,6 +114,9 @@ class Store:
         self._merger: Background | None = None
         self._checkpointer: Background | None = None
         self._due_checkpoints: DueCheckpoints | None = None
+        self._cleanup: Cleanup | None = None
+        self._cleaner: Background | None = None
+        self._works_behind = background
         if background:
             self._due_checkpoints = DueCheckpoints()
             weakref.finalize(self, self._due_checkpoints.end).atexit = False
@@ -163,6 +167,7 @@ class Store:
                     clock=clock,
                     interval_ms=config.checkpoint_ms,
                 )
+            self._keep_clean(topic.settings for topic in self._topics.by_name.values())
         except BaseException:
             self._let_go()
             raise
@@ -215,7 +220,9 @@ class Store:
         asked = asked_settings(partitions, delayed, settings)
         with self._lock:
             self._usable()
-            return self._topics.create(chosen, asked)
+            made = self._topics.create(chosen, asked)
+            self._keep_clean([asked])
+            return made
 
     def topic(self, name: str) -> Topic:
         """Raises UnknownTopic."""
@@ -493,13 +500,13 @@ class Store:
             commit.sync()
 
     def enforce_retention(self) -> int:
-        """Apply the topics' retention now (it is applied at every roll too); the number of segments removed."""
-        own = [
-            log
-            for topic in self.topics()
-            for log in (topic.logs if topic.settings.has_retention else topic.opened_logs.values())
-        ]
-        return sum(log.enforce_retention() for log in own if not log.read_only)
+        """Apply the topics' retention now, and seal what is old enough; the number of segments removed.
+
+        A thread does it every `retention_check_interval_ms`, and a roll does what needs no subscription. Raises
+        CorruptFile, StorageFull, PartitionPoisoned.
+        """
+        self._usable()
+        return self._cleaning_up().run(raising=True)
 
     def offload(self) -> dict[str, Offloaded]:
         """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.
@@ -565,7 +572,7 @@ class Store:
     # Inside.
 
     def _let_go(self) -> None:
-        for background in (self._sync, self._checkpointer, self._due_checkpoints):
+        for background in (self._sync, self._checkpointer, self._due_checkpoints, self._cleaner):
             if background is not None:
                 background.stop()
         try:
@@ -600,6 +607,30 @@ class Store:
                 adoptions.recover()
                 self._adoptions = adoptions
             return self._adoptions
+
+    def _keep_clean(self, settings: Iterable[TopicSettings]) -> None:
+        """Where one of these topics needs it: a thread looks after it, and all others, from now on."""
+        interval_ms = self.config.retention_check_interval_ms
+        if not self._works_behind or self._cleaner is not None or interval_ms is None:
+            return
+        if any(each.is_cleaned_up for each in settings):
+            self._cleaner = Background.weakly(
+                "afterlog-retention",
+                self,
+                lambda store: store._cleaning_up().run(),
+                clock=self.clock,
+                interval_ms=interval_ms,
+            )
+
+    def _cleaning_up(self) -> Cleanup:
+        """Made with the first use: who only sends imports nothing that reads."""
+        from afterlog.cleanup import Cleanup
+        from afterlog.subscription.backlog import Backlogs
+
+        with self._lock:
+            if self._cleanup is None:
+                self._cleanup = Cleanup(self._topics, Backlogs(lambda: self._subscriptions))
+            return self._cleanup
 
     def _commits(self) -> Iterator[Commit]:
         yield from (log.commit for log in self._topics.logs())

@@ -47,6 +47,17 @@ def last_stamp_ms(segment: Segment, end: End) -> int:
     return stamp_ms
 
 
+def first_appended_ms(segment: Segment, end: End) -> int:
+    """When the first entry of a segment was appended, or, where it does not say, the latest time of its records.
+
+    Raises CorruptFile.
+    """
+    for found in walk(segment, 0, _end_of(segment, end)[1], bodies=False, limit=1):
+        stamp_ms = int(found.broker_timestamp[0])
+        return int(found.max_timestamp[0]) if stamp_ms < 0 else stamp_ms
+    raise CorruptFile("it has no first entry", path=segment.path, position=0)
+
+
 def _walk(segment: Segment, end: End, ms: int) -> int | None:
     """The first offset of the segment stamped at or after `ms`, which its first entry is not; None without any."""
     _, stop = _end_of(segment, end)

@@ -54,6 +54,7 @@ from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
 from afterlog.log.lookup import find_entries
 from afterlog.log.mark import Mark
+from afterlog.log.retention import Floor
 from afterlog.log.segment import SealedSegment
 from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import Version, VersionSet
@@ -109,6 +110,10 @@ class PartitionLog:
         self._appender = Appender(
             context, self.versions, self.commit, self._upkeep, self._mark, weakref.WeakMethod(self.checkpoint)
         )
+        self.refused: Callable[[], None] | None = None
+        """Raises where nothing may be appended for now, though the log could: its readers are too far behind."""
+        self.evicted_records = 0
+        """That went since the log was opened, though somebody had not acked them."""
         self._recover = recover
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
@@ -283,7 +288,7 @@ class PartitionLog:
         return end_offset - 1
 
     def check_batches(self, batches: Batches) -> None:
-        """Raises RecordTooLarge, InvalidTopic, ReadOnlyTopic or InvalidDeliverAfter where they cannot be taken."""
+        """Raises RecordTooLarge, and as `check_asked`, where they cannot be taken."""
         largest = int((batches.positions[1:] - batches.positions[:-1]).max(initial=0))
         if largest > self._config.batch_bytes_max:
             raise RecordTooLarge(
@@ -292,8 +297,12 @@ class PartitionLog:
         self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
     def check_asked(self, deliver_after: int) -> None:
-        """Raises InvalidTopic, ReadOnlyTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
+        """Raises InvalidTopic, ReadOnlyTopic, InvalidDeliverAfter or BacklogQuotaExceeded where a record of this time
+        cannot be taken.
+        """
         self._check_own(_NO_APPENDS)
+        if self.refused is not None:
+            self.refused()
         if deliver_after == AS_SOON_AS_POSSIBLE:
             return
         if not self.delayed:
@@ -344,21 +353,29 @@ class PartitionLog:
         """Whether anything was appended behind the recovery point."""
         return self.written != self.checkpoints.current.recovery.offset
 
-    def enforce_retention(self) -> int:
+    def enforce_retention(self, floor: Floor | None = None) -> int:
         """Remove what the topic's retention says, and nothing that is pending; the number of segments removed.
 
+        floor: what the subscriptions leave of it, where the topic's retention goes by them; else nothing goes there.
         Raises ReadOnlyTopic.
         """
         self._check_own("nothing is removed from it; remove the objects of the bucket where they are")
-        self._read_far_ranks()
+        self._read_far_ranks(floor)
         with self._append_lock, self._writing():
-            return self._upkeep.enforce_retention()
+            return self._upkeep.enforce_retention(floor)
 
-    def _read_far_ranks(self) -> None:
+    def is_ripe(self, floor: Floor | None = None) -> bool:
+        """Whether the active segment should be sealed: by its age, its size, or since retention could free it then.
+
+        floor: as of `enforce_retention`. Raises CorruptFile.
+        """
+        return not self.read_only and self._upkeep.is_ripe(floor)
+
+    def _read_far_ranks(self, floor: Floor | None) -> None:
         """What retention needs of runs far away is cached when the lock is held."""
         index = self.pin().delayed_index
         if self.delayed and any(run.remote for run in index.runs):
-            for segment in self._upkeep.expired():
+            for segment in self._upkeep.expired(floor):
                 index.rank(Key(segment.mark.max_deliver_after, segment.end_offset - 1))
 
     @property

@@ -5,6 +5,9 @@ Retention takes a prefix of *delivery order*. A segment goes when every record i
     retention_ms      the last of its records became due more than this long ago
     retention_bytes   the log is larger; segments that were delivered out longest ago go first
 
+With `retention_by_subscriptions` it does not go before all subscriptions have acked it, or their backlog is evicted: a
+`Floor` says up to which delivery offset they have. Without another setting it goes then, at once.
+
 The log start moves behind the largest key that went. Records of other segments with smaller keys satisfy the rule as
 well; they are out of reach from then on. So a far-future record keeps its own segment and no other (promise D13).
 A FIFO topic loses a prefix of append order. There the time is when the last of a segment's records was appended, where
@@ -16,7 +19,7 @@ they themselves stay in the log, and the log start where it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,8 +36,39 @@ class Rule(NamedTuple):
     bytes: int | None
 
 
+ANYTHING = Rule(None, None)
+
+
+class Floor(NamedTuple):
+    """What the subscriptions to a partition leave of it, in delivery offsets."""
+
+    acked: int = 0
+    """All of them have acked all below."""
+    evicted: int = 0
+    """All below goes, whoever has not acked it: their backlog is larger than its quota."""
+
+    def lets_go(self, behind: int, by_rule: bool) -> bool:
+        """Whether what ends before the delivery offset `behind` may go; by_rule: whether it might without us."""
+        return behind <= self.evicted or (by_rule and behind <= self.acked)
+
+
+LetsGo = Callable[[SealedSegment, bool], bool]
+"""Whether a segment may go that, by the rule alone, may or may not."""
+
+
+def by_rule_alone(_: SealedSegment, by_rule: bool) -> bool:
+    """Where subscriptions have no say."""
+    return by_rule
+
+
 def removable(
-    sealed: Sequence[SealedSegment], active_bytes: int, rule: Rule, frontier_ms: int, *, delayed: bool
+    sealed: Sequence[SealedSegment],
+    active_bytes: int,
+    rule: Rule,
+    frontier_ms: int,
+    *,
+    delayed: bool,
+    lets_go: LetsGo = by_rule_alone,
 ) -> list[SealedSegment]:
     """The segments that the rule lets go. `frontier_ms`: for a delayed topic what is due, for a FIFO one the clock."""
     if delayed:
@@ -47,7 +81,7 @@ def removable(
     for segment in candidates:
         last_ms = segment.mark.max_deliver_after if delayed else segment.mark.counted_from_ms
         expired = rule.ms is not None and last_ms <= frontier_ms - rule.ms
-        if not expired and excess_bytes <= 0:
+        if not lets_go(segment, expired or excess_bytes > 0):
             break
         removed.append(segment)
         excess_bytes -= segment.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from afterlog.arguments import flag
 from afterlog.document import well_typed
@@ -13,8 +13,23 @@ from afterlog.errors import CorruptFile, InvalidTopic, WrongType
 from afterlog.names import check_name
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
-_WHERE_SET = ("remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors")
+_BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
+_WHERE_SET = (
+    "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG
+)  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
+
+
+BacklogQuotaPolicy = Literal["producer_exception", "consumer_backlog_eviction"]
+"""Pulsar's: appends are refused, or what has waited longest goes. (Its `producer_request_hold` blocks producers.)"""
+SHARES = 8
+"""Retention takes whole segments: so many of them make up what may stay, about. Larger: less too much, more files."""
+LEAST_SEGMENT_MS = 60_000
+"""Retention by time seals no younger segments of its own accord."""
+ACKED_SEGMENT_MS = 600_000
+"""Nor retention by subscriptions: until a segment that is never idle is freed."""
+REMOTE_SEGMENT_MS = 3_600_000
+"""Where segments are uploaded: what is not there yet is lost with the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +52,48 @@ class TopicSettings:
     """Its segments are a Kafka broker's, in object storage: the topic is only read (docs/decisions/0032)."""
     interceptors: tuple[str, ...] = ()
     """What adds to the metadata of its entries, by the names registered (`afterlog.log.interceptors`)."""
+    segment_ms: int | None = None
+    """A segment is sealed at this age. None: at the age that its retention needs, `segment_age_ms`."""
+    retention_by_subscriptions: bool = False
+    """What a subscription or a group has not acked stays, and what all have acked may go, at once or by the rest of
+    the retention (docs/decisions/0047)."""
+    backlog_quota_bytes: int | None = None
+    """Of what is due and not acked, by the mean size of a record. Beyond it `backlog_quota_policy` says who loses."""
+    backlog_quota_ms: int | None = None
+    """The same by the age of the oldest: since when it has been due."""
+    backlog_quota_policy: BacklogQuotaPolicy = "producer_exception"
 
     @property
     def has_retention(self) -> bool:
         """Whether records ever go by themselves."""
-        return self.retention_ms is not None or self.retention_bytes is not None
+        return self.retention_by_subscriptions or self.retention_ms is not None or self.retention_bytes is not None
+
+    @property
+    def is_cleaned_up(self) -> bool:
+        """Whether a pass has to see to its partitions now and then (`afterlog.cleanup`)."""
+        return not self.foreign and (self.has_retention or self.segment_age_ms is not None)
+
+    @property
+    def has_backlog_quota(self) -> bool:
+        return self.backlog_quota_bytes is not None or self.backlog_quota_ms is not None
+
+    @property
+    def segment_age_ms(self) -> int | None:
+        """The age at which a segment is sealed; None: at no age."""
+        if self.segment_ms is not None:
+            return self.segment_ms
+        ages_ms = [REMOTE_SEGMENT_MS] if self.remote_storage_enable else []
+        if self.retention_by_subscriptions:
+            ages_ms.append(ACKED_SEGMENT_MS)
+        if self.retention_ms is not None:
+            ages_ms.append(max(self.retention_ms // SHARES, LEAST_SEGMENT_MS))
+        return min(ages_ms, default=None)
+
+    @property
+    def segment_share_bytes(self) -> int | None:
+        """The size at which a segment is sealed, where what may stay is bounded by bytes: a part of these."""
+        bounds = [each for each in (self.retention_bytes, self.backlog_quota_bytes) if each is not None]
+        return max(min(bounds) // SHARES, 1) if bounds else None
 
 
 class TopicChanges(TypedDict, total=False):
@@ -54,6 +106,11 @@ class TopicChanges(TypedDict, total=False):
     local_retention_ms: int | None
     local_retention_bytes: int | None
     check_instants: bool
+    segment_ms: int | None
+    retention_by_subscriptions: bool
+    backlog_quota_bytes: int | None
+    backlog_quota_ms: int | None
+    backlog_quota_policy: BacklogQuotaPolicy
 
 
 class TopicOptions(TopicChanges, total=False):
@@ -69,13 +126,16 @@ FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
 
 def checked(settings: TopicSettings) -> TopicSettings:
     """`settings` themselves. Raises InvalidTopic where one cannot be, or two contradict each other."""
-    for name in ("partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION):
-        value, least = getattr(settings, name), int(name == "partitions")
+    for name in (
+        "partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION, "segment_ms",
+        "backlog_quota_bytes", "backlog_quota_ms",
+    ):  # fmt: skip
+        value, least = getattr(settings, name), int(name in ("partitions", "segment_ms"))
         if value is None and name != "partitions":
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
-    for name in ("check_instants", "foreign"):
+    for name in ("check_instants", "foreign", "retention_by_subscriptions"):
         if not isinstance(getattr(settings, name), bool):
             raise InvalidTopic(f"{name} must be True or False, not {getattr(settings, name)!r}")
     if settings.foreign and replace(settings, partitions=1) != FOREIGN:
@@ -90,6 +150,13 @@ def checked(settings: TopicSettings) -> TopicSettings:
     for name in _LOCAL_RETENTION:
         if getattr(settings, name) is not None and not settings.remote_storage_enable:
             raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")
+    policy, policies = settings.backlog_quota_policy, get_args(BacklogQuotaPolicy)
+    if not isinstance(policy, str) or policy not in policies:
+        raise InvalidTopic(f"backlog_quota_policy is one of {', '.join(policies)}, not {policy!r:.100}")
+    if settings.has_backlog_quota and not settings.retention_by_subscriptions:
+        raise InvalidTopic(
+            "a backlog has a quota where retention_by_subscriptions=True keeps it; elsewhere none is kept"
+        )
     return settings
 
 

@@ -18,21 +18,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from afterlog.clock import INT64_MAX
 from afterlog.errors import ClockBehind, StorageFull
 from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log import retention
-from afterlog.log.broker_time import last_stamp_ms
+from afterlog.log.broker_time import first_appended_ms, last_stamp_ms
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark, SealedMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.log_clock import LogClock
 from afterlog.log.obsolete import Obsolete
 from afterlog.log.recovery_point import RecoveryPoint, Stored
+from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone
 from afterlog.log.segment import ActiveSegment, SealedSegment
-from afterlog.log.version import End, VersionSet
+from afterlog.log.version import End, Version, VersionSet
 from afterlog.names import CANCEL_INDEX
 
 logger = logging.getLogger("afterlog.log")
@@ -64,6 +66,8 @@ class Upkeep:
         self._context = context
         self._files = context.files
         self._delayed = context.settings.delayed
+        self._began = (-1, 0)
+        """Of which active segment is known when it began, and when."""
 
     # Checkpoints and rolls.
 
@@ -178,16 +182,19 @@ class Upkeep:
 
     # Retention.
 
-    def enforce_retention(self) -> int:
-        """Remove what the topic's retention says, and nothing that is pending; the number of segments removed."""
-        count = self._retain()
+    def enforce_retention(self, floor: Floor | None = None) -> int:
+        """Remove what the topic's retention says, and nothing that is pending; the number of segments removed.
+
+        floor: of the subscriptions, where the topic's retention asks for it; without it nothing of such a topic goes.
+        """
+        count = self._retain(floor)
         self.sweep()
         if count:
             self._context.sealed()
         return count
 
-    def _retain(self) -> int:
-        removed = self.expired()
+    def _retain(self, floor: Floor | None) -> int:
+        removed = self.expired(floor)
         if not removed:
             return 0
         version = self._versions.current
@@ -208,22 +215,87 @@ class Upkeep:
         if self.obsolete.sweep():
             self._files.sync_folder(self._context.folder)
 
-    def expired(self) -> list[SealedSegment]:
-        """The segments that the topic's retention lets go now."""
+    def expired(self, floor: Floor | None = None) -> list[SealedSegment]:
+        """The segments that the topic's retention lets go now. floor: as of `enforce_retention`."""
         settings = self._context.settings
-        rule = retention.Rule(settings.retention_ms, settings.retention_bytes)
-        return self._removable(self._versions.current.sealed, rule)
+        rule = Rule(settings.retention_ms, settings.retention_bytes)
+        version = self._versions.current
+        if not settings.retention_by_subscriptions:
+            return self._removable(version.sealed, rule)
+        if floor is None:
+            return []
+        at_once = rule == ANYTHING
 
-    def _removable(self, segments: Sequence[SealedSegment], rule: retention.Rule) -> list[SealedSegment]:
+        def lets_go(segment: SealedSegment, by_rule: bool) -> bool:
+            key = segment.mark.last_key
+            behind = version.delayed_index.rank(key) if self._delayed else segment.end_offset
+            return floor.lets_go(behind, by_rule or at_once)
+
+        return self._removable(version.sealed, rule, lets_go)
+
+    def _removable(
+        self, segments: Sequence[SealedSegment], rule: Rule, lets_go: LetsGo = by_rule_alone
+    ) -> list[SealedSegment]:
         """Those that a rule lets go, by a reading of the clock; none while the clock cannot be trusted."""
-        if rule == retention.Rule(None, None):
+        if lets_go is by_rule_alone and rule == ANYTHING:
             return []
         try:
-            frontier_ms = self._versions.due_reading()[0] if self._delayed else self._context.now_ms()
+            now_ms = self._retention_ms()
         except ClockBehind:
             return []
         active_bytes = self._versions.current.written.position
-        return retention.removable(segments, active_bytes, rule, frontier_ms, delayed=self._delayed)
+        return retention.removable(segments, active_bytes, rule, now_ms, delayed=self._delayed, lets_go=lets_go)
+
+    def _retention_ms(self) -> int:
+        """What retention counts back from: for a delayed topic what is due, for a FIFO one the clock."""
+        return self._versions.due_reading()[0] if self._delayed else self._context.now_ms()
+
+    # Sealing what retention could free, or a reader elsewhere could see.
+
+    def is_ripe(self, floor: Floor | None = None) -> bool:
+        """Whether the active segment is to be sealed, for its age, its size, or since retention could free all of it.
+
+        floor: as of `enforce_retention`. Raises CorruptFile.
+        """
+        version, settings = self._versions.current, self._context.settings
+        if not version.written.position:
+            return False
+        age_ms, share_bytes = settings.segment_age_ms, settings.segment_share_bytes
+        if share_bytes is not None and version.written.position >= share_bytes:
+            return True
+        if age_ms is not None and self._began_ms(version) <= self._context.now_ms() - age_ms:
+            return True
+        kept_ms = settings.retention_ms
+        if settings.retention_by_subscriptions:
+            if floor is None:
+                return False
+            kept_ms = 0 if kept_ms is None and settings.retention_bytes is None else kept_ms
+        if kept_ms is None:
+            return False
+        try:
+            until_ms = self._retention_ms() - kept_ms
+        except ClockBehind:
+            return False
+        if not self._delayed:
+            return self._last_ms(version) <= until_ms and (floor is None or floor.lets_go(version.written.offset, True))
+        index, key = version.delayed_index, Key(until_ms, INT64_MAX)
+        is_due = index.bucket.records_up_to(key) == index.bucket.records and all(
+            run.last_key <= key for run in index.active_runs
+        )
+        return is_due and (floor is None or floor.lets_go(index.rank(key), True))
+
+    def _began_ms(self, version: Version) -> int:
+        """When the first entry of the active segment was appended, as far as it says so."""
+        base_offset, began_ms = self._began
+        if base_offset != version.active.base_offset:
+            began_ms = first_appended_ms(version.active, version.written)
+            self._began = version.active.base_offset, began_ms
+        return began_ms
+
+    def _last_ms(self, version: Version) -> int:
+        """What retention counts from in the active segment of a FIFO topic, as in a sealed one."""
+        stamp_ms = last_stamp_ms(version.active, version.written)
+        return version.active.sparse.latest[0] if stamp_ms < 0 else stamp_ms
 
     # Object storage.
 
@@ -250,7 +322,7 @@ class Upkeep:
         settings = self._context.settings
         sealed = self._versions.current.sealed
         held = [segment for segment in sealed if segment.is_local() and segment.mark.remote is not None]
-        return self._removable(held, retention.Rule(settings.local_retention_ms, settings.local_retention_bytes))
+        return self._removable(held, Rule(settings.local_retention_ms, settings.local_retention_bytes))
 
     def enforce_local_retention(self, listed: Collection[str]) -> int:
         """Remove these local files, of segments whose attempt is among `listed`. The number of segments."""

@@ -301,6 +301,14 @@ class PartitionSubscription:
             acks = self._state.acks
             return np.fromiter(map(acks.__contains__, delivery_offsets.tolist()), np.bool_, len(delivery_offsets))
 
+    def durable_mark_delete(self) -> int:
+        """All below is acked, whatever crashes. Raises StoreClosed, SubscriptionPoisoned."""
+        with self._lock:
+            self._look()
+            mark_delete = self._state.acks.mark_delete
+        self.journal.commit.sync()
+        return mark_delete
+
     def stats(self) -> PartitionStats:
         """Exact counts, of one instant."""
         with self._lock:

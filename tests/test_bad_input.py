@@ -209,7 +209,7 @@ def test_position_below_the_log_start() -> None:
         store.send("mail", b"kept")
         clock.advance(10_000)
         partition.high_watermark()
-        assert 1 == store.enforce_retention()
+        assert 1 == partition.log.enforce_retention()
         with pytest.raises(afterlog.OffsetOutOfRange) as raised:
             partition.fetch(0)
         assert (0, 1, 2) == (raised.value.position, raised.value.log_start, raised.value.log_end)

@@ -83,7 +83,8 @@ class TestTree:
     def test_retriable(self) -> None:
         retriable = {name for name, each in CLASSES.items() if each.retriable}
         assert retriable == {
-            "StorageFull", "OutOfResources", "StoreLocked", "RemoteUnavailable", "ClockBehind", "GroupBusy"
+            "BacklogQuotaExceeded", "StorageFull", "OutOfResources", "StoreLocked", "RemoteUnavailable", "ClockBehind",
+            "GroupBusy"
         }  # fmt: skip
 
 

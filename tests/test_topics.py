@@ -122,7 +122,7 @@ def test_what_asks_for_all_opens_all(rest: Rest) -> None:
 
 def test_retention_opens_what_it_may_take_from(rest: Rest) -> None:
     rest.clock.advance(1_000)
-    assert (1, ["b-0", "b-1"]) == (rest.store.enforce_retention(), rest.opened)
+    assert (1, ["b-1"]) == (rest.store.enforce_retention(), rest.opened)
 
 
 def test_object_storage_is_seen_to_without_anybody_asking() -> None:

@@ -164,7 +164,7 @@ def test_records_that_retention_takes(setting: Setting) -> None:
     setting.clock.advance(10)
     assert [b"a", b"b"] == drained(setting.partition)
     visible = setting.partition.log.version.all_written()
-    assert 1 == setting.store.enforce_retention()
+    assert 1 == setting.partition.log.enforce_retention()
     with pytest.raises(OffsetOutOfRange):
         setting.partition.records_at(np.array([0]), np.array([0]))
     again = setting.store.topic("t").partition(0)

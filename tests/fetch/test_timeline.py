@@ -347,7 +347,7 @@ class Retention:
     def remove(self) -> None:
         if not self.removed:
             self.removed = True
-            assert 1 == self.store.enforce_retention()
+            assert 1 == self.partition.log.enforce_retention()
 
     def during(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
         """Retention comes just before the merge iterator does this."""
@@ -384,10 +384,10 @@ def test_files_go_when_the_last_version_that_names_them_does() -> None:
     race.remove()
     block, visible = race.timeline.read(0, race.reading), race.reading.visible
     assert len(block) == len(verified.batches(verified.locate(block, visible, 1 << 20), visible, True, 1 << 20).block)
-    race.store.enforce_retention()
+    race.partition.log.enforce_retention()
     assert disk.exists(path)
     del race.reading, visible
-    race.store.enforce_retention()
+    race.partition.log.enforce_retention()
     assert not disk.exists(path)
 
 

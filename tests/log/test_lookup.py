@@ -108,7 +108,7 @@ def test_a_segment_that_retention_takes_meanwhile() -> None:
     store.send("t", b"b")
     clock.advance(10)
     pinned = partition.log.pin()
-    assert 1 == store.enforce_retention()
+    assert 1 == partition.log.enforce_retention()
     assert [1, 1] == find_entries(pinned.all_written(), np.array([0, 1])).records.tolist()
     assert [0, 1] == find_entries(partition.log.pin().all_written(), np.array([0, 1])).records.tolist()
     store.close()

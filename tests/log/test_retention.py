@@ -55,7 +55,7 @@ class Setting:
     def enforce(self, at_ms: int) -> int:
         self.clock.set(NOW_MS + at_ms)
         self.partition.high_watermark()
-        removed = self.store.enforce_retention()
+        removed = self.log.enforce_retention()
         self.store.check()
         return removed
 
