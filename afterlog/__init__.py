@@ -126,9 +126,9 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtBrokerTime", "AtTime", "CancelResult",
-    "Clock", "BacklogQuotaExceeded", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile", "CorruptRemote",
-    "DiskFailed", "Durability", "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted",
+    "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtBrokerTime", "AtTime",
+    "BacklogQuotaExceeded", "CancelResult", "Clock", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile",
+    "CorruptRemote", "DiskFailed", "Durability", "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted",
     "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
     "InvalidSubscription", "InvalidTopic", "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken",
     "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned",

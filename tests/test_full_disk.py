@@ -186,7 +186,8 @@ def test_failed_sync_poisons_until_reopened() -> None:
             store.send(TOPIC, b"unknown")
         failing = False
         clock.advance(10)
-        for refused in (lambda: store.send(TOPIC, b"no"), partition.log.roll, partition.log.enforce_retention, store.sync):
+        log = partition.log
+        for refused in (lambda: store.send(TOPIC, b"no"), log.roll, log.enforce_retention, store.sync):
             with pytest.raises(PartitionPoisoned):
                 refused()
         with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
