@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         InvalidOption,
         InvalidReceipt,
         InvalidRecord,
+        InvalidSchedule,
         InvalidSubscription,
         InvalidTopic,
         IsAFolder,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         RemoteMissing,
         RemoteRefused,
         RemoteUnavailable,
+        ScheduleExists,
         SparkUnavailable,
         StorageFull,
         StoreClosed,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
         SubscriptionPoisoned,
         TopicExists,
         UnknownPartition,
+        UnknownSchedule,
         UnknownTopic,
         UnsupportedCodec,
         WrongType,
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
     from afterlog.produce.producer import Producer
     from afterlog.produce.topic import Topic
     from afterlog.records.batch import Record, decode_batch, encode_batch
+    from afterlog.schedule_document import Schedule
     from afterlog.store import Store
     from afterlog.subscription.leased_message import LeasedMessage
     from afterlog.subscription.policy import RetryPolicy
@@ -100,12 +104,12 @@ _HOME = {
     "afterlog.errors": (
         "AfterlogError", "BacklogQuotaExceeded", "ClockBehind", "CorruptFile", "CorruptRemote", "DiskFailed",
         "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
-        "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSubscription",
-        "InvalidTopic", "IsAFolder", "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources",
-        "PartitionPoisoned", "PositionPending", "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict", "RemoteMissing",
-        "RemoteRefused", "RemoteUnavailable", "SparkUnavailable", "StorageFull", "StoreClosed", "StoreForked",
-        "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition", "UnknownTopic", "UnsupportedCodec",
-        "WrongType",
+        "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSchedule",
+        "InvalidSubscription", "InvalidTopic", "IsAFolder", "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange",
+        "OutOfResources", "PartitionPoisoned", "PositionPending", "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict",
+        "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "ScheduleExists", "SparkUnavailable", "StorageFull",
+        "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition",
+        "UnknownSchedule", "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -117,6 +121,7 @@ _HOME = {
     "afterlog.records.batch": ("Record", "decode_batch", "encode_batch"),
     "afterlog.log.cancellation": ("CancelResult",),
     "afterlog.produce.producer": ("Producer",),
+    "afterlog.schedule_document": ("Schedule",),
     "afterlog.store": ("Store",),
     "afterlog.subscription.leased_message": ("LeasedMessage",),
     "afterlog.subscription.policy": ("RetryPolicy",),
@@ -130,13 +135,14 @@ __all__ = [
     "BacklogQuotaExceeded", "CancelResult", "Clock", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile",
     "CorruptRemote", "DiskFailed", "Durability", "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted",
     "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
-    "InvalidSubscription", "InvalidTopic", "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken",
-    "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned",
+    "InvalidSchedule", "InvalidSubscription", "InvalidTopic", "IsAFolder", "LeasedMessage", "ManualClock", "Message",
+    "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned",
     "PositionPending", "Producer", "ReadOnlyTopic", "Received", "Record", "RecordId", "RecordTooLarge",
-    "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy", "ScaledClock",
-    "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked",
-    "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition", "UnknownTopic",
-    "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch", "open",
+    "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy", "ScaledClock", "Schedule",
+    "ScheduleExists", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked",
+    "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
+    "UnknownSchedule", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch",
+    "open",
 ]  # fmt: skip
 
 

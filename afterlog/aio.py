@@ -326,6 +326,14 @@ class AsyncStore(Closing):
     pending = _awaited(BlockingStore.pending)
     adopt = _awaited(BlockingStore.adopt)
 
+    schedule = _awaited(BlockingStore.schedule)
+    schedules = _awaited(BlockingStore.schedules)
+    change_schedule = _awaited(BlockingStore.change_schedule)
+    pause_schedule = _awaited(BlockingStore.pause_schedule)
+    resume_schedule = _awaited(BlockingStore.resume_schedule)
+    remove_schedule = _awaited(BlockingStore.remove_schedule)
+    run_schedules = _awaited(BlockingStore.run_schedules)
+
     consumer = _opening(BlockingStore.consumer, AsyncConsumer)
     subscribe = _opening(BlockingStore.subscribe, AsyncSubscription)
     dead_letters = _awaited(BlockingStore.dead_letters)

@@ -9,6 +9,8 @@ from typing import Any
 from afterlog.errors import InvalidArgument, WrongType
 
 INT64_MAX = 2**63 - 1
+KEEP: Any = object()
+"""What a call leaves as it is that changes the rest."""
 
 
 def whole(name: str, value: Any, least: int = 0) -> int:

@@ -11,12 +11,15 @@
     ├── InvalidTopic(ValueError)        a name that cannot be a topic's, or settings that contradict each other
     │   └── ReadOnlyTopic               a Kafka broker's log in object storage: it is read, and never changed
     ├── InvalidSubscription(ValueError)  a retry policy, lease or delay that a subscription cannot have
+    ├── InvalidSchedule(ValueError)     a cron expression, interval or policy that a schedule cannot have
     ├── InvalidReceipt(ValueError)      to ack or nack: no message that was received, or another subscription's
     ├── NameTaken(ValueError)           a consumer group and a subscription cannot have one name
     ├── InvalidOption(ValueError)       an option of the Spark data source that it does not have, or cannot serve
     ├── TopicExists(ValueError)         create_topic of a name that is there with other settings
+    ├── ScheduleExists(ValueError)      a schedule of a name that is there with other settings
     ├── UnknownTopic(LookupError)       no such topic
     ├── UnknownPartition(LookupError)   no such partition of the topic
+    ├── UnknownSchedule(LookupError)    no such schedule
     ├── OffsetOutOfRange(IndexError)    a position below the log start or beyond the log end
     │   └── PositionPending             a position among what is pending, where no rank is final
     ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
@@ -105,6 +108,10 @@ class InvalidSubscription(AfterlogError, ValueError):
     """The subscription cannot have this retry policy, lease or delay. The message says what it can have."""
 
 
+class InvalidSchedule(AfterlogError, ValueError):
+    """The schedule cannot have this cron expression, time zone, interval or policy. The message says what it can."""
+
+
 class InvalidReceipt(AfterlogError, ValueError):
     """No message of this subscription. Hand over what `receive` or the iteration gave, to the reader that gave it."""
 
@@ -121,12 +128,20 @@ class TopicExists(AfterlogError, ValueError):
     """A topic of this name is there with other settings. Open it as it is, or take another name."""
 
 
+class ScheduleExists(AfterlogError, ValueError):
+    """A schedule of this name is there with other settings. Change it by `store.change_schedule`, or take another."""
+
+
 class UnknownTopic(AfterlogError, LookupError):
     """There is no such topic. Create it with `store.create_topic(name)`."""
 
 
 class UnknownPartition(AfterlogError, LookupError):
     """The topic has no such partition. Partitions are numbered from 0."""
+
+
+class UnknownSchedule(AfterlogError, LookupError):
+    """There is no such schedule. `store.schedules()` lists them, `store.schedule(topic, name=…)` makes one."""
 
 
 class OffsetOutOfRange(AfterlogError, IndexError):

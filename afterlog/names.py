@@ -10,6 +10,8 @@
                                             by one task
     mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.handover
                                             names all files of a job that is left to who has the store open
+<data>/schedules/weekly.schedule            a recurring schedule
+<data>/schedules/weekly.copy                the same once more
 <data>/remote-cache                         pages read from object storage; it has the name for an instant only
 <data>/<topic>-<partition>/
     checkpoints                             recovery point, frontier, log start, sealed segments
@@ -45,6 +47,9 @@ TOPICS = "topics"
 LATER_TOPICS = "later-topics"
 FRONTIER = "store.frontier-1"
 """Where topics are named by their first partition, 0: no topic's, and read by versions that do not know it."""
+SCHEDULES = "schedules"
+SCHEDULE = ".schedule"
+SCHEDULE_COPY = ".copy"
 ADOPTED = "adopted"
 ADOPTION = "adoption"
 REMOTE_CACHE = "remote-cache"
@@ -152,6 +157,21 @@ def parse_journal_file(name: str) -> int | None:
     """The journal's number, or None where the name is no journal's."""
     match = _JOURNAL.match(name)
     return int(match["number"]) if match and int(match["number"]) <= _OFFSET_MAX else None
+
+
+def schedule_files(store: Path, name: str) -> tuple[Path, Path]:
+    """The document of a schedule, and its copy."""
+    checked = check_name(name, "schedule")
+    return store / SCHEDULES / f"{checked}{SCHEDULE}", store / SCHEDULES / f"{checked}{SCHEDULE_COPY}"
+
+
+def parse_schedule_file(name: str) -> str | None:
+    """The schedule's name, or None where the file is none's."""
+    for suffix in (SCHEDULE, SCHEDULE_COPY):
+        schedule = name.removesuffix(suffix)
+        if schedule != name and _NAME.match(schedule) and schedule not in _DOTS:
+            return schedule
+    return None
 
 
 class PreparedName(NamedTuple):

@@ -11,14 +11,15 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from afterlog.arguments import flag, whole
+from afterlog.arguments import KEEP, flag, whole
 from afterlog.clock import Clock, JumpGuard, SystemClock
 from afterlog.config import Config
 from afterlog.environment import random_generator
@@ -45,7 +46,7 @@ from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicOptions, TopicSettings, asked_settings
-from afterlog.names import ADOPTED, ADOPTION, LOCK, check_name
+from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from afterlog.produce.adoption import Adopted, Adoptions
     from afterlog.produce.prepared import Prepared
     from afterlog.produce.producer import Producer
+    from afterlog.schedule_document import Schedule
+    from afterlog.schedules import Schedules
     from afterlog.subscription.partition_subscription import PartitionSubscription
     from afterlog.subscription.policy import Random, RetryPolicy
     from afterlog.subscription.redrive import DeadLetterMessage
@@ -116,6 +119,8 @@ class Store:
         self._due_checkpoints: DueCheckpoints | None = None
         self._cleanup: Cleanup | None = None
         self._cleaner: Background | None = None
+        self._schedules: Schedules | None = None
+        self._scheduler: Background | None = None
         self._works_behind = background
         if background:
             self._due_checkpoints = DueCheckpoints()
@@ -151,6 +156,8 @@ class Store:
             self._adoptions: Adoptions | None = None
             if any(files.exists(path / name) for name in (ADOPTED, ADOPTION)):
                 self._recovered_adoptions()
+            if files.exists(path / SCHEDULES):
+                self._scheduling()
             if config.durability.kind == "interval":
                 self._sync = Background.weakly(
                     "afterlog-sync",
@@ -372,6 +379,84 @@ class Store:
         numbers = range(target.partition_count) if partition is None else [partition]
         return target.pending(whole("limit", limit), _key(key), numbers)
 
+    def schedule(
+        self,
+        topic: str,
+        *,
+        name: str,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        every: timedelta | None = None,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        missed: Literal["skip", "one", "all"] = "one",
+    ) -> Schedule:
+        """Send a record again and again, by a cron expression in a time zone, or every timedelta from now on.
+
+        One record is pending at a time; the next one is appended when that becomes due, once, whatever crashes. name:
+        of the schedule, one in a store; where it is there with the same settings nothing is done. missed: what becomes
+        of what came while nobody had the store open: nothing, the first of it, or all, due at once.
+
+        cron needs the extra `schedules`: ImportError. Raises InvalidSchedule, ScheduleExists, UnknownTopic,
+        UnknownPartition, InvalidRecord, RecordTooLarge, InvalidTopic of a FIFO topic, StorageFull, CorruptFile.
+        """
+        self._usable()
+        return self._scheduling().add(
+            topic, name, cron=cron, timezone=timezone, every=every, value=value, key=key, headers=headers,
+            partition=partition, missed=missed,
+        )  # fmt: skip
+
+    def schedules(self, topic: str | None = None) -> list[Schedule]:
+        """The recurring schedules of the store, or of one topic, by name. Raises CorruptFile, UnknownTopic."""
+        self._usable()
+        return self._scheduling().all(None if topic is None else self.topic(topic).name)
+
+    def change_schedule(
+        self,
+        name: str,
+        *,
+        cron: str = KEEP,
+        timezone: str = KEEP,
+        every: timedelta = KEEP,
+        value: bytes | None = KEEP,
+        key: bytes | None = KEEP,
+        headers: Headers = KEEP,
+        missed: Literal["skip", "one", "all"] = KEEP,
+    ) -> Schedule:
+        """Give it other settings; what is left out stays. The pending record is cancelled, the next one is made anew.
+
+        Raises UnknownSchedule, and as `schedule` does.
+        """
+        self._usable()
+        return self._scheduling().change(
+            name, cron=cron, timezone=timezone, every=every, value=value, key=key, headers=headers, missed=missed
+        )
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Cancel its pending record, and append no other. Raises UnknownSchedule, StorageFull, CorruptFile."""
+        self._usable()
+        return self._scheduling().pause(name)
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Let it go on with what comes after now. Raises UnknownSchedule, StorageFull, CorruptFile."""
+        self._usable()
+        return self._scheduling().resume(name)
+
+    def remove_schedule(self, name: str) -> None:
+        """Cancel its pending record, and forget it. Raises UnknownSchedule, StorageFull."""
+        self._usable()
+        self._scheduling().remove(name)
+
+    def run_schedules(self) -> int:
+        """Append now what schedules have to append, as a thread does anyway; how many records were.
+
+        What fails is raised, and ends it. Raises StorageFull, UnknownTopic of one whose topic is gone, CorruptFile.
+        """
+        self._usable()
+        return self._scheduling().run(raising=True)
+
     def adopt(self, prepared: Prepared | None = None) -> list[Adopted]:
         """Append what jobs prepared beside the store and handed over, each whole or not at all, and once.
 
@@ -572,7 +657,7 @@ class Store:
     # Inside.
 
     def _let_go(self) -> None:
-        for background in (self._sync, self._checkpointer, self._due_checkpoints, self._cleaner):
+        for background in (self._sync, self._checkpointer, self._due_checkpoints, self._cleaner, self._scheduler):
             if background is not None:
                 background.stop()
         try:
@@ -607,6 +692,22 @@ class Store:
                 adoptions.recover()
                 self._adoptions = adoptions
             return self._adoptions
+
+    def _scheduling(self) -> Schedules:
+        """Made when the store is opened, where there are any, or with the first use. A thread begins with it."""
+        from afterlog.schedules import Schedules
+
+        with self._lock:
+            if self._schedules is None:
+                schedules = Schedules(self._files, self.path, self.topic, self._guard.now_ms)
+                schedules.settle()
+                if self._works_behind:
+                    self._scheduler = Background.weakly(
+                        "afterlog-schedules", schedules, Schedules.run, clock=self.clock, left_ms=Schedules.left_ms
+                    )
+                    schedules.on_change(self._scheduler.wake)
+                self._schedules = schedules
+            return self._schedules
 
     def _keep_clean(self, settings: Iterable[TopicSettings]) -> None:
         """Where one of these topics needs it: a thread looks after it, and all others, from now on."""

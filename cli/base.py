@@ -24,6 +24,7 @@ from afterlog.errors import (
     StorageError,
     StoreLocked,
     UnknownPartition,
+    UnknownSchedule,
     UnknownTopic,
 )
 
@@ -80,7 +81,9 @@ class Failure(click.ClickException):
         match error:
             case CorruptFile() | CorruptRemote() | RemoteMissing():  # the last is a FileNotFoundError, too
                 code = CORRUPT
-            case UnknownTopic() | UnknownPartition() | OffsetOutOfRange() | FileNotFoundError() | NotADirectoryError():
+            case UnknownTopic() | UnknownPartition() | UnknownSchedule() | OffsetOutOfRange():
+                code = NOT_FOUND
+            case FileNotFoundError() | NotADirectoryError():
                 code = NOT_FOUND
             case StoreLocked() | GroupBusy() | ClockBehind() | RemoteUnavailable():
                 code = NOT_NOW

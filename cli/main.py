@@ -56,6 +56,7 @@ _ELSEWHERE = {
     "export_command": ("export",),
     "metrics_command": ("metrics",),
     "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
+    "schedule_commands": ("schedules",),
     "spark_commands": ("spark",),
     "tier_commands": ("offload", "restore", "scrub"),
 }

@@ -23,6 +23,8 @@ from afterlog.clock import Clock, SystemClock
 
 logger = logging.getLogger("afterlog.log")
 
+LOOKS_S = 0.5
+"""Who waits for an instant looks at the clock again after this long, so that a step of it is seen."""
 
 Held = TypeVar("Held")
 
@@ -31,20 +33,38 @@ class Background:
     """Idle until `wake` or `begin`, over after `stop`. Thread-safe."""
 
     def __init__(
-        self, name: str, work: Callable[[], object], *, clock: Clock | None = None, interval_ms: int | None = None
+        self,
+        name: str,
+        work: Callable[[], object],
+        *,
+        clock: Clock | None = None,
+        interval_ms: int | None = None,
+        left_ms: Callable[[], int | None] | None = None,
     ) -> None:
-        """interval_ms: the longest that it sleeps, once it has begun. None: until it is woken."""
+        """interval_ms: the longest that it sleeps, once it has begun. None: until it is woken.
+
+        left_ms: how long until there is something to do by a clock on the wall, which may step; None: not by then.
+        """
         self._name = name
         self._work = work
         self._clock = clock or SystemClock()
         self._interval_s = None if interval_ms is None else interval_ms / 1000
+        self._left_ms = left_ms or _never
         self._woken = False
         self._stopped = False
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
 
     @staticmethod
-    def weakly(name: str, owner: Held, work: Callable[[Held], object], *, clock: Clock, interval_ms: int) -> Background:
+    def weakly(
+        name: str,
+        owner: Held,
+        work: Callable[[Held], object],
+        *,
+        clock: Clock,
+        interval_ms: int | None = None,
+        left_ms: Callable[[Held], int | None] | None = None,
+    ) -> Background:
         """Begun, and over when nobody but its thread holds the owner, which the work is given. It may not hold it."""
         held = weakref.ref(owner)
 
@@ -53,7 +73,11 @@ class Background:
             if there is not None:
                 work(there)
 
-        background = Background(name, now, clock=clock, interval_ms=interval_ms)
+        def left() -> int | None:
+            there = held()
+            return None if there is None or left_ms is None else left_ms(there)
+
+        background = Background(name, now, clock=clock, interval_ms=interval_ms, left_ms=left)
         weakref.finalize(owner, background.end).atexit = False
         background.begin()
         return background
@@ -102,6 +126,11 @@ class Background:
         with self._condition:
             while not (self._woken or self._stopped):
                 left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+                left_ms = self._left_ms()
+                if left_ms is not None:
+                    if left_ms <= 0:
+                        break
+                    left_s = min(left_ms / 1000, LOOKS_S, LOOKS_S if left_s is None else left_s)
                 if left_s is None:
                     self._condition.wait()
                 elif left_s > 0:
@@ -110,3 +139,7 @@ class Background:
                     break
             self._woken = False
             return not self._stopped
+
+
+def _never() -> None:
+    """Nothing is to be done at an instant."""

@@ -42,6 +42,7 @@ from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
+from afterlog.schedule_document import damages
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.restore import mark_in
@@ -49,6 +50,7 @@ from afterlog.tier.tiering import Tiering
 
 ASIDE = ".corrupt"
 COPY = "restore it from a copy"
+SCHEDULE_REMEDY = "pause and resume the schedule, which writes it anew; where both files are damaged, remove it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,8 @@ class OfflineStore:
         if self._topics_error is not None:
             yield Finding.of(self._topics_error, REPAIR)
         yield from self._verify_frontier()
+        for error in damages(self._files, self.path):
+            yield Finding.of(error, SCHEDULE_REMEDY)
         for context in contexts:
             if not self._files.exists(context.folder):
                 yield Finding(path=context.folder, message="the partition is gone", remedy=COPY)

@@ -177,6 +177,13 @@ class Topic:
             return log.append_one(record)
         return int(self.append(number, record.columns())[0])
 
+    def check_record(self, number: int, record: SingleRecord) -> None:
+        """Raises what an append of it would: RecordTooLarge, InvalidRecord, and as `PartitionLog.check_asked`."""
+        log = self.log(number)
+        log.check_asked(record.deliver_after)
+        if not log.takes_one(record):
+            self._checked(number, record.columns())
+
     def append_by_key(self, columns: RecordColumns) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
         numbers = self.partitions_of(columns)

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError
-from afterlog.fetch.message import Message
+from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.fetch.record_id import RecordId
@@ -203,6 +204,8 @@ class Life:
         self.open()
         for name, settings in TOPICS.items():
             self.store.create_topic(name, **settings)
+        self.store.create_topic("timer")
+        self.store.schedule("timer", name="tick", every=timedelta(seconds=2))
         for topic in ("t", "old", "far"):
             for number in range(6):
                 self.send(b"%s before %d" % (topic.encode(), number), number * 300, topic)
@@ -249,6 +252,7 @@ class Life:
         self.store.adopt(self.told.job)
         for message in self.subscribe().receive(2):
             self.ack(message)
+        self.store.run_schedules()
         self.store.enforce_retention()
         self.store.topic("far").partition(0).log.roll()
         self.store.offload()
@@ -272,6 +276,7 @@ class Life:
         with self.store.consumer("t", group="g") as consumer:
             handed = {message.value or b"" for message in consumer.poll(1_000)}
         assert {*held["t"].values()} <= handed | told.handed
+        self.verify_schedules()
 
     def verify_subscription(self, visible: set[bytes], dead: set[bytes]) -> None:
         """Nobody gets what was acked; everybody else's is received, or dead."""
@@ -286,6 +291,19 @@ class Life:
         assert not dead & seen
         assert told.buried <= seen | told.acked | {*self.values("dead").values()}
 
+    def verify_schedules(self) -> None:
+        """Each occurrence came once, and the next one of each schedule is pending."""
+        self.store.run_schedules()
+        came = [occurrence(message) for message in self.messages("timer")]
+        assert len(came) == len({*came})
+        pending = [occurrence(record) for record in self.store.pending("timer")]
+        assert sorted(name for name, _ in pending) == [each.name for each in self.store.schedules() if not each.paused]
+        assert not {*came} & {*pending}
+
+    def messages(self, topic: str) -> list[Message]:
+        with self.store.consumer(topic, group="all", auto_commit=False) as consumer:
+            return consumer.poll(10_000)
+
     def values(self, topic: str) -> dict[int, bytes]:
         partition = self.store.topic(topic).partition(0)
         found, position = dict[int, bytes](), partition.log_start
@@ -293,6 +311,11 @@ class Life:
             found |= {message.offset: message.value or b"" for message in columns.to_messages()}
             position = int(columns.delivery_offset[-1]) + 1
         return found
+
+
+def occurrence(record: Message | ScheduledRecord) -> tuple[str, bytes | None]:
+    headers = dict(record.headers)
+    return (headers["afterlog-schedule"] or b"").decode(), headers["afterlog-occurrence"]
 
 
 @functools.cache
@@ -332,6 +355,11 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "redrive": Life.redrive,
     "offload": lambda life: life.store.offload(),
     "adopt": lambda life: life.store.adopt(life.told.job),
+    "run schedules": lambda life: life.store.run_schedules(),
+    "schedule": lambda life: life.store.schedule("timer", name="tock", every=timedelta(seconds=3)),
+    "pause a schedule": lambda life: life.store.pause_schedule("tick"),
+    "change a schedule": lambda life: life.store.change_schedule("tick", every=timedelta(seconds=5)),
+    "remove a schedule": lambda life: life.store.remove_schedule("tick"),
     "create topic": lambda life: life.store.create_topic("new", 2),
     "subscribe": lambda life: life.store.subscribe("t", "another"),
     "close of a subscription": Life.close_subscription,

@@ -64,6 +64,12 @@ STORE: dict[str, dict[str, Any]] = {
     "cancel_many": {"topic": "t", "partition": 0, "offsets": [1]},
     "reschedule": {"record": RecordId("t", 0, 1), "delay": 5},
     "pending": {"topic": "t"},
+    "schedule": {"topic": "t", "name": "s", "every": timedelta(minutes=1), "value": b"v"},
+    "schedules": {},
+    "change_schedule": {"name": "there"},
+    "pause_schedule": {"name": "there"},
+    "resume_schedule": {"name": "there"},
+    "remove_schedule": {"name": "there"},
     "adopt": {},
     "consumer": {"topic": "t", "group": "g"},
     "subscribe": {"topic": "t", "name": "s"},
@@ -107,6 +113,7 @@ def store() -> Iterator[Store]:
         store.create_topic("t")
         store.send_many("t", [b"due"] * 600)
         store.send("t", b"later", delay=3_600)
+        store.schedule("t", name="there", every=timedelta(hours=1))
         yield store
 
 

@@ -133,3 +133,22 @@ def test_it_keeps_nobody_alive() -> None:
     assert thread is not None
     eventually(lambda: not thread.is_alive())
     background.stop()
+
+
+def test_it_works_when_an_instant_has_come_that_may_move() -> None:
+    clock, work, due_ms = ManualClock(NOW_MS), Work(), [NOW_MS + 1_000]
+
+    def done() -> None:
+        work()
+        due_ms[0] += 5_000
+
+    background = Background("x", done, clock=clock, left_ms=lambda: due_ms[0] - clock.now_ms())
+    background.begin()
+    clock.advance(999)
+    assert 0 == work.done
+    clock.advance(1)
+    eventually(lambda: work.done == 1)
+    due_ms[0] = clock.now_ms() + 10
+    clock.advance(10)
+    eventually(lambda: work.done == 2)
+    background.stop()

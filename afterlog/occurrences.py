@@ -1,0 +1,63 @@
+"""The occurrences of a recurring schedule: which one comes next, how its record names it, and where it is in the log.
+
+Three headers behind those of the schedule say where a record comes from:
+
+    afterlog-schedule       weekly
+    afterlog-occurrence     1700467200000       when it came, ms since the epoch, whenever it was appended
+    afterlog-schedule-id    32 hex digits, of this schedule and no other of its name
+
+They stand behind those that the schedule has of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from afterlog.records.batch import Headers
+from afterlog.recurrence import Recurrence
+
+if TYPE_CHECKING:
+    from afterlog.fetch.partition import Partition
+
+SEARCH_RECORDS = 1_000
+"""Records looked at in one go, where a crash left an occurrence of which nobody knows."""
+_NAME, _OCCURRENCE, _ID = "afterlog-schedule", "afterlog-occurrence", "afterlog-schedule-id"
+
+
+def next_of(recurrence: Recurrence, upto_ms: int, now_ms: int, missed: str) -> tuple[int | None, int]:
+    """The occurrence that is appended next, and up to when all is dealt with once it is."""
+    due_ms = recurrence.after(upto_ms)
+    if due_ms is None or due_ms > now_ms or missed == "all":
+        return due_ms, upto_ms if due_ms is None else due_ms
+    if missed == "one":
+        return due_ms, now_ms
+    due_ms = recurrence.after(now_ms)
+    return due_ms, now_ms if due_ms is None else due_ms
+
+
+def headers_of_occurrence(name: str, identity: str, due_ms: int) -> tuple[tuple[str, bytes | None], ...]:
+    return (_NAME, name.encode()), (_OCCURRENCE, b"%d" % due_ms), (_ID, identity.encode())
+
+
+def occurrence_of(headers: Headers, identity: str) -> int | None:
+    """Which occurrence of the schedule the record is, by its last three headers; None of a record that is none."""
+    *_, (name, value), (_, found) = (("", b""), ("", b""), *headers)
+    if found != identity.encode() or name != _OCCURRENCE or value is None or not value.isdigit():
+        return None
+    return int(value)
+
+
+def appended_occurrences(partition: Partition, identity: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """(occurrence, offset) of the records of a schedule, from one append offset to another. Raises CorruptFile."""
+    from afterlog.subscription.dead_letters import own_headers
+
+    for first in range(max(start, partition.log_start_offset), end, SEARCH_RECORDS):
+        offsets = np.arange(first, min(first + SEARCH_RECORDS, end))
+        records = partition.records_at(offsets, np.full(len(offsets), -1))
+        for offset, headers in zip(offsets.tolist(), own_headers(records), strict=True):
+            due_ms = occurrence_of(headers, identity)
+            if due_ms is not None:
+                yield due_ms, offset
