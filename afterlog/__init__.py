@@ -30,6 +30,7 @@ from afterlog._version import __version__
 if TYPE_CHECKING:
     from os import PathLike
 
+    from afterlog.backup import Backup
     from afterlog.clock import Clock, ManualClock, ScaledClock, SystemClock
     from afterlog.config import ALWAYS, OS, Config, Durability
     from afterlog.errors import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         InvalidSchedule,
         InvalidSubscription,
         InvalidTopic,
+        IsABackup,
         IsAFolder,
         NameTaken,
         NotAFolder,
@@ -105,11 +107,11 @@ _HOME = {
         "AfterlogError", "BacklogQuotaExceeded", "ClockBehind", "CorruptFile", "CorruptRemote", "DiskFailed",
         "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
         "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidSchedule",
-        "InvalidSubscription", "InvalidTopic", "IsAFolder", "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange",
-        "OutOfResources", "PartitionPoisoned", "PositionPending", "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict",
-        "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "ScheduleExists", "SparkUnavailable", "StorageFull",
-        "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists", "UnknownPartition",
-        "UnknownSchedule", "UnknownTopic", "UnsupportedCodec", "WrongType",
+        "InvalidSubscription", "InvalidTopic", "IsABackup", "IsAFolder", "NameTaken", "NotAFolder", "NotPending",
+        "OffsetOutOfRange", "OutOfResources", "PartitionPoisoned", "PositionPending", "ReadOnlyTopic", "RecordTooLarge",
+        "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "ScheduleExists", "SparkUnavailable",
+        "StorageFull", "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicExists",
+        "UnknownPartition", "UnknownSchedule", "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -121,6 +123,7 @@ _HOME = {
     "afterlog.records.batch": ("Record", "decode_batch", "encode_batch"),
     "afterlog.log.cancellation": ("CancelResult",),
     "afterlog.produce.producer": ("Producer",),
+    "afterlog.backup": ("Backup",),
     "afterlog.schedule_document": ("Schedule",),
     "afterlog.store": ("Store",),
     "afterlog.subscription.leased_message": ("LeasedMessage",),
@@ -132,17 +135,17 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "ALWAYS", "EARLIEST", "LATEST", "OS", "AfterOffset", "AfterlogError", "AtBrokerTime", "AtTime",
-    "BacklogQuotaExceeded", "CancelResult", "Clock", "ClockBehind", "Columns", "Config", "Consumer", "CorruptFile",
-    "CorruptRemote", "DiskFailed", "Durability", "FetchResult", "FileMissing", "FileTaken", "GroupBusy", "Interrupted",
-    "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord",
-    "InvalidSchedule", "InvalidSubscription", "InvalidTopic", "IsAFolder", "LeasedMessage", "ManualClock", "Message",
-    "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange", "OutOfResources", "Partition", "PartitionPoisoned",
-    "PositionPending", "Producer", "ReadOnlyTopic", "Received", "Record", "RecordId", "RecordTooLarge",
-    "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RetryPolicy", "ScaledClock", "Schedule",
-    "ScheduleExists", "ScheduledRecord", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked",
-    "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicExists", "UnknownPartition",
-    "UnknownSchedule", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch",
-    "open",
+    "BacklogQuotaExceeded", "Backup", "CancelResult", "Clock", "ClockBehind", "Columns", "Config", "Consumer",
+    "CorruptFile", "CorruptRemote", "DiskFailed", "Durability", "FetchResult", "FileMissing", "FileTaken", "GroupBusy",
+    "Interrupted", "InvalidArgument", "InvalidBatch", "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt",
+    "InvalidRecord", "InvalidSchedule", "InvalidSubscription", "InvalidTopic", "IsABackup", "IsAFolder",
+    "LeasedMessage", "ManualClock", "Message", "NameTaken", "NotAFolder", "NotPending", "OffsetOutOfRange",
+    "OutOfResources", "Partition", "PartitionPoisoned", "PositionPending", "Producer", "ReadOnlyTopic", "Received",
+    "Record", "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
+    "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "SparkUnavailable", "StorageFull",
+    "Store", "StoreClosed", "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock",
+    "Topic", "TopicExists", "UnknownPartition", "UnknownSchedule", "UnknownTopic", "UnsupportedCodec", "WrongType",
+    "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 

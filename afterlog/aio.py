@@ -342,6 +342,7 @@ class AsyncStore(Closing):
     sync = _awaited(BlockingStore.sync)
     enforce_retention = _awaited(BlockingStore.enforce_retention)
     offload = _awaited(BlockingStore.offload)
+    backup = _awaited(BlockingStore.backup)
     confirm_clock = _awaited(BlockingStore.confirm_clock)
     check = _awaited(BlockingStore.check)
 

@@ -35,6 +35,7 @@
     │   ├── PartitionPoisoned           an fsync or a rollback failed; reopen the store to recover
     │   ├── SubscriptionPoisoned        its journal could not be synced or mended; reopen the store
     │   ├── StoreLocked                 another process, or another handle here, has the folder open
+    │   ├── IsABackup                   the folder is a backup, which is copied, and never opened
     │   └── RemoteError                 what the object storage did not do; only its leaves are raised
     │       ├── RemoteUnavailable       no answer, or not now: nobody knows whether a change was made
     │       ├── RemoteRefused           credentials, permissions, settings: it will not
@@ -258,6 +259,12 @@ class StoreLocked(StorageError):
 
     number = errno.EWOULDBLOCK
     retriable = True
+
+
+class IsABackup(StorageError):
+    """The folder is a backup, which is only read. Copy it to where the store is to be, and open the copy."""
+
+    number = errno.EROFS
 
 
 class RemoteError(StorageError):

@@ -73,6 +73,7 @@ _LEAVES: dict[int, type[DiskFailed]] = {
 _NOT_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)
 """What a file system says that does not know F_FULLFSYNC: network shares."""
 TEMPORARY_SUFFIX = ".tmp"
+_COPIED_BYTES = 1 << 20
 
 
 class File(Protocol):
@@ -117,6 +118,18 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class FileStamp(NamedTuple):
+    """By which a file is known again, that nobody has changed."""
+
+    size: int
+    number: int
+    """Of the file, in its file system: its inode."""
+    changed_ns: int
+    """When its bytes were changed last."""
+    names: int
+    """How many it has."""
+
+
 class Files(Protocol):
     """One file system."""
 
@@ -133,6 +146,9 @@ class Files(Protocol):
         """The names in a folder, sorted. FileNotFoundError if there is no folder."""
 
     def exists(self, path: Path) -> bool: ...
+
+    def stamp(self, path: Path) -> FileStamp:
+        """What is known of a file without reading it. FileNotFoundError."""
 
     def make_folder(self, path: Path) -> None:
         """Make the folder; its parent must exist. FileExistsError if the name is taken."""
@@ -332,6 +348,11 @@ class OsFiles:
             raise failed_call("exists", error, path) from error
         return True
 
+    def stamp(self, path: Path) -> FileStamp:
+        with _asking("stamp", path):
+            found = os.lstat(path)
+        return FileStamp(found.st_size, found.st_ino, found.st_mtime_ns, found.st_nlink)
+
     def make_folder(self, path: Path) -> None:
         with _asking("make_folder", path):
             os.mkdir(path, 0o700)
@@ -420,6 +441,34 @@ def publishing(files: Files, path: Path, attempt: str = "", *, sync_name: bool =
 def temporary_path(path: Path, attempt: str = "") -> Path:
     """The name under which an attempt makes what is to become `path`."""
     return path.with_name(f"{path.name}{attempt and '.'}{attempt}{TEMPORARY_SUFFIX}")
+
+
+def copy_file(files: Files, source: Path, target: Path, size: int | None = None) -> int:
+    """A new file of the first `size` bytes of another, or of all; how many. Not synced. CorruptFile of fewer."""
+    with opened(files, source) as file:
+        left = file.size() if size is None else size
+        copy, position = files.create(target), 0
+        try:
+            while position < left:
+                part = file.pread(min(left - position, _COPIED_BYTES), position)
+                if not part:
+                    raise CorruptFile(f"{left} bytes were written, fewer are left", path=source, position=position)
+                copy.append([part])
+                position += len(part)
+        finally:
+            copy.close()
+    return left
+
+
+def remove_tree(files: Files, path: Path) -> None:
+    """Remove a folder and all that is in it; nothing where nothing is there. Not durable: sync the folder it was in."""
+    for name in files.names(path) if files.exists(path) else ():
+        try:
+            files.unlink(path / name)
+        except OSError:  # a folder, as a rule: Linux says EISDIR, POSIX EPERM
+            remove_tree(files, path / name)
+    if files.exists(path):
+        files.remove_folder(path)
 
 
 def read_file(files: Files, path: Path) -> bytes:

@@ -28,6 +28,12 @@
     subscriptions/<name>/journal-00000000000000000003
                                             what happened to a subscription, since the snapshot that it begins with
 
+<backups>/lock                              held by the process that makes a backup
+<backups>/backup-000001-20231114T221320Z/   one backup: its number, and when it began (UTC)
+    backup                                  what is in it, and by which stamps its files are known again
+    store/                                  the store: to be copied, and the copy to be opened
+<backups>/unfinished/                       one that is being made, or was interrupted
+
 <remote>/<topic>-<partition>/               in object storage
     manifest                                the segments that are there
     00000000000000050000-0123456789abcdef0123456789abcdef.log
@@ -37,6 +43,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +66,9 @@ SUBSCRIPTIONS = "subscriptions"
 POSITION = "position"
 POSITION_COPY = "position.copy"
 MANIFEST = "manifest"
+BACKUP = "backup"
+BACKED_UP_STORE = "store"
+UNFINISHED = "unfinished"
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -77,6 +87,7 @@ _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)\Z")
 _ATTEMPT = re.compile(r"[0-9a-f]{32}\Z")
 _REMOTE = re.compile(r"(?P<base>[0-9]{20})-(?P<attempt>[0-9a-f]{32})(?P<suffix>\.[a-z]+)\Z")
 _JOURNAL = re.compile(r"journal-(?P<number>[0-9]{20})\Z")
+_BACKUP = re.compile(r"backup-(?P<number>[0-9]{6,12})-[0-9]{8}T[0-9]{6}Z\Z")
 _JOB = re.compile(r"[a-zA-Z0-9._-]{1,120}\Z")
 _PREPARED = re.compile(
     r"(?P<job>[a-zA-Z0-9._-]{1,120})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
@@ -172,6 +183,16 @@ def parse_schedule_file(name: str) -> str | None:
         if schedule != name and _NAME.match(schedule) and schedule not in _DOTS:
             return schedule
     return None
+
+
+def backup_folder(number: int, at: datetime) -> str:
+    return f"backup-{number:06d}-{at:%Y%m%dT%H%M%SZ}"
+
+
+def parse_backup_folder(name: str) -> int | None:
+    """The backup's number, or None where the name is no backup's."""
+    match = _BACKUP.match(name)
+    return int(match["number"]) if match else None
 
 
 class PreparedName(NamedTuple):

@@ -69,8 +69,15 @@ _FROM_THE_SETTINGS = ("topic", "cron", "every_ms", "timezone", "value", "key", "
 class Schedules:
     """Of one store. Thread-safe."""
 
-    def __init__(self, files: Files, path: Path, topic_of: Callable[[str], Topic], now_ms: Callable[[], int]) -> None:
-        """topic_of: the topic of a name; raises UnknownTopic, StoreClosed."""
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        topic_of: Callable[[str], Topic],
+        now_ms: Callable[[], int],
+        woken: Callable[[], object],
+    ) -> None:
+        """topic_of: the topic of a name; raises UnknownTopic, StoreClosed. woken: is told of what may come earlier."""
         self._files = files
         self._path = path
         self._topic_of = topic_of
@@ -78,17 +85,13 @@ class Schedules:
         self.lock = threading.Lock()
         """Held while any of them is looked after or changed: without it documents and logs may not agree."""
         self._mark = Mark()
-        self._woken: Callable[[], object] = _nobody
+        self._woken = woken
         self._not_before_ms: dict[str, int] = {}
         """Where there is a reason to wait longer than for the last occurrence."""
         self._faults: dict[str, str] = {}
         self._documents, self.damaged = read_schedules(files, path)
         for error in self.damaged.values():
             logger.error("%s: the schedule stands still; remove it, and make it anew", error)
-
-    def on_change(self, woken: Callable[[], object]) -> None:
-        """Call it whenever something may be due earlier than before."""
-        self._woken = woken
 
     # What users ask for.
 
@@ -439,7 +442,3 @@ def _policy(missed: object) -> str:
     if missed not in POLICIES:
         raise InvalidArgument(f"missed must be skip, one or all, not {missed!r:.100}")
     return missed
-
-
-def _nobody() -> None:
-    """Nobody waits."""

@@ -46,7 +46,7 @@ from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicOptions, TopicSettings, asked_settings
-from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name
+from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name, parse_backup_folder
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
@@ -60,6 +60,9 @@ from afterlog.topics import OpenTopics
 # Who reads, has subscriptions, adopts, or has object storage imports what does that where it begins: what opens a store
 # and sends is a third of it all, and a program that only sends should not wait for the rest (tests/test_package.py).
 if TYPE_CHECKING:
+    from os import PathLike
+
+    from afterlog.backup import Backup
     from afterlog.cleanup import Cleanup
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import ScheduledRecord
@@ -128,6 +131,10 @@ class Store:
             self._merger = Background("afterlog-merge", lambda: merge_crowded(self._topics.logs()))
         self.tiering: Tiering | None = None
         """Object storage, where the store was opened with it."""
+        if parse_backup_folder(path.parent.name) is not None:
+            from afterlog.backup import check_no_backup
+
+            check_no_backup(files, path)
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
         try:
@@ -593,6 +600,34 @@ class Store:
         self._usable()
         return self._cleaning_up().run(raising=True)
 
+    def backup(self, dest: str | PathLike[str]) -> Backup:
+        """Make a backup of the store in the folder `dest`, beside those that are there, while it is used.
+
+        Sealed files are linked where `dest` is in the same file system, and from the backup before where it is not, so
+        a second one costs what is new. All that was safe before the call is in it. To restore, copy the folder that the
+        answer names, and open the copy. A kill in the middle leaves the backups of before.
+
+        Raises InvalidArgument where `dest` holds anything else, or lies in the store, StoreLocked where another backup
+        is being made there, StorageFull, DiskFailed, CorruptFile, PartitionPoisoned.
+        """
+        from afterlog.backup import Backups
+
+        self._usable()
+        try:
+            folder = Path(dest).absolute()
+        except TypeError as error:
+            raise WrongType(f"dest must name a folder, as text or pathlib.Path: {error}") from None
+        backups = Backups(
+            files=self._files,
+            path=self.path,
+            topics=self._topics,
+            lock=self._lock,
+            documents=lambda: (self._scheduling().lock, self._recovered_adoptions().lock),
+            usable=self._usable,
+            now_ms=self.clock.now_ms,
+        )
+        return backups.make(folder)
+
     def offload(self) -> dict[str, Offloaded]:
         """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.
 
@@ -694,20 +729,29 @@ class Store:
             return self._adoptions
 
     def _scheduling(self) -> Schedules:
-        """Made when the store is opened, where there are any, or with the first use. A thread begins with it."""
+        """Made when the store is opened, where there are any, or with the first use."""
         from afterlog.schedules import Schedules
 
         with self._lock:
             if self._schedules is None:
-                schedules = Schedules(self._files, self.path, self.topic, self._guard.now_ms)
+                schedules = Schedules(self._files, self.path, self.topic, self._guard.now_ms, self._wake_scheduler)
                 schedules.settle()
-                if self._works_behind:
-                    self._scheduler = Background.weakly(
-                        "afterlog-schedules", schedules, Schedules.run, clock=self.clock, left_ms=Schedules.left_ms
-                    )
-                    schedules.on_change(self._scheduler.wake)
                 self._schedules = schedules
+                if schedules.left_ms() is not None:
+                    self._wake_scheduler()
             return self._schedules
+
+    def _wake_scheduler(self) -> None:
+        """There is a schedule, or another. The first time a thread begins."""
+        from afterlog.schedules import Schedules
+
+        with self._lock:
+            if self._scheduler is None and self._schedules is not None and self._works_behind and not self._closed:
+                self._scheduler = Background.weakly(
+                    "afterlog-schedules", self._schedules, Schedules.run, clock=self.clock, left_ms=Schedules.left_ms
+                )
+        if self._scheduler is not None:
+            self._scheduler.wake()
 
     def _keep_clean(self, settings: Iterable[TopicSettings]) -> None:
         """Where one of these topics needs it: a thread looks after it, and all others, from now on."""

@@ -53,6 +53,7 @@ Polled = TypeVar("Polled", bound="Sequence[Message]")
 
 
 _ELSEWHERE = {
+    "backup_command": ("backup",),
     "export_command": ("export",),
     "metrics_command": ("metrics",),
     "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),

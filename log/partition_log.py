@@ -30,7 +30,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -79,6 +79,7 @@ class RecoveredLog(NamedTuple):
     """Length of the torn tail that was cut; 0 for none."""
 
 
+FromVersion = TypeVar("FromVersion")
 Recover = Callable[[LogContext, CheckpointFile | None], RecoveredLog]
 """Makes of what is on disk what a log starts from. The checkpoints are read from their file, into those given."""
 
@@ -425,6 +426,17 @@ class PartitionLog:
         """
         with self._merge_lock:
             return self._upkeep.merge_buckets(self._append_lock, self._writing, self._going_on)
+
+    def while_still(self, look: Callable[[Version], FromVersion]) -> FromVersion:
+        """What `look` makes of its folder, while nothing in it is changed but for files that nobody needs any more.
+
+        Appends wait meanwhile, and readers do not. Raises as `append` does, and whatever `look` does.
+        """
+        with self._append_lock:
+            with self._writing():
+                pass  # what was interrupted is mended; what `look` fails at is not this log's disk
+            with self._upkeep.recovery_point.files_lock:
+                return look(self.version)
 
     def close(self) -> None:
         """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go."""

@@ -65,13 +65,21 @@ def apply(plan: RepairPlan) -> None:
     kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}
     for cut in plan.cuts:
         if files.exists(cut.path) and cut.path.name in {segment_file(base, LOG) for base in kept}:
-            with opened(files, cut.path) as file:
-                file.truncate(cut.position)
-                file.sync()
+            _cut(files, cut.path, cut.position)
     files.sync_folder(folder)
     open_log(plan.context).close()
     if plan.clock_ms is not None:
         _put_clock_back(plan.context, plan.clock_ms)
+
+
+def _cut(files: Files, path: Path, size: int) -> None:
+    """A backup may have the same file under another name: that one stays as it is."""
+    if files.stamp(path).names > 1:
+        publish(files, path, [map_file(files, path)[:size]])
+        return
+    with opened(files, path) as file:
+        file.truncate(size)
+        file.sync()
 
 
 def _unlink(files: Files, folder: Path, runs: Iterable[Path]) -> None:

@@ -128,7 +128,8 @@ class Adoptions:
         self._store = store
         self._log_of = log_of
         self._now_ms = now_ms
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held while one is under way: without it the logs and the document may not agree."""
         self._ledger = AdoptionLedger.read(files, store)
 
     def recover(self) -> None:
@@ -149,7 +150,7 @@ class Adoptions:
         Raises UnknownTopic, UnknownPartition, CorruptFile, and as `PartitionLog.check_batches`, with nothing written of
         the batch; StorageFull with nothing written, or, as PartitionPoisoned does, with the rest left to the next open.
         """
-        with self._lock:
+        with self.lock:
             batches = [waiting for _, waiting in handed_over(self._files, self._store)]
             if prepared is not None:
                 batches = [each for each in batches if each.job == prepared.job and each.batch < prepared.batch]

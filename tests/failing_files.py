@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from afterlog.files import Bytes, Data, File, Files, Lock, ScratchFile, failed_call
+from afterlog.files import Bytes, Data, File, Files, FileStamp, Lock, ScratchFile, failed_call
 from tests.simulated_disk import join_data, os_error
 
 Fail = Callable[[str, Path, int], OSError | int | None]
@@ -74,6 +74,10 @@ class FailingFiles:
 
     def exists(self, path: Path) -> bool:
         return self._files.exists(path)
+
+    def stamp(self, path: Path) -> FileStamp:
+        self.ask("stamp", path)
+        return self._files.stamp(path)
 
     def make_folder(self, path: Path) -> None:
         self.ask("make_folder", path)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from afterlog.clock import ManualClock
@@ -20,6 +21,7 @@ from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.fetch.record_id import RecordId
+from afterlog.names import UNFINISHED
 from afterlog.produce.prepared import Prepared
 from afterlog.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
@@ -30,6 +32,7 @@ from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, small
 from tests.tier.memory_store import MemoryStore
 
+DEST = Path("/backups")
 RETRY = RetryPolicy(attempts=2, first_ms=100, max_ms=1_000, jitter=0)
 TOPICS: dict[str, dict[str, Any]] = {
     "t": {},
@@ -277,6 +280,9 @@ class Life:
             handed = {message.value or b"" for message in consumer.poll(1_000)}
         assert {*held["t"].values()} <= handed | told.handed
         self.verify_schedules()
+        if self.disk.exists(DEST):
+            self.store.backup(DEST)
+            assert UNFINISHED not in self.disk.names(DEST)
 
     def verify_subscription(self, visible: set[bytes], dead: set[bytes]) -> None:
         """Nobody gets what was acked; everybody else's is received, or dead."""
@@ -360,6 +366,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "pause a schedule": lambda life: life.store.pause_schedule("tick"),
     "change a schedule": lambda life: life.store.change_schedule("tick", every=timedelta(seconds=5)),
     "remove a schedule": lambda life: life.store.remove_schedule("tick"),
+    "backup": lambda life: life.store.backup(DEST),
     "create topic": lambda life: life.store.create_topic("new", 2),
     "subscribe": lambda life: life.store.subscribe("t", "another"),
     "close of a subscription": Life.close_subscription,

@@ -19,19 +19,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import DiskFailed, FileMissing, OutOfResources, StorageFull, StoreLocked
+from afterlog.errors import CorruptFile, DiskFailed, FileMissing, OutOfResources, StorageFull, StoreLocked
 from afterlog.files import (
     PROCESS,
     Data,
     File,
     Files,
     OsFiles,
+    copy_file,
     failed_call,
     map_file,
     opened,
     publish,
     publishing,
     read_file,
+    remove_tree,
     unused_name,
 )
 from tests.failing_files import FailingFiles, fail_at
@@ -74,6 +76,38 @@ class FilesTests:
             file.append(data)
             assert len(whole) * times == file.size()
             assert whole * times == file.pread(file.size() + 1, 0)
+
+    def test_a_stamp_tells_a_file_that_was_changed_from_one_that_was_not(self, files: Files, folder: Path) -> None:
+        file = files.create(folder / "a")
+        file.append([b"123"])
+        files.create(folder / "b").append([b"123"])
+        first = files.stamp(folder / "a")
+        assert (3, 1) == (first.size, first.names)
+        assert first == files.stamp(folder / "a")
+        assert first.number != files.stamp(folder / "b").number
+        files.link(folder / "a", folder / "c")
+        assert first._replace(names=2) == files.stamp(folder / "a") == files.stamp(folder / "c")
+        file.append([b"4"])
+        assert 4 == files.stamp(folder / "c").size
+        with pytest.raises(FileNotFoundError):
+            files.stamp(folder / "none")
+
+    def test_a_file_is_copied_up_to_a_byte(self, files: Files, folder: Path) -> None:
+        files.create(folder / "a").append([b"x" * (1 << 20), b"y" * 100])
+        assert (1 << 20) + 100 == copy_file(files, folder / "a", folder / "b")
+        assert read_file(files, folder / "a") == read_file(files, folder / "b")
+        assert 5 == copy_file(files, folder / "a", folder / "c", 5)
+        assert b"xxxxx" == read_file(files, folder / "c")
+        with pytest.raises(CorruptFile, match="fewer are left"):
+            copy_file(files, folder / "c", folder / "d", 6)
+
+    def test_a_folder_goes_with_all_that_is_in_it(self, files: Files, folder: Path) -> None:
+        for path in (folder / "a", folder / "a" / "b"):
+            files.make_folder(path)
+            files.create(path / "file").close()
+        remove_tree(files, folder / "a")
+        remove_tree(files, folder / "a")
+        assert [] == files.names(folder)
 
     def test_pread_gives_fewer_bytes_only_at_the_end(self, files: Files, folder: Path) -> None:
         file = files.create(folder / "a")

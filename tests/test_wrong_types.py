@@ -70,6 +70,7 @@ STORE: dict[str, dict[str, Any]] = {
     "pause_schedule": {"name": "there"},
     "resume_schedule": {"name": "there"},
     "remove_schedule": {"name": "there"},
+    "backup": {"dest": "/backups"},
     "adopt": {},
     "consumer": {"topic": "t", "group": "g"},
     "subscribe": {"topic": "t", "name": "s"},
