@@ -17,6 +17,7 @@ import json
 import shutil
 import sys
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ import numpy as np
 import pytest
 
 from afterlog import EARLIEST, AtTime, Config, ManualClock, Record, RecordId, RetryPolicy, Store, encode_batch
+from afterlog.files import OsFiles
 from afterlog.index.run_format import CODEC_PACKED
+from afterlog.index.run_format import VERSION as RUN_VERSION
 from afterlog.log.store_frontier import frontier_path
 from afterlog.names import LOCK
+from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import open_store
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -175,6 +179,66 @@ def test_old_store_reads_the_same(version: str, tmp_path: Path) -> None:
     assert folder.is_dir(), "the golden folder is missing: restore it, do not make it anew"
     shutil.copytree(folder / "store", tmp_path / "store")
     assert json.loads((folder / "expected.json").read_text()) == opened(tmp_path / "store")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_old_store_is_used_and_upgraded(version: str, tmp_path: Path) -> None:
+    """As a new version goes about it: a backup first, then it is opened and used. What was there stays, and nothing is
+    left that only the old version knew how to read."""
+    shutil.copytree(GOLDEN / version / "store", tmp_path / "store")
+    expected = json.loads((GOLDEN / version / "expected.json").read_text())
+    clock = ManualClock(START_MS + 3_700_000)
+    with open_store(tmp_path / "store", CONFIG, clock, None, background=False) as store:
+        old = store.backup(tmp_path / "backups")
+        names = [topic.name for topic in store.topics()]
+        for name in names:
+            for partition in store.topic(name).partitions:
+                store.send(name, b"new", partition=partition.number)
+            used(store, name)
+        store.schedule("mail", name="weekly", every=timedelta(days=7), value=b"again")
+        upgraded = messages_of(store)
+        upgraded_copy = store.backup(tmp_path / "backups")
+    for name, messages in upgraded.items():
+        there = [message[:2] for message in expected[name]["messages"]]
+        assert there == [message[:2] for message in messages[: len(there)]]
+        assert "new" in {message[2] for message in messages[len(there) :]}
+    with OfflineStore(tmp_path / "store", OsFiles(), clock) as offline:
+        assert [] == list(offline.verify())
+    for path in (tmp_path / "store", shutil.copytree(upgraded_copy.path, tmp_path / "copy")):
+        with open_store(path, CONFIG, clock, None, background=False) as store:
+            assert not store.cut_bytes
+            assert upgraded == messages_of(store)
+            for name in names:
+                with store.subscribe(name, "upgraded") as subscription:
+                    assert not subscription.receive(1_000)
+            assert ["weekly"] == [each.name for each in store.schedules()]
+            store.check()
+        assert {RUN_VERSION} == {file.read_bytes()[8] for file in path.rglob("*.deliverafterindex")}
+    assert expected == opened(shutil.copytree(old.path, tmp_path / "old"))
+
+
+def used(store: Store, topic: str) -> None:
+    """A new subscription takes all that is due; the group of old, which retention may have passed, does, and commits."""
+    with store.subscribe(topic, "upgraded") as subscription:
+        subscription.ack_many(subscription.receive(1_000))
+        assert not subscription.receive(1_000)
+    with store.consumer(topic, group="readers") as consumer:
+        consumer.seek(EARLIEST)
+        while consumer.poll():
+            pass
+
+
+def messages_of(store: Store) -> dict[str, list[list[Any]]]:
+    """(offset, delivery offset, value) of what is due, by partition."""
+    found = {}
+    for topic in store.topics():
+        for partition in topic.partitions:
+            with store.consumer(topic.name, group="look", partitions=[partition.number], auto_commit=False) as consumer:
+                rows = [message for messages in iter(consumer.poll, []) for message in messages]
+            found[f"{topic.name}-{partition.number}"] = [
+                [each.offset, each.delivery_offset, each.value and each.value.decode()] for each in rows
+            ]
+    return found
 
 
 def test_every_folder_is_tested() -> None:
