@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from afterlog.backup import Backup
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.fetch.partition import Partition
@@ -52,6 +53,17 @@ def open_small(disk: Files, clock: ManualClock, **settings: Any) -> Store:
 def killed(disk: SimulatedFiles) -> SimulatedFiles:
     """The disk as a kill of the process leaves it, with no lock held and everything durable."""
     return SimulatedFiles(disk.image())
+
+
+def restored(disk: SimulatedFiles, made: Backup | Path) -> SimulatedFiles:
+    """Another disk, with a copy of a backup in the place of the store."""
+    path = made if isinstance(made, Path) else made.path
+    image, prefix = disk.image(), f"{path}/"
+    folders = [f"{PATH}", *(f"{PATH}/{name.removeprefix(prefix)}" for name in image.folders if name.startswith(prefix))]
+    files = image.contents.items()
+    return SimulatedFiles(
+        Image(folders, {f"{PATH}/{name.removeprefix(prefix)}": data for name, data in files if name.startswith(prefix)})
+    )
 
 
 def power_cut(disk: SimulatedFiles) -> SimulatedFiles:

@@ -32,8 +32,8 @@ from tests.crash_states import CrashModel, CrashState
 from tests.crashes import contents
 from tests.explorer import Explored, explore
 from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, SimulatedFiles, os_error
-from tests.support import NOW_MS, PATH, drained, open_small, small
+from tests.simulated_disk import SimulatedFiles, os_error
+from tests.support import NOW_MS, PATH, drained, open_small, restored, small
 
 DEST = Path("/backups")
 ROOT = Path(__file__).parent.parent
@@ -71,17 +71,6 @@ def lived(store: Store, clock: ManualClock) -> None:
         worker.ack_many(worker.receive(9))
     with store.consumer("t", group="group") as consumer:
         consumer.poll(5)
-
-
-def restored(disk: SimulatedFiles, made: Backup | Path) -> SimulatedFiles:
-    """Another disk, with a copy of a backup in the place of the store."""
-    path = made if isinstance(made, Path) else made.path
-    image, prefix = disk.image(), f"{path}/"
-    folders = [f"{PATH}", *(f"{PATH}/{name.removeprefix(prefix)}" for name in image.folders if name.startswith(prefix))]
-    files = image.contents.items()
-    return SimulatedFiles(
-        Image(folders, {f"{PATH}/{name.removeprefix(prefix)}": data for name, data in files if name.startswith(prefix)})
-    )
 
 
 def held(store: Store) -> dict[str, Any]:

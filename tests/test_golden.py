@@ -218,7 +218,7 @@ def test_old_store_is_used_and_upgraded(version: str, tmp_path: Path) -> None:
 
 
 def used(store: Store, topic: str) -> None:
-    """A new subscription takes all that is due; the group of old, which retention may have passed, does, and commits."""
+    """A new subscription takes all that is due; the group of old goes on from the start, and commits."""
     with store.subscribe(topic, "upgraded") as subscription:
         subscription.ack_many(subscription.receive(1_000))
         assert not subscription.receive(1_000)

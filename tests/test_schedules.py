@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +16,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
@@ -32,17 +37,19 @@ from afterlog.errors import (
 )
 from afterlog.fetch.message import Message
 from afterlog.names import SCHEDULES, schedule_files
-from afterlog.occurrences import next_of, occurrence_of
+from afterlog.occurrences import appended_occurrences, next_of, occurrence_of
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.recurrence import Every
 from afterlog.schedule_document import damages
 from afterlog.schedules import Schedules
 from afterlog.store import Store, open_store
+from tests import campaigns, killed_scheduler
 from tests.crash_states import CrashModel, CrashState
 from tests.explorer import Explored, explore
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, Calls, eventually, killed, open_small, small
+from tests.support import NOW_MS, PATH, Calls, eventually, killed, open_small, power_cut, restored, small
+from tests.workers import Workers
 
 MINUTE = timedelta(minutes=1)
 MINUTE_MS = 60_000
@@ -595,3 +602,163 @@ def test_damaged_documents_are_no_schedules(disk: SimulatedFiles, clock: ManualC
 def test_an_overdue_time_that_is_far_ahead_is_refused(store: Store) -> None:
     with pytest.raises((InvalidSchedule, InvalidDeliverAfter)):
         store.schedule("t", name="s", every=timedelta(days=365 * 200))
+
+
+# --- In lockstep with a model ---------------------------------------------------------------------------------------
+
+
+class ScheduleMachine(RuleBasedStateMachine):
+    """One schedule, whatever is done to it, in a store that is closed, killed and cut off; and what came of it."""
+
+    @initialize(
+        missed=st.sampled_from(["skip", "one", "all"]),
+        durability=st.sampled_from([ALWAYS, OS]),
+        minutes=st.integers(1, 3),
+    )
+    def begin(self, missed: Any, durability: Durability, minutes: int) -> None:
+        self.missed, self.durability = missed, durability
+        self.clock, self.disk = ManualClock(NOW_MS), SimulatedFiles()
+        self.open()
+        self.store.create_topic("t")
+        self.store.schedule("t", name="s", every=minutes * MINUTE, missed=missed)
+        self.every, self.upto = Every(minutes * MINUTE_MS, NOW_MS), NOW_MS
+        self.came: list[int] = []
+        """What is in the log and not cancelled, by when it came."""
+        self.paused = False
+        self.expect_run(once=True)
+
+    def open(self) -> None:
+        self.store = open_small(self.disk, self.clock, durability=self.durability)
+
+    def expect_run(self, *, once: bool = False) -> None:
+        now_ms = self.clock.now_ms()
+        while not self.paused and (not self.came or self.came[-1] <= now_ms):
+            due_ms, self.upto = next_of(self.every, self.upto, now_ms, self.missed)
+            self.came.append(due_ms or 0)
+            if once:
+                break
+
+    def expect_cancelled(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.came = [due_ms for due_ms in self.came if due_ms <= now_ms]
+        self.upto = now_ms
+
+    @rule()
+    def run(self) -> None:
+        self.store.run_schedules()
+        self.expect_run()
+
+    @rule()
+    def pause(self) -> None:
+        self.store.pause_schedule("s")
+        if not self.paused:
+            self.expect_cancelled()
+        self.paused = True
+
+    @rule()
+    def resume(self) -> None:
+        self.store.resume_schedule("s")
+        if self.paused:
+            self.paused, self.upto = False, self.clock.now_ms()
+            self.expect_run(once=True)
+
+    @rule(minutes=st.integers(1, 3))
+    def change(self, minutes: int) -> None:
+        self.store.change_schedule("s", every=minutes * MINUTE)
+        self.expect_cancelled()
+        self.every = Every(minutes * MINUTE_MS, self.clock.now_ms())
+        self.expect_run(once=True)
+
+    @rule(minutes=st.integers(0, 9), ms=st.integers(0, 2))
+    def advance(self, minutes: int, ms: int) -> None:
+        self.clock.advance(minutes * MINUTE_MS + ms)
+
+    @rule(delay=st.integers(0, 90))
+    def send(self, delay: int) -> None:
+        self.store.send("t", b"another", delay=delay)
+
+    @rule()
+    def roll(self) -> None:
+        self.store.topic("t").partition(0).log.roll()
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.open()
+
+    @rule()
+    def kill(self) -> None:
+        self.disk = killed(self.disk)
+        self.open()
+
+    @rule()
+    def power_cut(self) -> None:
+        """Whatever the durability: what was told of a schedule is durable when a call returns."""
+        self.disk = power_cut(self.disk)
+        self.open()
+
+    @rule()
+    def restore(self) -> None:
+        """From a backup of now."""
+        made = self.store.backup(Path("/backups"))
+        self.disk = restored(self.disk, made)
+        self.open()
+
+    @invariant()
+    def it_is_what_the_model_says(self) -> None:
+        campaigns.count("steps of a model")
+        own = [*messages(self.store), *self.store.pending("t")]
+        found = [dict(each.headers)["afterlog-occurrence"] for each in own if each.value is None]
+        assert sorted(self.came) == sorted(int(each or b"") for each in found)
+        [schedule] = self.store.schedules()
+        assert (self.paused, self.every.every_ms) == (schedule.paused, round(schedule.every / MINUTE * MINUTE_MS))
+        if self.came and self.came[-1] > self.clock.now_ms():
+            assert self.came[-1] == schedule.next_due
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+
+
+ScheduleMachine.TestCase.settings = settings(max_examples=campaigns.examples(15, whole=300), stateful_step_count=25)
+TestScheduleMachine = pytest.mark.usefixtures("quiet")(ScheduleMachine.TestCase)
+
+
+# --- Kills of a process ---------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Each occurrence is there once, from the first to the last, whenever it was killed."""
+    assert not came_wrong(tmp_path, "nothing_planted", 12)
+
+
+@pytest.mark.parametrize("bug", ["nobody_looks", "the_intent_is_believed"])
+def test_planted_bug_is_seen_from_outside(tmp_path: Path, bug: str) -> None:
+    assert came_wrong(tmp_path, bug, 60)
+
+
+def came_wrong(folder: Path, bug: str, kills: int) -> bool:
+    """Whether a schedule of every few milliseconds is not what it should be after any of the kills."""
+    chance, came = random.Random(campaigns.SEED), list[int]()
+    with Workers("tests.killed_scheduler") as workers:
+        for kill in range(kills):
+            with workers.life(folder / "store", str(kill), chance.randrange(1, 40), bug) as said:
+                told = [line[1] for line in said]
+            campaigns.count("kills of a process")
+            shutil.copytree(folder / "store", folder / "copy")
+            with open_store(folder / "copy", None, ManualClock(0), None, background=False) as store:
+                log = store.topic("t").partition(0).log
+                found = [
+                    due for due, _ in appended_occurrences(store.topic("t").partition(0), id_of(store), 0, log.written)
+                ]
+            shutil.rmtree(folder / "copy")
+            steps = {right - left for left, right in itertools.pairwise(found)}
+            if not steps <= {killed_scheduler.EVERY_MS} or not set(told) <= set(found) or found[: len(came)] != came:
+                return True
+            came = found
+    assert len(came) > kills
+    return False
+
+
+def id_of(store: Store) -> str:
+    return store._scheduling()._documents["s"].id

@@ -41,6 +41,7 @@ from afterlog import (
     encode_batch,
 )
 from afterlog.fetch.partition import Partition
+from afterlog.files import remove_tree
 from afterlog.names import LOG
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.entry import decode_entry
@@ -50,11 +51,12 @@ from tests import campaigns
 from tests.crash_states import CrashModel, CrashPoints
 from tests.model import Expected, Model
 from tests.simulated_disk import Append, Create, SimulatedFiles, Truncate, Unlink
-from tests.support import due_of
+from tests.support import due_of, restored
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
 PATH = Path("/store")
+BACKUPS = Path("/backups")
 START_MS = 1_700_000_000_000
 LEASE_MS = 50
 LIMIT_BYTES = 1 << 20
@@ -103,13 +105,18 @@ def records_in(data: bytes, base_offset: int) -> list[Expected]:
     return found
 
 
+def is_log(path: str) -> bool:
+    """And none of a backup."""
+    return path.startswith(f"{PATH}/") and path.endswith(LOG)
+
+
 def removed_logs(disk: SimulatedFiles) -> dict[int, bytes]:
     """What the logs held that were removed in the life of this disk, by base offset: as they were in the end."""
-    held = {path: data for path, data in disk.start.contents.items() if path.endswith(LOG)}
+    held = {path: data for path, data in disk.start.contents.items() if is_log(path)}
     removed: dict[int, bytes] = {}
     for operation in disk.operations:
         match operation:
-            case Create(path) if path.endswith(LOG):
+            case Create(path) if is_log(path):
                 held[path] = b""
             case Append(path, _, data) if path in held:
                 held[path] += data
@@ -442,6 +449,22 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = SimulatedFiles(self.disk.start, self.disk.operations)
         self.model.visible_end = len(self.model.records)
         self.recover(covered=True)
+
+    @rule()
+    def backup(self) -> None:
+        """A copy of it holds what is visible now, and knows as much of its reader."""
+        made = self.store.backup(BACKUPS)
+        assert self.model.visible_end == self.partition.log_end_offset
+        copy = SimulatedFiles(restored(self.disk, made).image())
+        with open_store(PATH, self.config, self.clock, copy, background=False) as store:
+            assert not store.cut_bytes
+            assert contents(self.partition) == contents(store.topic("mail").partition(0))
+            if self.delayed and self.model.visible_end == len(self.model.records):
+                assert self.partition.next_due() == store.topic("mail").partition(0).next_due()
+            with store.consumer("mail", group="group", auto_commit=False) as consumer:
+                assert self.model.committed == consumer.committed()[0]
+            store.check()
+        remove_tree(self.disk, BACKUPS)
 
     def abandon(self) -> None:
         self.consumer = None
