@@ -5,26 +5,13 @@
 A kill in the middle leaves the backups of before, and what was unfinished is removed by the next one. Each backup is a
 whole store: it is restored by copying `store`, and removed by removing its folder. The copy opens by normal recovery,
 as after a kill at that instant.
-
-*In which order.* What tells of something is taken before that of which it tells:
-
-    1  beside all   sealed segments and runs are linked; partitions that nobody has opened are taken as they lie
-    2  held still   topics, what is adopted, schedules ── journals and positions ── each partition: its checkpoints,
-                    runs, indexes, and how far its log is visible ── the frontier that the partitions share
-    3  beside all   the active logs, up to there
-
-So an ack is never ahead of the log, a schedule never ahead of its record, and the frontier never behind a delivery.
-In 2 appends to a partition wait while its few files are linked, schedules and adoptions as long as it takes. What is
-moved from one partition to another at that instant, as a dead letter, may be in both: at least once.
-
-A version of each partition is held until its log is copied, so that nothing that is needed goes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,44 +20,21 @@ from typing import Any, NamedTuple
 from afterlog import document
 from afterlog.backup_writer import BackupWriter
 from afterlog.errors import CorruptFile, FileMissing, InvalidArgument, IsABackup, StoreLocked
-from afterlog.files import TEMPORARY_SUFFIX, Files, remove_tree
-from afterlog.log.checkpoints import CheckpointFile, Checkpoints
-from afterlog.log.partition_log import PartitionLog
-from afterlog.log.version import Version
+from afterlog.files import Files, remove_tree
 from afterlog.names import (
-    ADOPTED,
-    ADOPTION,
     BACKED_UP_STORE,
     BACKUP,
-    BUCKETS,
-    CHECKPOINTS,
-    FRONTIER,
-    LATER_TOPICS,
     LOCK,
-    LOG,
-    POSITION,
-    POSITION_COPY,
-    SCHEDULES,
-    SUBSCRIPTIONS,
-    TOPICS,
     UNFINISHED,
     backup_folder,
-    journal_file,
     parse_backup_folder,
-    parse_bucket_file,
-    parse_journal_file,
-    parse_segment_file,
-    partition_folder,
-    segment_file,
 )
-from afterlog.produce.topic import Topic
-from afterlog.topics import OpenTopics
+from afterlog.store_image import StoreImage
 
 logger = logging.getLogger("afterlog.backup")
 
 FORMAT = "afterlog-backup"
 VERSION = 1
-TRIES = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -88,28 +52,11 @@ class Backup:
     """The rest is linked."""
 
 
-class Pinned(NamedTuple):
-    """Of one partition: what is held until its log is copied, and how far that goes."""
-
-    version: Version
-    name: str
-    size: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Backups:
     """What makes backups of one open store."""
 
-    files: Files
-    path: Path
-    """Of the store."""
-    topics: OpenTopics
-    lock: contextlib.AbstractContextManager[Any]
-    """Of the store: held while topics are made."""
-    documents: Callable[[], tuple[contextlib.AbstractContextManager[Any], contextlib.AbstractContextManager[Any]]]
-    """The locks of those that write documents of the store and logs, which must agree: schedules, adoptions."""
-    usable: Callable[[], None]
-    """Raises where the store is not."""
+    image: StoreImage
     now_ms: Callable[[], int]
 
     def make(self, dest: Path) -> Backup:
@@ -118,9 +65,9 @@ class Backups:
         Raises InvalidArgument, StoreLocked where another is being made there, StorageFull, DiskFailed, CorruptFile,
         PartitionPoisoned, StoreClosed: then the ones of before are as they were.
         """
-        dest = _checked(dest, self.path)
-        _make_folders(self.files, dest)
-        lock = _locked(self.files, dest)
+        dest = _checked(dest, self.image.path)
+        _make_folders(self.image.files, dest)
+        lock = _locked(self.image.files, dest)
         try:
             return self._make(dest)
         finally:
@@ -128,28 +75,28 @@ class Backups:
 
     def _make(self, dest: Path) -> Backup:
         at_ms, staging = self.now_ms(), dest / UNFINISHED
-        before = _of_before(self.files, dest)
-        remove_tree(self.files, staging)
-        self.files.make_folder(staging)
+        before = _of_before(self.image.files, dest)
+        remove_tree(self.image.files, staging)
+        self.image.files.make_folder(staging)
         number = 1 if before is None else before.number + 1
         try:
             writer = BackupWriter(
-                self.files,
-                self.path,
+                self.image.files,
+                self.image.path,
                 staging / BACKED_UP_STORE,
                 None if before is None else before.path,
                 {} if before is None else before.stamps,
             )
-            self._write(writer)
-            body = {"number": number, "at_ms": at_ms, "store": str(self.path), "files": writer.stamps}
-            document.write(self.files, staging / BACKUP, FORMAT, VERSION, body)
-            self.usable()  # who has closed it may have let go what was not copied yet
+            self.image.take(writer)
+            body = {"number": number, "at_ms": at_ms, "store": str(self.image.path), "files": writer.stamps}
+            document.write(self.image.files, staging / BACKUP, FORMAT, VERSION, body)
+            self.image.usable()  # who has closed it may have let go what was not copied yet
             folder = backup_folder(number, _EPOCH + timedelta(milliseconds=at_ms))
-            self.files.rename(staging, dest / folder)
-            self.files.sync_folder(dest)
+            self.image.files.rename(staging, dest / folder)
+            self.image.files.sync_folder(dest)
         except Exception:
             with contextlib.suppress(OSError):  # the next one does it
-                remove_tree(self.files, staging)
+                remove_tree(self.image.files, staging)
             raise
         return Backup(
             path=dest / folder / BACKED_UP_STORE,
@@ -158,162 +105,6 @@ class Backups:
             files=len(writer.stamps),
             copied_bytes=writer.copied_bytes,
         )
-
-    def _write(self, writer: BackupWriter) -> None:
-        writer.make_folder("")
-        taken = self._take_at_rest(writer)
-        schedules, adoptions = self.documents()
-        with schedules, adoptions:
-            pinned = self._take_still(writer, taken)
-        for _, name, size in pinned:
-            writer.copy(name, size)
-        del pinned
-        writer.make_durable()
-
-    # 1: beside all.
-
-    def _take_at_rest(self, writer: BackupWriter) -> set[str]:
-        """The partitions that nobody has opened, by their folders, as they lie; of the others what never changes.
-
-        Where one is opened meanwhile what was taken of it is no proof, and it is taken again.
-        """
-        taken = set[str]()
-        for topic in list(self.topics.by_name.values()):
-            for number in range(topic.partition_count):
-                self.usable()
-                folder = partition_folder(topic.name, number)
-                log = topic.opened_logs.get(number)
-                with contextlib.suppress(FileMissing, CorruptFile):  # it has been opened, or removed, meanwhile
-                    if log is None:
-                        self._take_readers(writer, folder)
-                        known = CheckpointFile.open(self.files, self.path / folder / CHECKPOINTS).current
-                        self._take_files(writer, folder, known, whole=True)
-                        taken.add(folder)
-                    else:
-                        self._take_sealed(writer, folder, log.version)
-        return taken
-
-    def _take_sealed(self, writer: BackupWriter, folder: str, version: Version) -> None:
-        bases = {segment.base_offset for segment in version.sealed if segment.is_local()}
-        for name in self.files.names(self.path / folder):
-            parsed = parse_segment_file(name)
-            if parsed is not None and parsed[0] in bases:
-                writer.link(f"{folder}/{name}")
-
-    # 2: held still.
-
-    def _take_still(self, writer: BackupWriter, taken: set[str]) -> list[Pinned]:
-        with self.lock:
-            topics = list(self.topics.by_name.values())
-            self._take_documents(writer)
-        opened: list[tuple[str, PartitionLog]] = []
-        for topic in topics:
-            opened += self._opened(writer, topic, taken)
-        for folder, _ in opened:
-            self._take_readers(writer, folder)
-        pinned = []
-        for folder, log in opened:
-            self.usable()
-            pinned.append(self._take_still_files(writer, folder, log))
-        self._take_frontier(writer)
-        wanted = {partition_folder(topic.name, number) for topic in topics for number in range(topic.partition_count)}
-        for folder in taken - wanted:  # its topic is gone
-            for name in writer.names_in(folder):
-                writer.discard(f"{folder}/{name}")
-        return pinned
-
-    def _opened(self, writer: BackupWriter, topic: Topic, taken: set[str]) -> Iterator[tuple[str, PartitionLog]]:
-        """The partitions of a topic that are open by now, and those that were not yet taken, which are opened."""
-        topic.wait_for_openings()
-        for number in range(topic.partition_count):
-            folder = partition_folder(topic.name, number)
-            log = topic.opened_logs.get(number)
-            if log is None and folder not in taken:
-                log = topic.log(number)
-            if log is not None:
-                yield folder, log
-
-    def _take_documents(self, writer: BackupWriter) -> None:
-        there = set(self.files.names(self.path))
-        for name in sorted(there & {TOPICS, ADOPTED}):
-            writer.link(name)
-        for folder in sorted(there & {LATER_TOPICS, ADOPTION, SCHEDULES}):
-            writer.make_folder(folder)
-            for name in self.files.names(self.path / folder):
-                if name != FRONTIER and not name.endswith(TEMPORARY_SUFFIX):
-                    writer.link(f"{folder}/{name}")
-
-    def _take_frontier(self, writer: BackupWriter) -> None:
-        name = f"{LATER_TOPICS}/{FRONTIER}"
-        if self.files.exists(self.path / name):
-            writer.link(name)
-
-    def _take_readers(self, writer: BackupWriter, folder: str) -> None:
-        """Positions, and of each subscription the newest journal, as far as it goes now."""
-        base = f"{folder}/{SUBSCRIPTIONS}"
-        if not self.files.exists(self.path / base):
-            return
-        writer.make_folder(base)
-        for reader in self.files.names(self.path / base):
-            writer.make_folder(f"{base}/{reader}")
-            for _ in range(TRIES):
-                with contextlib.suppress(FileMissing):  # it was begun anew
-                    self._take_reader(writer, f"{base}/{reader}")
-                    break
-            else:
-                raise CorruptFile("it is begun anew again and again", path=self.path / base / reader)
-
-    def _take_reader(self, writer: BackupWriter, folder: str) -> None:
-        names = self.files.names(self.path / folder)
-        numbers = [number for name in names if (number := parse_journal_file(name)) is not None]
-        for name in writer.names_in(folder):  # as they were before
-            writer.discard(f"{folder}/{name}")
-        for name in (POSITION, POSITION_COPY):
-            if name in names:
-                writer.link(f"{folder}/{name}")
-        if numbers:
-            writer.copy(f"{folder}/{journal_file(max(numbers))}")
-
-    def _take_still_files(self, writer: BackupWriter, folder: str, log: PartitionLog) -> Pinned:
-        """Of a partition that is open, while nothing in it changes."""
-
-        def look(version: Version) -> Pinned:
-            self._take_files(writer, folder, log.checkpoints.current, whole=False)
-            name = f"{folder}/{segment_file(version.active.base_offset, LOG)}"
-            return Pinned(version, name, version.visible.position)
-
-        return log.while_still(look)
-
-    def _take_files(self, writer: BackupWriter, folder: str, known: Checkpoints, *, whole: bool) -> None:
-        """All of a partition but for its readers. whole: the active log, too, as it lies."""
-        sealed = {mark.base_offset for mark in known.sealed if mark.local}
-        links, copies = {CHECKPOINTS}, set[str]()
-        for name in self.files.names(self.path / folder):
-            base, suffix = parse_segment_file(name) or (-1, "")
-            if base in sealed:
-                links.add(name)
-            elif base == known.active.base_offset and (whole or suffix != LOG):
-                copies.add(name)
-        writer.make_folder(f"{folder}/{BUCKETS}")
-        for name in sorted(links):
-            writer.link(f"{folder}/{name}")
-        for name in sorted(copies):
-            writer.copy(f"{folder}/{name}")
-        kept = links | copies | self._take_buckets(writer, folder)
-        for name in writer.names_in(folder):
-            if name not in kept and not name.startswith(f"{SUBSCRIPTIONS}/"):
-                writer.discard(f"{folder}/{name}")
-
-    def _take_buckets(self, writer: BackupWriter, folder: str) -> set[str]:
-        """The runs, as many as are there when no more go: a merge publishes its own before it removes others."""
-        for _ in range(TRIES):
-            names = {f"{BUCKETS}/{name}" for name in self.files.names(self.path / folder / BUCKETS)}
-            runs = {name for name in names if parse_bucket_file(name.removeprefix(f"{BUCKETS}/"))}
-            with contextlib.suppress(FileMissing):
-                for name in sorted(runs):
-                    writer.link(f"{folder}/{name}")
-                return runs
-        return set()  # recovery makes them anew from the log
 
 
 class Earlier(NamedTuple):

@@ -29,27 +29,20 @@ from typing import Any
 
 import numpy as np
 
-from afterlog.arguments import KEEP
 from afterlog.errors import (
     AfterlogError,
-    InvalidArgument,
-    InvalidSchedule,
     ScheduleExists,
     StoreClosed,
     StoreForked,
     UnknownSchedule,
-    WrongType,
 )
-from afterlog.files import Files, unused_name
+from afterlog.files import Files
 from afterlog.log.mark import Mark
 from afterlog.names import check_name
 from afterlog.occurrences import appended_occurrences, headers_of_occurrence, next_of
 from afterlog.produce.topic import Topic
-from afterlog.records.batch import own_headers
-from afterlog.records.single import SingleRecord, byte_string, header_section
-from afterlog.recurrence import cron_of, every_ms_of
+from afterlog.records.single import SingleRecord, header_section
 from afterlog.schedule_document import (
-    POLICIES,
     Occurrence,
     Schedule,
     ScheduleDocument,
@@ -57,13 +50,12 @@ from afterlog.schedule_document import (
     remove_schedule,
     write_schedule,
 )
+from afterlog.schedule_settings import changed_schedule, settings_of, wanted_schedule
 
 logger = logging.getLogger("afterlog.schedules")
 
 RETRY_MS = 10_000
 """A schedule that could not be looked after is tried again after this long."""
-NAME_MAX = 240
-_FROM_THE_SETTINGS = ("topic", "cron", "every_ms", "timezone", "value", "key", "headers", "missed")
 
 
 class Schedules:
@@ -110,27 +102,10 @@ class Schedules:
         missed: Any,
     ) -> Schedule:
         """Make it, and append its first record; the one that is there, where it has the same settings."""
-        check_name(name, "schedule")
-        if len(name) > NAME_MAX:
-            raise InvalidSchedule(f"a schedule's name has {NAME_MAX} characters at most, not {len(name)}")
-        if (cron is None) == (every is None):
-            raise InvalidSchedule("give cron, an expression, or every, a timedelta: one of them")
-        now_ms = self._now_ms()
-        wanted = ScheduleDocument(
-            name=name,
-            id=unused_name(),
-            topic=topic,
-            partition=0,
-            cron=None if cron is None else cron_of(cron, timezone).expression,
-            timezone=timezone if cron is not None else "UTC",
-            every_ms=None if every is None else every_ms_of(every),
-            anchor_ms=now_ms,
-            value=byte_string(value),
-            key=byte_string(key, "keys"),
-            headers=tuple(own_headers(headers)),
-            missed=_policy(missed),
-            upto_ms=now_ms,
-        )
+        wanted = wanted_schedule(
+            topic, name, self._now_ms(), cron=cron, timezone=timezone, every=every, value=value, key=key,
+            headers=headers, missed=missed,
+        )  # fmt: skip
         target = self._topic_of(topic)
         if partition is not None:
             partition = target.checked_partition(partition)
@@ -138,7 +113,7 @@ class Schedules:
             self._check_intact(name)
             there = self._documents.get(name)
             if there is not None and not there.removed:
-                if partition not in (None, there.partition) or _settings(there) != _settings(wanted):
+                if partition not in (None, there.partition) or settings_of(there) != settings_of(wanted):
                     raise ScheduleExists(f"{name} is there with other settings: {self._told(there)}")
                 return self._told(there)
             if there is not None:
@@ -146,7 +121,7 @@ class Schedules:
             wanted = replace(wanted, partition=target.partition_of(wanted.key) if partition is None else partition)
             self._check(wanted)
             self._write(wanted)
-            self._turn(name, now_ms)
+            self._turn(name, self._now_ms())
             made = self._told(self._documents[name])
         self._woken()
         return made
@@ -155,26 +130,7 @@ class Schedules:
         """Other settings from now on; what is pending goes, and the next one is of the new settings."""
         with self.lock, self._mending():
             document, now_ms = self._known(name), self._now_ms()
-            changed = self._looked_up(document)
-            if changes["cron"] is not KEEP and changes["every"] is not KEEP:
-                raise InvalidSchedule("give cron, an expression, or every, a timedelta: one of them")
-            zone = document.timezone if changes["timezone"] is KEEP else changes["timezone"]
-            if changes["cron"] is not KEEP or (changes["timezone"] is not KEEP and document.cron is not None):
-                cron = cron_of(document.cron if changes["cron"] is KEEP else changes["cron"], zone)
-                changed = replace(changed, cron=cron.expression, timezone=cron.timezone, every_ms=None)
-            elif changes["timezone"] is not KEEP and changes["every"] is KEEP:
-                raise InvalidSchedule(f"{name} comes at intervals, which have no time zone")
-            if changes["every"] is not KEEP:
-                every_ms = every_ms_of(changes["every"])
-                changed = replace(changed, cron=None, timezone="UTC", every_ms=every_ms, anchor_ms=now_ms)
-            if changes["value"] is not KEEP:
-                changed = replace(changed, value=byte_string(changes["value"]))
-            if changes["key"] is not KEEP:
-                changed = replace(changed, key=byte_string(changes["key"], "keys"))
-            if changes["headers"] is not KEEP:
-                changed = replace(changed, headers=tuple(own_headers(changes["headers"])))
-            if changes["missed"] is not KEEP:
-                changed = replace(changed, missed=_policy(changes["missed"]))
+            changed = changed_schedule(self._looked_up(document), now_ms, **changes)
             self._check(changed)
             self._write(_without_pending(changed, now_ms))
             self._turn(name, now_ms)
@@ -430,15 +386,3 @@ def _is_settled(document: ScheduleDocument) -> bool:
     occurrence = document.occurrence
     is_known = occurrence is None or occurrence.offset is not None
     return document.settled and is_known and document.stale is None and not document.removed
-
-
-def _settings(document: ScheduleDocument) -> tuple[object, ...]:
-    return tuple(getattr(document, name) for name in _FROM_THE_SETTINGS)
-
-
-def _policy(missed: object) -> str:
-    if not isinstance(missed, str):
-        raise WrongType(f"missed must be skip, one or all, not {missed!r:.100}")
-    if missed not in POLICIES:
-        raise InvalidArgument(f"missed must be skip, one or all, not {missed!r:.100}")
-    return missed

@@ -611,22 +611,22 @@ class Store:
         is being made there, StorageFull, DiskFailed, CorruptFile, PartitionPoisoned.
         """
         from afterlog.backup import Backups
+        from afterlog.store_image import StoreImage
 
         self._usable()
         try:
             folder = Path(dest).absolute()
         except TypeError as error:
             raise WrongType(f"dest must name a folder, as text or pathlib.Path: {error}") from None
-        backups = Backups(
+        image = StoreImage(
             files=self._files,
             path=self.path,
             topics=self._topics,
             lock=self._lock,
             documents=lambda: (self._scheduling().lock, self._recovered_adoptions().lock),
             usable=self._usable,
-            now_ms=self.clock.now_ms,
         )
-        return backups.make(folder)
+        return Backups(image=image, now_ms=self.clock.now_ms).make(folder)
 
     def offload(self) -> dict[str, Offloaded]:
         """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.

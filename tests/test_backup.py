@@ -19,7 +19,7 @@ import pytest
 
 import afterlog
 from afterlog import document
-from afterlog.backup import Backup, Backups
+from afterlog.backup import Backup
 from afterlog.backup_writer import BackupWriter
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
@@ -28,6 +28,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.names import BACKUP, LOG, UNFINISHED, parse_backup_folder
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import Store, open_store
+from afterlog.store_image import StoreImage
 from tests.crash_states import CrashModel, CrashState
 from tests.crashes import contents
 from tests.explorer import Explored, explore
@@ -177,6 +178,17 @@ class TestBackup:
         assert len(data) == disk.open(PATH / "another name").size()
         assert before == restored(disk, made).image().contents
 
+    def test_what_it_does_not_know_is_copied(self, store: Store, disk: SimulatedFiles) -> None:
+        disk.make_folder(PATH / "of-a-later-version")
+        disk.make_folder(PATH / "t-0" / "keys")
+        names = ("of-a-later-version/a", "b", "t-0/keys/c", "t-0/d.tmp", "e.tmp")
+        for name in names:
+            disk.create(PATH / name).append([b"x"])
+        made = store.backup(DEST)
+        assert [True, True, True, False, False] == [disk.exists(made.path / name) for name in names]
+        assert 1 == disk.stamp(PATH / "b").names
+        disk.unlink(PATH / "b")
+
     def test_partitions_at_rest_stay_at_rest(self, store: Store, disk: SimulatedFiles, clock: ManualClock) -> None:
         store.close()
         with open_small(disk, clock) as again:
@@ -192,16 +204,16 @@ class TestBackup:
     ) -> None:
         store.close()
         with open_small(disk, clock) as again:
-            take = Backups._take_still
+            take = StoreImage._take_still
 
-            def later(backups: Backups, *more: Any) -> Any:
+            def later(image: StoreImage, *more: Any) -> Any:
                 again.send("t", b"meanwhile")
                 again.topic("t").partition(0).log.roll()
                 again.create_topic("new")
                 again.send("new", b"new")
-                return take(backups, *more)
+                return take(image, *more)
 
-            with patch.object(Backups, "_take_still", later):
+            with patch.object(StoreImage, "_take_still", later):
                 made = again.backup(DEST)
             everything = held(again)
         with open_small(restored(disk, made), clock) as copy:
@@ -448,19 +460,19 @@ def not_durable(writer: BackupWriter) -> None:
     """What was copied, and the names, before the backup has its own."""
 
 
-def readers_last(backups: Backups, writer: BackupWriter, taken: set[str]) -> Any:
+def readers_last(image: StoreImage, writer: BackupWriter, taken: set[str]) -> Any:
     """Acks that come while logs are taken are ahead of them."""
-    found = ORIGINAL_STILL(backups, writer, taken)
+    found = ORIGINAL_STILL(image, writer, taken)
     store_of[0].send("t", b"meanwhile")
     worker = store_of[0].subscribe("t", "worker")
     worker.ack_many(worker.receive(100))
     for each in found:
-        backups._take_readers(writer, each.name.partition("/")[0])
+        image._take_readers(writer, each.name.partition("/")[0])
     return found
 
 
 store_of: list[Any] = []
-ORIGINAL_STILL = Backups._take_still
+ORIGINAL_STILL = StoreImage._take_still
 
 
 @pytest.mark.parametrize(
@@ -477,7 +489,7 @@ def test_planted_bug_acks_ahead_of_the_log(store: Store, disk: SimulatedFiles, c
     """Opened, the copy says so, or would skip what comes in the place of what it does not have."""
     store_of[:] = [store]
     clock.advance(100_000)
-    with patch.object(Backups, "_take_still", readers_last):
+    with patch.object(StoreImage, "_take_still", readers_last):
         made = store.backup(DEST)
     with open_small(restored(disk, made), clock) as again:
         assert not is_within(again) or held(store)["acked"] != held(again)["acked"]
