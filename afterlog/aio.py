@@ -315,6 +315,9 @@ class AsyncStore(Closing):
     create_topics = _awaited(BlockingStore.create_topics)
     topic = _awaited(BlockingStore.topic)
     topics = _awaited(BlockingStore.topics)
+    alter_topic = _awaited(BlockingStore.alter_topic)
+    delete_topic = _awaited(BlockingStore.delete_topic)
+    purge = _awaited(BlockingStore.purge)
 
     send = _awaited(BlockingStore.send)
     send_many = _awaited(BlockingStore.send_many)
@@ -336,6 +339,12 @@ class AsyncStore(Closing):
 
     consumer = _opening(BlockingStore.consumer, AsyncConsumer)
     subscribe = _opening(BlockingStore.subscribe, AsyncSubscription)
+    subscriptions = _awaited(BlockingStore.subscriptions)
+    groups = _awaited(BlockingStore.groups)
+    delete_subscription = _awaited(BlockingStore.delete_subscription)
+    delete_group = _awaited(BlockingStore.delete_group)
+    reset_subscription = _awaited(BlockingStore.reset_subscription)
+    reset_group = _awaited(BlockingStore.reset_group)
     dead_letters = _awaited(BlockingStore.dead_letters)
     redrive = _awaited(BlockingStore.redrive)
 

@@ -79,6 +79,12 @@ class Cleanup:
                         logger.error("%s-%d: nothing is let go: %s", topic.name, number, error)
         return count
 
+    def forget(self, topic: str) -> None:
+        """Its settings are others, or it is another one."""
+        with self._lock:
+            for key in [key for key in self._rests_until_ms if key[0] == topic]:
+                del self._rests_until_ms[key]
+
     def backlog(self, partition: Partition) -> Backlog | None:
         """What its readers have not acked; None where nobody has ever read. Raises CorruptFile."""
         acked = self._backlogs.acked(partition.log)

@@ -20,6 +20,8 @@
     ├── UnknownTopic(LookupError)       no such topic
     ├── UnknownPartition(LookupError)   no such partition of the topic
     ├── UnknownSchedule(LookupError)    no such schedule
+    ├── UnknownSubscription(LookupError)  no such subscription to the topic
+    ├── UnknownGroup(LookupError)       no consumer group of this name has committed a position in the topic
     ├── OffsetOutOfRange(IndexError)    a position below the log start or beyond the log end
     │   └── PositionPending             a position among what is pending, where no rank is final
     ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
@@ -44,10 +46,12 @@
     │       └── CorruptRemote           what it gave fails its checks: key, position and reason are named
     ├── BacklogQuotaExceeded(RuntimeError)  readers have not acked enough of the topic
     ├── StoreClosed(ValueError)         used after close
+    │   └── TopicDeleted                used after the topic was deleted
     ├── StoreForked(RuntimeError)       used in a forked child
     ├── ClockBehind(RuntimeError)       the wall clock is far behind the log's frontier; no deliveries until it is not
     ├── Interrupted(RuntimeError)       a send under way when Ctrl-C or the like struck; it may have happened or not
     ├── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
+    ├── TopicBusy(RuntimeError)         somebody reads what is to be deleted or purged
     └── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
 
 Each also derives from the builtin that a caller would reach for. `retriable` says whether the same call may succeed
@@ -143,6 +147,14 @@ class UnknownPartition(AfterlogError, LookupError):
 
 class UnknownSchedule(AfterlogError, LookupError):
     """There is no such schedule. `store.schedules()` lists them, `store.schedule(topic, name=…)` makes one."""
+
+
+class UnknownSubscription(AfterlogError, LookupError):
+    """The topic has no such subscription. `store.subscriptions(topic)` lists them, `store.subscribe` makes one."""
+
+
+class UnknownGroup(AfterlogError, LookupError):
+    """No consumer group of this name has committed a position. `store.groups(topic)` lists those that have."""
 
 
 class OffsetOutOfRange(AfterlogError, IndexError):
@@ -309,6 +321,10 @@ class StoreClosed(AfterlogError, ValueError):
     """The store is closed. Open it again with `afterlog.open(path)`."""
 
 
+class TopicDeleted(StoreClosed):
+    """The topic was deleted meanwhile. Make it again with `store.create_topic(name)`, and ask the store for it anew."""
+
+
 class StoreForked(AfterlogError, RuntimeError):
     """This process is a forked child and does not own the store. Open stores after the fork, or start by spawn."""
 
@@ -325,6 +341,12 @@ class Interrupted(AfterlogError, RuntimeError):
 
 class GroupBusy(AfterlogError, RuntimeError):
     """Another open consumer of this group reads the partition. Close it, or take other partitions or another group."""
+
+    retriable = True
+
+
+class TopicBusy(AfterlogError, RuntimeError):
+    """Somebody reads the topic, or the subscription. Close the readers, or call again with force=True."""
 
     retriable = True
 

@@ -4,6 +4,7 @@
 <data>/topics                               topics and their settings
 <data>/later-topics/mail-0                  the same of a topic that was made later
 <data>/later-topics/store.frontier-1        the lease that the partitions share, where one delivered
+<data>/deleted                              what is being deleted
 <data>/adopted                              what was adopted of that which jobs prepared, and what is about to be
 <data>/adoption/                            what jobs prepared, to be appended: job, batch, when (ms), attempt
     mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.prepared
@@ -57,6 +58,7 @@ FRONTIER = "store.frontier-1"
 SCHEDULES = "schedules"
 SCHEDULE = ".schedule"
 SCHEDULE_COPY = ".copy"
+DELETED = "deleted"
 ADOPTED = "adopted"
 ADOPTION = "adoption"
 REMOTE_CACHE = "remote-cache"

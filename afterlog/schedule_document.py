@@ -240,6 +240,13 @@ def remove_schedule(files: Files, store: Path, name: str) -> None:
             files.sync_folder(path.parent)
 
 
+def forget_schedules(files: Files, store: Path, topic: str) -> None:
+    """Of a topic that is deleted, durably."""
+    for name, content in read_schedules(files, store)[0].items():
+        if content.topic == topic:
+            remove_schedule(files, store, name)
+
+
 def _read(files: Files, store: Path, name: str) -> ScheduleDocument:
     first, copy = (_read_one(files, path, name) for path in schedule_files(store, name))
     if isinstance(first, ScheduleDocument):

@@ -170,6 +170,10 @@ class Schedules:
             self._write(replace(_without_pending(self._looked_up(document), self._now_ms()), removed=True))
             self._end(self._documents[name])
 
+    def read_anew(self) -> None:
+        """Somebody who holds the lock has changed documents."""
+        self._documents, self.damaged = read_schedules(self._files, self._path)
+
     def all(self, topic: str | None = None) -> list[Schedule]:
         """By name. Raises CorruptFile where one cannot be read."""
         with self.lock, self._mending():

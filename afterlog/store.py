@@ -11,7 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -22,6 +22,7 @@ import numpy as np
 from afterlog.arguments import KEEP, flag, whole
 from afterlog.clock import Clock, JumpGuard, SystemClock
 from afterlog.config import Config
+from afterlog.deletions import Deletions
 from afterlog.environment import random_generator
 from afterlog.errors import (
     GroupBusy,
@@ -31,11 +32,12 @@ from afterlog.errors import (
     RemoteRefused,
     StoreClosed,
     StoreForked,
+    TopicDeleted,
     UnknownPartition,
     UnknownTopic,
     WrongType,
 )
-from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.record_id import RecordId
 from afterlog.files import PROCESS, Files, OsFiles
 from afterlog.log.background import Background
@@ -45,7 +47,7 @@ from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
-from afterlog.log.topic_settings import TopicOptions, TopicSettings, asked_settings
+from afterlog.log.topic_settings import TopicChanges, TopicOptions, TopicSettings, asked_settings
 from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name, parse_backup_folder
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
@@ -62,6 +64,7 @@ from afterlog.topics import OpenTopics
 if TYPE_CHECKING:
     from os import PathLike
 
+    from afterlog.administration import Administration
     from afterlog.backup import Backup
     from afterlog.cleanup import Cleanup
     from afterlog.fetch.consumer import Consumer
@@ -113,6 +116,8 @@ class Store:
         self._owner = PROCESS.id
         self._closed = False
         self._closing = threading.RLock()
+        self._backing_up = threading.Lock()
+        """Held while a backup is made: nothing is deleted meanwhile. Taken before the store's own."""
         self._is_recovered = False
         self._is_held = True
         """Whether the folder is, and all that is open in it."""
@@ -142,6 +147,7 @@ class Store:
                 from afterlog.tier.tiering import Tiering
 
                 self.tiering = Tiering(remote, files, path, config, clock, background=background, partial=partial)
+            frontier = StoreFrontier(files, path, config.frontier_lease_ms)
             self._topics = OpenTopics(
                 files=files,
                 path=path,
@@ -151,7 +157,8 @@ class Store:
                 crowded=self._crowded,
                 aside=None if self._due_checkpoints is None else self._due_checkpoints.add,
                 usable=self._usable,
-                frontier=StoreFrontier(files, path, config.frontier_lease_ms),
+                frontier=frontier,
+                deletions=Deletions(files=files, path=path, frontier=frontier, tiering=self.tiering),
                 tiering=self.tiering,
             )
         except BaseException:
@@ -234,6 +241,7 @@ class Store:
         asked = asked_settings(partitions, delayed, settings)
         with self._lock:
             self._usable()
+            self._topics.settle()
             made = self._topics.create(chosen, asked)
             self._keep_clean([asked])
             return made
@@ -244,12 +252,68 @@ class Store:
         try:
             return self._topics.by_name[name]
         except (KeyError, TypeError, ValueError):  # what has no hash names no topic
+            if self._topics.leaving and self._lock.acquire(blocking=False):  # a deletion was interrupted
+                try:
+                    self._topics.settle()
+                finally:
+                    self._lock.release()
+                if isinstance(name, str) and name in self._topics.by_name:
+                    return self._topics.by_name[name]
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})") from None
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         self._usable()
         return [topic for _, topic in sorted(self._topics.by_name.items())]
+
+    def alter_topic(self, name: str, *, partitions: int | None = None, **settings: Unpack[TopicChanges]) -> Topic:
+        """Give a topic other settings, from now on; what is left out stays. Readers and producers go on.
+
+        What was appended stays as it is: a smaller max_delay_ms holds for what comes, a retention for all.
+        remote_storage_enable can be set, and not taken back. partitions: more of them; a key may belong to another one
+        from then on, so that the order of its records holds within each only. Raises UnknownTopic, InvalidTopic,
+        RemoteConflict, StorageFull.
+        """
+        self._usable()
+        if partitions is not None:
+            partitions = whole("partitions", partitions, 1)
+        topic = self._administration().alter(name, partitions, settings)
+        self._keep_clean([topic.settings])
+        return topic
+
+    def delete_topic(self, name: str, *, force: bool = False) -> None:
+        """Delete a topic and all that is of it: records, pending or not, subscriptions, groups, schedules, and what it
+        has in object storage. Its name is free then.
+
+        It has happened, or not, whatever crashes. Waits for a backup that is being made. force: with open readers, too,
+        which are closed. Who has it still, a producer for one, gets TopicDeleted. Raises UnknownTopic, TopicBusy,
+        StorageFull, PartitionPoisoned; RemoteUnavailable and RemoteRefused where it is gone but for what is in object
+        storage, which goes when the store is next opened with it, or when the name is used again.
+        """
+        self._usable()
+        self._administration().delete(name, force=flag("force", force))
+
+    def purge(
+        self,
+        topic: str,
+        upto: Position = LATEST,
+        *,
+        pending: bool = False,
+        partition: int | None = None,
+        force: bool = False,
+    ) -> int:
+        """Remove what is due before a position, of all partitions or one; how many records.
+
+        They are out of reach at once, for every reader; disk is freed by whole segments. pending: all that is pending
+        is cancelled, too, wherever `upto` is; it takes its disk until it would have been due. Each partition is purged
+        as a whole or not at all, but for what is pending, which goes in parts. Closed groups and subscriptions go on
+        behind what went. force: with open readers, too, of which a consumer may have to seek (OffsetOutOfRange).
+        Raises UnknownTopic, UnknownPartition, TopicBusy, OffsetOutOfRange, ClockBehind, StorageFull, ReadOnlyTopic.
+        """
+        self._usable()
+        return self._administration().purge(
+            topic, upto, pending=flag("pending", pending), partition=partition, force=flag("force", force)
+        )
 
     # Sending.
 
@@ -502,6 +566,7 @@ class Store:
         check_name(group, "group")
         chosen = _chosen(target, partitions)
         with self._lock:
+            self._check_there(target, group)
             check_no_subscription(target.partitions, group)
             taken = [partition.number for partition in chosen if self._reads(topic, partition.number, group)]
             if taken:
@@ -559,10 +624,54 @@ class Store:
         chosen = _chosen(target, partitions)
         with self._lock:
             self._usable()
+            self._check_there(target, name)
             if any(self._reads(topic, partition.number, name) for partition in target.partitions):
                 raise NameTaken(f"{name!r} is a consumer group that reads {topic}; take another name")
             check_no_group(target.partitions, name)
             return self._subscriptions.subscribe(topic, name, chosen, settings, start=start, delay_ms=delay_ms)
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """The names of all subscriptions to a topic, whether somebody reads them or not. Raises UnknownTopic."""
+        self._usable()
+        return self._administration().subscription_names(topic)
+
+    def groups(self, topic: str) -> list[str]:
+        """The names of all consumer groups that have committed a position in a topic. Raises UnknownTopic."""
+        self._usable()
+        return self._administration().groups(topic)
+
+    def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> None:
+        """Delete a subscription and all that it knows, in all partitions; one made later under its name begins anew.
+
+        It has happened, or not, whatever crashes. force: with open readers, too, which are closed. Raises UnknownTopic,
+        UnknownSubscription, TopicBusy, StorageFull.
+        """
+        self._usable()
+        self._administration().delete_subscription(topic, name, force=flag("force", force))
+
+    def delete_group(self, topic: str, group: str, *, force: bool = False) -> None:
+        """Delete a consumer group's positions, in all partitions. Raises UnknownTopic, UnknownGroup, GroupBusy,
+        StorageFull; force, and crashes, as in `delete_subscription`.
+        """
+        self._usable()
+        self._administration().delete_group(topic, group, force=flag("force", force))
+
+    def reset_subscription(self, topic: str, name: str, position: Position | datetime, *, delay_ms: int = 0) -> None:
+        """Let a subscription go on at a position or time, in all partitions, for all its readers, as its `seek` does.
+
+        delay_ms: as it is subscribed with. Raises UnknownTopic, UnknownSubscription, InvalidSubscription,
+        OffsetOutOfRange, StorageFull.
+        """
+        self._usable()
+        self._administration().reset_subscription(topic, name, _named(position), delay_ms=delay_ms)
+
+    def reset_group(self, topic: str, group: str, position: Position | datetime) -> None:
+        """Let a consumer group go on at a position or time, in all partitions; no consumer of it is open.
+
+        Raises UnknownTopic, UnknownGroup, GroupBusy, OffsetOutOfRange, StorageFull.
+        """
+        self._usable()
+        self._administration().reset_group(topic, group, _named(position))
 
     def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
         """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from."""
@@ -626,7 +735,8 @@ class Store:
             documents=lambda: (self._scheduling().lock, self._recovered_adoptions().lock),
             usable=self._usable,
         )
-        return Backups(image=image, now_ms=self.clock.now_ms).make(folder)
+        with self._backing_up:
+            return Backups(image=image, now_ms=self.clock.now_ms).make(folder)
 
     def offload(self) -> dict[str, Offloaded]:
         """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.
@@ -777,6 +887,29 @@ class Store:
                 self._cleanup = Cleanup(self._topics, Backlogs(lambda: self._subscriptions))
             return self._cleanup
 
+    def _administration(self) -> Administration:
+        from afterlog.administration import Administration
+
+        return Administration(
+            files=self._files,
+            topics=self._topics,
+            topic_of=self.topic,
+            consumers=self._consumers,
+            subscriptions=self._subscriptions,
+            subscribe=self.subscribe,
+            backing_up=self._backing_up,
+            lock=self._lock,
+            schedules=self._scheduling,
+            adoptions=self._recovered_adoptions,
+            cleanup=self._cleaning_up,
+        )
+
+    def _check_there(self, topic: Topic, reader: str) -> None:
+        """Under the lock: raises where the topic was deleted meanwhile. What is left of an earlier reader goes."""
+        if self._topics.by_name.get(topic.name) is not topic:
+            raise TopicDeleted(f"the topic {topic.name} was deleted")
+        self._topics.deletions.settle(topic.name, reader)
+
     def _commits(self) -> Iterator[Commit]:
         yield from (log.commit for log in self._topics.logs())
         yield from (journal.commit for journal in self._subscriptions.journals())
@@ -869,6 +1002,10 @@ def _listed(names: Iterable[str]) -> list[str]:
     except TypeError:
         pass
     raise WrongType(f"create_topics takes a list of names, not {names!r:.100}; create_topic makes one topic")
+
+
+def _named(position: Position | datetime) -> Position:
+    return AtTime(position) if isinstance(position, datetime) else position
 
 
 def _check_id(record: object) -> None:

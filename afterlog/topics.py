@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from afterlog.clock import Clock
 from afterlog.config import Config
-from afterlog.errors import InvalidTopic, TopicExists
-from afterlog.files import Files
+from afterlog.deletions import Deletions
+from afterlog.errors import AfterlogError, InvalidTopic, TopicExists
+from afterlog.files import Files, unused_name
 from afterlog.log.at_rest import is_at_rest
 from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.interceptors import interceptors_of
@@ -30,6 +31,7 @@ from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import (
     add_topics,
+    alter_topic,
     check_nothing_to_lose,
     check_owned,
     make_room,
@@ -67,10 +69,14 @@ class OpenTopics:
     usable: Callable[[], None]
     """Raises where the store is not."""
     frontier: StoreFrontier
+    deletions: Deletions
     tiering: Tiering | None = None
     by_name: dict[str, Topic] = field(default_factory=dict)
     used: dict[str, Topic] = field(default_factory=dict)
     """Those of which a partition was opened, or is just being: what works in the background looks at no others."""
+    leaving: dict[str, Topic] = field(default_factory=dict)
+    """The mark of a deletion: those that are in `by_name` no more, and of which only the disk knows whether they went.
+    """
 
     def recover(self) -> None:
         """Recover what is not at rest, in a new store from its object storage.
@@ -87,6 +93,7 @@ class OpenTopics:
             make_room(self.files, self.path)
         sync_names(self.files, self.path)
         self.frontier.recover()
+        self.deletions.recover()
         if not topics:
             self.files.sync_folder(self.path.parent)
         for name, settings in topics.items():
@@ -102,22 +109,81 @@ class OpenTopics:
             if there is not None and there.settings != settings:
                 raise TopicExists(f"{name} is there with {there.settings}, not {settings}")
             interceptors_of(name, settings.interceptors)  # before anything is made
-        missing = [name for name in dict.fromkeys(names) if name not in self.by_name]
-        if settings.remote_storage_enable and missing:
-            if self.tiering is None:
-                raise InvalidTopic("remote_storage_enable needs object storage: afterlog.open(path, remote=…)")
-            for name in missing:
-                self.tiering.tell_topic(name, settings)
+        missing = {
+            name: replace(settings, topic_id=unused_name()) for name in dict.fromkeys(names) if name not in self.by_name
+        }
+        for name in missing:
+            self.deletions.settle(name)  # nothing of an earlier one is left
+            if settings.remote_storage_enable:
+                missing[name] = self._tiering_of(name).tell_topic(name, missing[name])
         self._make_logs(
-            [self._context(name, number, settings) for name in missing for number in range(settings.partitions)]
+            [self._context(name, number, own) for name, own in missing.items() for number in range(own.partitions)]
         )
         if missing:
             make_room(self.files, self.path)
             self.files.sync_folder(self.path)
-            add_topics(self.files, self.path, dict.fromkeys(missing, settings))
-        for name in missing:
-            self._add(name, settings, new=True)
+            add_topics(self.files, self.path, missing)
+        for name, own in missing.items():
+            self._add(name, own, new=True)
         return [self.by_name[name] for name in names]
+
+    def alter(self, name: str, settings: TopicSettings) -> Topic:
+        """Give a topic other settings, durably, and the partitions that come with them.
+
+        Raises InvalidTopic, RemoteConflict, StorageError; then it has the settings of before, or the document has the
+        new ones already, and the call may be made again.
+        """
+        topic = self.by_name[name]
+        before, count = topic.settings, topic.partition_count
+        begins = settings.remote_storage_enable and not before.remote_storage_enable
+        if settings.remote_storage_enable:
+            settings = self._tiering_of(name).tell_topic(name, settings, before)
+        self._make_logs([self._context(name, number, settings) for number in range(count, settings.partitions)])
+        self.files.sync_folder(self.path)
+        alter_topic(self.files, self.path, name, settings)
+        topic.alter(settings)
+        for number in range(count) if begins else ():
+            log = topic.partition(number).log
+            if self.tiering is not None:
+                self.tiering.add(log)
+        return topic
+
+    def delete(self, name: str) -> None:
+        """Delete a topic: it is gone when this returns, whatever crashes, or there as it was where it raises before.
+
+        Raises StorageError; RemoteUnavailable and its like where it is gone but for what is in object storage.
+        """
+        self.leaving[name] = topic = self.by_name[name]
+        topic.delete()
+        self.by_name.pop(name, None)
+        self.used.pop(name, None)
+        try:
+            self.deletions.begin_topic(name, topic.settings)
+        except AfterlogError:
+            self.settle()
+            raise
+        self.settle()
+
+    def settle(self) -> None:
+        """What deletions left that were interrupted: what is on disk says whether they happened."""
+        for name, topic in list(self.leaving.items()):
+            topic.delete()
+            self.by_name.pop(name, None)
+            self.used.pop(name, None)
+            if self.tiering is not None:
+                for number in range(topic.partition_count):
+                    self.tiering.leave(partition_folder(name, number))
+            if self.deletions.has_begun(name):
+                self.leaving.pop(name)
+                self.deletions.settle(name)
+            else:
+                self._add(name, topic.settings)
+                self.leaving.pop(name)
+
+    def _tiering_of(self, name: str) -> Tiering:
+        if self.tiering is None:
+            raise InvalidTopic(f"{name}: remote_storage_enable needs object storage: afterlog.open(path, remote=…)")
+        return self.tiering
 
     def _make_logs(self, contexts: Sequence[LogContext]) -> None:
         """Each costs two syncs; a disk does those of many threads together, where one after another would wait."""
@@ -138,9 +204,10 @@ class OpenTopics:
 
     def last_logs(self) -> list[PartitionLog]:
         """All that there will ever be: for who closes the store, and has made it unusable."""
-        for topic in list(self.by_name.values()):
+        for topic in [*self.by_name.values(), *self.leaving.values()]:
             topic.wait_for_openings()
-        return list(self.logs())
+        left = [log for topic in self.leaving.values() for log in topic.opened_logs.values()]
+        return [*self.logs(), *left]
 
     def end_frontier(self) -> None:
         """Behind the close of the last partition: the store's frontier is taken back, if each has its own.
@@ -169,7 +236,7 @@ class OpenTopics:
         """A topic from now on. What is not at rest is opened at once. new: it has just been made, and holds nothing."""
 
         def opened(number: int) -> PartitionLog:
-            return self._opened(name, number, settings, new=new)
+            return self._opened(name, number, topic.settings, new=new)
 
         topic = self.by_name[name] = Topic(name, settings, opened, self.usable)
         for number in () if new else range(settings.partitions):
@@ -204,7 +271,7 @@ class OpenTopics:
 
     def _context(self, name: str, number: int, settings: TopicSettings) -> LogContext:
         folder, remote, sealed = partition_folder(name, number), _no_remote, _nothing
-        if self.tiering is not None and settings.remote_storage_enable:
+        if self.tiering is not None:  # it may be altered to use it
             remote, sealed = self.tiering.remote_log, self.tiering.wake
         interceptors = (
             *self.config.broker_entry_metadata_interceptors,

@@ -23,8 +23,11 @@ from afterlog.errors import (
     RemoteUnavailable,
     StorageError,
     StoreLocked,
+    TopicBusy,
+    UnknownGroup,
     UnknownPartition,
     UnknownSchedule,
+    UnknownSubscription,
     UnknownTopic,
 )
 
@@ -81,11 +84,18 @@ class Failure(click.ClickException):
         match error:
             case CorruptFile() | CorruptRemote() | RemoteMissing():  # the last is a FileNotFoundError, too
                 code = CORRUPT
-            case UnknownTopic() | UnknownPartition() | UnknownSchedule() | OffsetOutOfRange():
+            case (
+                UnknownTopic()
+                | UnknownPartition()
+                | UnknownSchedule()
+                | UnknownSubscription()
+                | UnknownGroup()
+                | OffsetOutOfRange()
+            ):
                 code = NOT_FOUND
             case FileNotFoundError() | NotADirectoryError():
                 code = NOT_FOUND
-            case StoreLocked() | GroupBusy() | ClockBehind() | RemoteUnavailable():
+            case StoreLocked() | GroupBusy() | TopicBusy() | ClockBehind() | RemoteUnavailable():
                 code = NOT_NOW
             case NotPending():
                 code = FINDINGS

@@ -53,6 +53,7 @@ Polled = TypeVar("Polled", bound="Sequence[Message]")
 
 
 _ELSEWHERE = {
+    "admin_commands": ("alter", "delete-group", "delete-subscription", "delete-topic", "purge", "reset"),
     "backup_command": ("backup",),
     "export_command": ("export",),
     "metrics_command": ("metrics",),

@@ -57,6 +57,10 @@ class AppendOrder:
     def one(self, position: int, reading: Reading) -> None:
         """`read` is to be asked."""
 
+    def key_before(self, position: int, reading: Reading) -> Key:
+        """Of the record before `position`: nothing but its offset tells records apart here."""
+        return Key(0, position - 1)
+
     def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
         """Entries from the one that holds `position` on, up to the end of its segment; BLOCK_ENTRIES at most."""
         if position >= reading.high_watermark:

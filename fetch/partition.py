@@ -41,6 +41,8 @@ from afterlog.records.encode import encode, offset_column, parse
 from afterlog.records.instants import Instant, instant_ms
 from afterlog.records.window import check_instants
 
+CANCELLED_AT_ONCE = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
@@ -123,6 +125,35 @@ class Partition:
             raise NotPending(f"no record of offset {offset} is in the log", answer=answer) from None
         [follower], _ = encode(record.again(asked_ms), self.log.context.config)
         return self.log.reschedule(offset, follower)
+
+    def purge(self, upto: Position = LATEST) -> int:
+        """Put all that is due before a position out of reach for good; how many records that were not before.
+
+        A batch that goes on behind the position stays. Their segments go where they hold nothing else; of a FIFO topic
+        only whole segments go. Returns when it is durable. Raises ReadOnlyTopic, ClockBehind, StorageFull, and as
+        `beginning` does.
+        """
+        found = self.beginning(upto)
+        reading = self.reading()
+        found = min(found, reading.high_watermark)
+        batch = self._order.read(max(found, reading.log_start), reading, 1)
+        if len(batch):
+            found = int(batch.delivery_offset[0])
+        if found <= reading.log_start:
+            return 0
+        return self.log.purge(self._order.key_before(found, reading))
+
+    def cancel_pending(self) -> int:
+        """Cancel all that is pending; how many records. Those sent meanwhile may stay.
+
+        Returns when that is safe under the durability. Raises as `cancel` does, with a part of it done.
+        """
+        first, end = self.log_start_offset, self.log_end_offset
+        answers = (
+            self.log.cancel(np.arange(start, min(start + CANCELLED_AT_ONCE, end)))
+            for start in range(first, end if self.log.delayed else first, CANCELLED_AT_ONCE)
+        )
+        return sum(int(np.count_nonzero(each == CancelResult.CANCELLED)) for each in answers)
 
     @property
     def log_start_offset(self) -> int:

@@ -118,6 +118,13 @@ class BucketTracker(DelayedDeliveryTracker):
     def next_due(self) -> int | None:
         return int(self._ready.deliver_after[0]) if len(self._ready) else self._merge.next_due(self.index)
 
+    def clear(self) -> None:
+        """Deletes all runs; it is as if it was new."""
+        self.after = _BEGINNING
+        self._merge, self._ready, self._count = MergeIterator(self.after), Keys.empty(), 0
+        self._turn_to(self.index.replacing(self.index.runs, [], MutableBucket()))
+        self._next_offset = 0
+
     def memory_bytes(self) -> int:
         """An estimate: entries in memory, what the runs told when they were opened, and the chunks being read."""
         entries = _ENTRY_BYTES * (self.index.bucket.count + len(self._ready))

@@ -70,6 +70,9 @@ class MemoryTracker(DelayedDeliveryTracker):
         due = self._columns.next_due()
         return due if not self._singles or (due is not None and due <= self._singles[0][0]) else self._singles[0][0]
 
+    def clear(self) -> None:
+        self._held, self._columns, self._singles = OffsetSet(), SortedColumns(), []
+
     def memory_bytes(self) -> int:
         return sys.getsizeof(self) + _ENTRY_BYTES * self._all().held() + self._held.memory_bytes()
 

@@ -101,6 +101,9 @@ class TimeBucketTracker(DelayedDeliveryTracker):
     def next_due(self) -> int | None:
         return int(self._buckets.peekitem(0)[0]) if self._buckets else None
 
+    def clear(self) -> None:
+        self._buckets, self._held, self._round_left = SortedDict(), OffsetSet(), _ROUND
+
     def rounded(self, deliver_after: Int64Array) -> Int64Array:
         """The tracker's times of a column."""
         precision_ms = self.precision_ms

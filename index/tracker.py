@@ -53,6 +53,9 @@ class DelayedDeliveryTracker(Protocol):
     def next_due(self) -> int | None:
         """The tracker's time of the first entry, None without any."""
 
+    def clear(self) -> None:
+        """Forget all that is held, as PIP-195 has it: from then on it is like a new one."""
+
     def __len__(self) -> int: ...
 
     def memory_bytes(self) -> int:

@@ -27,6 +27,7 @@ Meaning:
 - `remote`, of a sealed segment that was uploaded: the attempt that object storage lists it under, size and CRC-32C of
   its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
   the folder any more the cancel index is. Of a Kafka broker's segment also `records`, how many its run holds.
+- `topic_id`: of the topic whose partition it is; left out where it has none. Another one: an earlier topic's files.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
@@ -48,7 +49,14 @@ FORMAT = "afterlog-checkpoints"
 VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
-_ABSENT = {"cancel_index": NO_FILE, "last_stamp_ms": -1, "remote": None, "removals": (), "records": None}
+_ABSENT = {
+    "cancel_index": NO_FILE,
+    "last_stamp_ms": -1,
+    "remote": None,
+    "removals": (),
+    "records": None,
+    "topic_id": None,
+}
 """Values that are not written."""
 _MARKS = ("index", "time_index", "cancel_index", "run")
 
@@ -153,6 +161,7 @@ class Checkpoints:
     removed_records: int = 0
     sealed: tuple[SealedMark, ...] = ()
     removals: tuple[str, ...] = ()
+    topic_id: str | None = None
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -173,6 +182,7 @@ class Checkpoints:
                 removed_records=whole(body["removed_records"]),
                 sealed=tuple(SealedMark.of_json(row) for row in body["sealed"]),
                 removals=tuple(map(str, body.get("removals", ()))),
+                topic_id=None if body.get("topic_id") is None else str(body["topic_id"]),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error

@@ -31,7 +31,7 @@ from typing import Any, NoReturn, Protocol
 
 from afterlog.clock import Clock, SystemClock
 from afterlog.config import Durability
-from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, StoreForked
+from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, StoreForked, TopicDeleted
 from afterlog.files import PROCESS
 
 logger = logging.getLogger("afterlog.log")
@@ -135,6 +135,8 @@ class Commit:
         self._poison: str | None = None
         """What failed, in words: the error itself would hold its frames, and with them their locks."""
         self.closed = False
+        self.deleted = False
+        """Closed, and gone for good: who has it still is told so."""
         self._owner = PROCESS.id
 
     @property
@@ -201,6 +203,8 @@ class Commit:
 
     def owned(self) -> None:
         """Raises StoreClosed, StoreForked where nothing can be read any more."""
+        if self.deleted:
+            raise TopicDeleted(f"the topic of {self.path.name} was deleted")
         if self.closed:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
         if PROCESS.id != self._owner:

@@ -53,6 +53,10 @@ class LogContext:
     frontier: StoreFrontier | None = None
     """That it shares with the other partitions of an open store. None: it has its own in its checkpoints alone."""
 
+    def alter(self, settings: TopicSettings) -> None:
+        """The topic has other settings from now on. Who asks twice may get both."""
+        object.__setattr__(self, "settings", settings)  # the one thing that changes
+
     @property
     def foreign_bytes_max(self) -> int | None:
         """As of `SealedSegment`."""

@@ -365,6 +365,18 @@ class PartitionLog:
         with self._append_lock, self._writing():
             return self._upkeep.enforce_retention(floor)
 
+    def purge(self, upto: Key) -> int:
+        """Put all up to this key out of reach, which is due, and remove the segments that hold nothing else.
+
+        Of a FIFO log, where the key's offset counts, only whole segments go. The number of records out of reach for it.
+        Raises ReadOnlyTopic, StorageFull.
+        """
+        self._check_own("nothing is removed from it; remove the objects of the bucket where they are")
+        if self.delayed:
+            self.pin().delayed_index.rank(upto)  # what is far away is read before the lock is held
+        with self._append_lock, self._writing():
+            return self._upkeep.purge(upto)
+
     def is_ripe(self, floor: Floor | None = None) -> bool:
         """Whether the active segment should be sealed: by its age, its size, or since retention could free it then.
 
@@ -451,6 +463,13 @@ class PartitionLog:
                     self.checkpoints.update(frontier=self._clock.frontier())
             finally:
                 self.let_go()
+
+    def delete(self) -> None:
+        """Close it for good, as it is: its topic is being deleted, and who has it still gets TopicDeleted."""
+        self._closing = True
+        with self._merge_lock, self._append_lock:
+            self.commit.deleted = True
+            self.let_go()
 
     def let_go(self) -> None:
         """Close it as it is: what is not durable yet is left to the next one who opens it."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteError
-from afterlog.files import TEMPORARY_SUFFIX, Files, opened, publish
+from afterlog.files import TEMPORARY_SUFFIX, Files, opened, publish, remove_tree
 from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.cancel_index import Cancelled
@@ -61,13 +61,17 @@ def create_log(context: LogContext, content: Checkpoints | None = None, *, sync_
     content: what it begins with that is in object storage, and the offset behind it. Who makes several leaves out
     `sync_name`, and syncs the store's folder once.
     """
-    files, folder, content = context.files, context.folder, content or Checkpoints.of_new_log()
-    for path in (folder, folder / BUCKETS, folder / SUBSCRIPTIONS):
-        with contextlib.suppress(FileExistsError):
-            files.make_folder(path)
+    files, folder = context.files, context.folder
+    content = replace(content or Checkpoints.of_new_log(), topic_id=context.settings.topic_id)
+    with contextlib.suppress(FileExistsError):
+        files.make_folder(folder)
     for name in files.names(folder):
-        if name not in (BUCKETS, SUBSCRIPTIONS):
+        if name in (BUCKETS, SUBSCRIPTIONS):
+            remove_tree(files, folder / name)
+        else:
             files.unlink(folder / name)
+    for name in (BUCKETS, SUBSCRIPTIONS):
+        files.make_folder(folder / name)
     for suffix in (LOG, OFFSET_INDEX, TIME_INDEX):
         files.create(folder / segment_file(content.active.base_offset, suffix)).close()
     CheckpointFile.create(files, folder / CHECKPOINTS, content)
@@ -114,6 +118,8 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, n
     else:
         checkpoints.reload()
     known = checkpoints.current
+    if context.settings.topic_id not in (None, known.topic_id):
+        raise CorruptFile("these files are an earlier topic's of that name", path=folder / CHECKPOINTS)
     sealed = tuple(_sealed_segment(context, mark) for mark in known.sealed)
     if not new:
         _sync_names(files, folder)

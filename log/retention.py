@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.index.delayed_index import DelayedIndex
+from afterlog.index.entries import Key
 from afterlog.log.checkpoints import Checkpoints, LogStart, SealedMark
 from afterlog.log.segment import SealedSegment
 from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
@@ -89,15 +90,17 @@ def removable(
 
 
 def checkpoints_without(
-    removed: Sequence[SealedSegment], known: Checkpoints, index: DelayedIndex
+    removed: Sequence[SealedSegment], known: Checkpoints, index: DelayedIndex, upto: Key | None = None
 ) -> dict[str, LogStart | int | tuple[SealedMark, ...] | tuple[str, ...]]:
     """What the checkpoints must say once the segments are gone, while the index, empty for FIFO, counts them still.
+
+    upto: what lies up to this key goes, too.
 
     The log start is made of the segments' marks.
     """
     log_start, gone = known.log_start, {segment.mark for segment in removed}
     if index.records:
-        key = max(log_start.key, *(mark.last_key for mark in gone))
+        key = max([log_start.key, *(mark.last_key for mark in gone), *([] if upto is None else [upto])])
         log_start = LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)
     uploaded = tuple(mark.remote.attempt for mark in known.sealed if mark in gone and mark.remote is not None)
     return {

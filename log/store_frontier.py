@@ -132,6 +132,17 @@ class StoreFrontier:
                     self._lease_ms = lease_ms
         self._used_ms[partition] = reading_ms
 
+    def forget(self, partitions: Collection[str]) -> None:
+        """These are deleted: what they used binds nobody who is made in their place. Raises OSError."""
+        with self._lock:
+            for name in partitions:
+                self._used_ms.pop(name, None)
+            left = {name: ms for name, ms in self._found.used_ms.items() if name not in partitions}
+            if len(left) < len(self._found.used_ms):
+                used_ms = {**left, **self._used_ms}
+                write_frontier(self._files, self._store, SharedLease(lease_ms=self._lease_ms, used_ms=used_ms))
+                self._found = SharedLease(lease_ms=self._found.lease_ms, used_ms=left)
+
     def close(self) -> None:
         """No partition leases any more."""
         with self._lock:

@@ -1,21 +1,22 @@
-"""The settings of a topic: what is fixed of it when it is made, checked, and as documents have it."""
+"""The settings of a topic: what is fixed of it when it is made or altered, checked, and as documents have it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from afterlog.arguments import flag
 from afterlog.document import well_typed
 from afterlog.errors import CorruptFile, InvalidTopic, WrongType
-from afterlog.names import check_name
+from afterlog.names import check_name, is_attempt
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
 _WHERE_SET = (
-    "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG
+    "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG,
+    "topic_id",
 )  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
 
@@ -34,7 +35,7 @@ REMOTE_SEGMENT_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What is fixed of a topic when it is made."""
+    """What is fixed of a topic when it is made, or altered."""
 
     partitions: int = 1
     delayed: bool = True
@@ -62,6 +63,9 @@ class TopicSettings:
     backlog_quota_ms: int | None = None
     """The same by the age of the oldest: since when it has been due."""
     backlog_quota_policy: BacklogQuotaPolicy = "producer_exception"
+    topic_id: str | None = field(default=None, compare=False)
+    """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
+    made before topics had one."""
 
     @property
     def has_retention(self) -> bool:
@@ -150,6 +154,8 @@ def checked(settings: TopicSettings) -> TopicSettings:
     for name in _LOCAL_RETENTION:
         if getattr(settings, name) is not None and not settings.remote_storage_enable:
             raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")
+    if settings.topic_id is not None and not (isinstance(settings.topic_id, str) and is_attempt(settings.topic_id)):
+        raise InvalidTopic(f"a topic's id is 32 hex digits, not {settings.topic_id!r:.100}")
     policy, policies = settings.backlog_quota_policy, get_args(BacklogQuotaPolicy)
     if not isinstance(policy, str) or policy not in policies:
         raise InvalidTopic(f"backlog_quota_policy is one of {', '.join(policies)}, not {policy!r:.100}")
@@ -164,6 +170,23 @@ def asked_settings(partitions: int, delayed: bool, options: Mapping[str, Any]) -
     """What a caller asks for in `TopicOptions`, checked. Raises InvalidTopic, WrongType."""
     asked = asked_values(options, TopicOptions.__annotations__)
     return checked(TopicSettings(partitions=partitions, delayed=flag("delayed", delayed), **asked))
+
+
+def altered(settings: TopicSettings, options: Mapping[str, Any], partitions: int | None = None) -> TopicSettings:
+    """Those settings with what a caller asks for in `TopicChanges`, and more partitions; checked.
+
+    Raises InvalidTopic where that cannot be, WrongType.
+    """
+    if settings.foreign:
+        raise InvalidTopic("a Kafka broker's log is only read: change its topic there")
+    changed = checked(replace(settings, **asked_values(options, TopicChanges.__annotations__)))
+    if partitions is not None:
+        changed = checked(replace(changed, partitions=partitions))
+    if changed.partitions < settings.partitions:
+        raise InvalidTopic(f"partitions can be added, and not taken away: there are {settings.partitions}")
+    if settings.remote_storage_enable and not changed.remote_storage_enable:
+        raise InvalidTopic("what is in object storage may be nowhere else: delete the topic, or leave it there")
+    return changed
 
 
 def asked_values(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ The settings of tiered storage (`remote_storage_enable` and those of local reten
 `check_instants` where it is false, `interceptors` where there are any.
 
 A topic is there when one of them names it: its partitions are made first, and what an unfinished creation left behind
-holds no records. So a folder with records that no topic owns means that a document is lost, or an older copy.
+holds no records. One that is being deleted (`log/tombstones.py`) is there no more. So a folder with records that no
+topic owns means that a document is lost, or an older copy.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from afterlog import document
 from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.log.recovery import holds_bytes, holds_records
+from afterlog.log.tombstones import read_tombstones
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
 from afterlog.names import FRONTIER, LATER_TOPICS, LOCK, TOPICS, parse_partition_folder, partition_folder
 
@@ -65,7 +67,12 @@ def legible_topics(files: Files, store: Path) -> tuple[dict[str, TopicSettings],
             topics |= read
         except CorruptFile as error:
             faults.append(error)
-    return topics, faults
+    try:
+        deleted = read_tombstones(files, store).topics
+    except CorruptFile as error:
+        faults.append(error)
+        deleted = {}
+    return {name: settings for name, settings in topics.items() if name not in deleted}, faults
 
 
 def write_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
@@ -93,6 +100,27 @@ def add_topics(files: Files, store: Path, topics: dict[str, TopicSettings]) -> N
     _write(files, folder / partition_folder(name, 0), {name: settings})
 
 
+def alter_topic(files: Files, store: Path, name: str, settings: TopicSettings) -> None:
+    """Give a topic that is named other settings, durably. Partitions that come with them are there."""
+    with contextlib.suppress(FileNotFoundError):
+        topics = _read(files, store / TOPICS)
+        if name in topics:
+            _write(files, store / TOPICS, topics | {name: settings})
+            return
+    _write(files, store / LATER_TOPICS / partition_folder(name, 0), {name: settings})
+
+
+def forget_topic(files: Files, store: Path, name: str) -> None:
+    """Name a topic nowhere, durably; nothing where it is not named. Its tombstone is there."""
+    with contextlib.suppress(FileNotFoundError):
+        topics = _read(files, store / TOPICS)
+        if topics.pop(name, None) is not None:
+            _write(files, store / TOPICS, topics)
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(store / LATER_TOPICS / partition_folder(name, 0))
+        files.sync_folder(store / LATER_TOPICS)
+
+
 def make_room(files: Files, store: Path) -> None:
     """Make the folder for what comes later, where it is missing; whoever calls syncs the store's folder."""
     with contextlib.suppress(FileExistsError):
@@ -109,6 +137,7 @@ def sync_names(files: Files, store: Path) -> None:
 
 def check_owned(files: Files, store: Path, topics: dict[str, TopicSettings]) -> None:
     """Raises CorruptFile where a folder has records and no topic."""
+    topics = {**topics, **read_tombstones(files, store).topics}
     known = {folder for name, settings in topics.items() for folder in _folders(name, settings)}
     for name in files.names(store):
         if parse_partition_folder(name) and name not in known and holds_records(files, store / name):

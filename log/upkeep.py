@@ -195,10 +195,44 @@ class Upkeep:
 
     def _retain(self, floor: Floor | None) -> int:
         removed = self.expired(floor)
-        if not removed:
-            return 0
+        if removed:
+            self._remove(removed)
+        return len(removed)
+
+    def purge(self, upto: Key) -> int:
+        """Put all up to a key, which is due, out of reach; how many records were not before."""
+        self._commit.sync()  # a log start speaks of what is durable alone
         version = self._versions.current
-        changes = retention.checkpoints_without(removed, self._checkpoints.current, version.delayed_index)
+        if version.written.position and self._ends_before(version, upto):
+            self.roll()
+            version = self._versions.current
+        before = version.log_start.delivery_offset if self._delayed else version.log_start_offset
+        if self._delayed:
+            removed = [segment for segment in version.sealed if segment.mark.last_key <= upto]
+        else:
+            removed = [segment for segment in version.sealed if segment.end_offset <= upto.offset + 1]
+        del version
+        if removed or (self._delayed and upto > self._versions.current.log_start.key):
+            self._remove(removed, upto)
+        self.sweep()
+        if removed:
+            self._context.sealed()
+        version = self._versions.current
+        return (version.log_start.delivery_offset if self._delayed else version.log_start_offset) - before
+
+    def _ends_before(self, version: Version, upto: Key) -> bool:
+        """Whether the active segment holds nothing behind a key."""
+        if not self._delayed:
+            return version.written.offset <= upto.offset + 1
+        bucket = version.delayed_index.bucket
+        return bucket.records_up_to(upto) == bucket.records and all(
+            run.last_key <= upto for run in version.delayed_index.active_runs
+        )
+
+    def _remove(self, removed: Sequence[SealedSegment], upto: Key | None = None) -> None:
+        """Take segments out of the log, and what lies up to a key, too."""
+        version = self._versions.current
+        changes = retention.checkpoints_without(removed, self._checkpoints.current, version.delayed_index, upto)
         with self._marked():
             self._checkpoints.update(**changes)
             log_start = self._checkpoints.current.log_start
@@ -208,7 +242,6 @@ class Upkeep:
             for segment in removed:
                 remote = segment.mark.remote
                 self.obsolete.add(segment, retention.files_of(segment), None if remote is None else remote.attempt)
-        return len(removed)
 
     def sweep(self) -> None:
         """Remove the files that nobody reads any more."""
@@ -278,11 +311,9 @@ class Upkeep:
             return False
         if not self._delayed:
             return self._last_ms(version) <= until_ms and (floor is None or floor.lets_go(version.written.offset, True))
-        index, key = version.delayed_index, Key(until_ms, INT64_MAX)
-        is_due = index.bucket.records_up_to(key) == index.bucket.records and all(
-            run.last_key <= key for run in index.active_runs
-        )
-        return is_due and (floor is None or floor.lets_go(index.rank(key), True))
+        key = Key(until_ms, INT64_MAX)
+        is_due = self._ends_before(version, key)
+        return is_due and (floor is None or floor.lets_go(version.delayed_index.rank(key), True))
 
     def _began_ms(self, version: Version) -> int:
         """When the first entry of the active segment was appended, as far as it says so."""

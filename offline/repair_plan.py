@@ -216,6 +216,7 @@ class RepairPlanner:
             active=ActiveMark(base_offset=active.base_offset),
             frontier=FrontierLease(used_ms=now_ms, lease_ms=now_ms),
             sealed=tuple(mark for _, mark in sorted(sealed.items())),
+            topic_id=self._context.settings.topic_id,
         )
 
     def _runs_end(self, base_offset: int) -> tuple[int, int]:

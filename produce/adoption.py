@@ -141,6 +141,10 @@ class Adoptions:
                 self._finish(pending, logs, self._parts(pending.prepared))
         self._sweep()
 
+    def has_begun(self, topic: str) -> bool:
+        """Whether one to this topic is begun and not done, which only the next open can finish."""
+        return self._ledger.pending is not None and self._ledger.pending.prepared.topic == topic
+
     def adopt(self, prepared: Prepared | None = None) -> list[Adopted]:
         """Append what a job prepared, or without one what jobs have handed over; what was adopted before is not again.
 
@@ -312,6 +316,13 @@ def give_up(files: Files, store: Path, names: Collection[str]) -> None:
     files.sync_folder(store)  # who wrote the document may not have come to that
     for name in names:
         if name not in kept:
+            _unlink(files, store, name)
+
+
+def forget_handovers(files: Files, store: Path, topic: str) -> None:
+    """Of a topic that is deleted. What is not handed over any more goes as what was given up does."""
+    for name, prepared in handed_over(files, store):
+        if prepared.topic == topic:
             _unlink(files, store, name)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from afterlog.arguments import flag
-from afterlog.errors import InvalidRecord, UnknownPartition
+from afterlog.errors import InvalidRecord, TopicDeleted, UnknownPartition
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
@@ -47,20 +47,21 @@ class Topic:
         self._opening = threading.Lock()
         self._next = 0
         self._lock = threading.Lock()
+        self._deleted = False
 
     @property
     def partition_count(self) -> int:
-        return self.settings.partitions
+        return len(self._logs)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """All of them. Raises as `partition` does."""
-        return tuple(map(self.partition, range(self.settings.partitions)))
+        return tuple(map(self.partition, range(self.partition_count)))
 
     @property
     def logs(self) -> tuple[PartitionLog, ...]:
         """Those of all partitions. Raises as `partition` does."""
-        return tuple(map(self.log, range(self.settings.partitions)))
+        return tuple(map(self.log, range(self.partition_count)))
 
     @property
     def opened_logs(self) -> dict[int, PartitionLog]:
@@ -69,6 +70,22 @@ class Topic:
         By the number of the partition.
         """
         return {number: log for number, log in enumerate(self._logs) if log is not None}
+
+    def alter(self, settings: TopicSettings) -> None:
+        """It has other settings from now on, durably so already, and partitions more, which are there."""
+        with self._opening:
+            self._partitions += [None] * (settings.partitions - len(self._partitions))
+            self._logs += [None] * (settings.partitions - len(self._logs))
+            for log in self.opened_logs.values():
+                log.context.alter(settings)
+            self.settings = settings
+
+    def delete(self) -> None:
+        """No partition of it is opened any more, and those that are open are closed for good. Can be called again."""
+        with self._opening:
+            self._deleted = True
+        for log in self.opened_logs.values():
+            log.delete()
 
     def wait_for_openings(self) -> None:
         """Return when nobody is opening a partition: for who closes the store, and has made it unusable."""
@@ -130,6 +147,8 @@ class Topic:
     def _opened_log(self, number: int) -> PartitionLog:
         """Once, whoever asks at the same time. One assignment makes it open: what was interrupted left nothing."""
         self._usable()  # who has closed the store meanwhile has waited for us, or we for them
+        if self._deleted:
+            raise TopicDeleted(f"the topic {self.name} was deleted")
         log = self._logs[number]
         if log is None:
             log = self._logs[number] = self._open_log(number)

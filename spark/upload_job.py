@@ -169,7 +169,7 @@ def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Co
         tell_topic(storage, topic, replace(settings, remote_storage_enable=True))
         for number in range(settings.partitions):
             partition = partition_folder(topic, number)
-            manifest = Manifest(storage, partition)
+            manifest = Manifest(storage, partition, settings.topic_id)
             if manifest.content().log is None:
                 known = CheckpointFile.open(files, store / partition / CHECKPOINTS).current
                 manifest.tell(LogFacts.of(known, delayed=settings.delayed))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from afterlog.errors import CorruptFile, StoreClosed
 from afterlog.fetch.group import GroupPosition
-from afterlog.files import opened
+from afterlog.files import FileStamp
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import SUBSCRIPTIONS, journal_file, position_files, subscription_folder
 from afterlog.subscription.journal import numbers
@@ -36,8 +36,8 @@ class Backlogs:
 
     def __init__(self, open_subscriptions: Callable[[], Iterable[PartitionSubscription]]) -> None:
         self._open = open_subscriptions
-        self._replayed: dict[Path, tuple[int, int]] = {}
-        """Of journals that nobody had open: their size, and the mark_delete that they tell."""
+        self._replayed: dict[Path, tuple[FileStamp, int]] = {}
+        """Of journals that nobody had open: their stamp, and the mark_delete that they tell."""
 
     def acked(self, log: PartitionLog) -> int | None:
         """The delivery offset below which all is acked by all; None of a partition that nobody has ever read.
@@ -70,14 +70,13 @@ class Backlogs:
         if not known:
             return None
         path = folder / journal_file(known[-1])
-        with opened(files, path) as file:
-            size = file.size()
+        stamp = files.stamp(path)
         remembered = self._replayed.get(path)
-        if remembered is None or remembered[0] != size:
+        if remembered is None or remembered[0] != stamp:
             replayed = replay(files, folder, Owner(log.context.folder.name, name), log.log_end_offset)
             if replayed is None:
                 raise CorruptFile("its journals went while they were read", path=folder)
-            remembered = self._replayed[path] = size, replayed.state.acks.mark_delete
+            remembered = self._replayed[path] = stamp, replayed.state.acks.mark_delete
         return remembered[1]
 
 

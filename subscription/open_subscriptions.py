@@ -88,6 +88,15 @@ class OpenSubscriptions:
         with self._lock:
             return iter([part.subscription for part in self._shared.values()])
 
+    def readers(self, topic: str, name: str | None = None) -> list[Subscription]:
+        """Those that are open, of one subscription or of all to a topic."""
+        with self._lock:
+            return [
+                reader
+                for reader, names in self._readers.items()
+                if any(each[0] == topic and name in (None, each[2]) for each in names)
+            ]
+
     def journals(self) -> list[Journal]:
         """For the thread that syncs under `interval`."""
         return [subscription.journal for subscription in self]

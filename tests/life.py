@@ -40,6 +40,7 @@ TOPICS: dict[str, dict[str, Any]] = {
     "far": {"remote_storage_enable": True, "local_retention_ms": 0},
     "rest": {},
     "dead": {},
+    "going": {},
 }
 
 
@@ -61,6 +62,8 @@ class Told:
     handed: set[bytes] = field(default_factory=set)
     """Out by the group's consumer."""
     job: Prepared | None = None
+    leaving: set[str] = field(default_factory=set)
+    """Topics that are deleted, or on the way to that."""
 
     def acknowledge(self, topic: str, offset: int, value: bytes) -> None:
         """An offset that was acknowledged never names another record."""
@@ -77,6 +80,7 @@ class Told:
             {*self.buried},
             {*self.handed},
             self.job,
+            {*self.leaving},
         )
 
 
@@ -199,6 +203,15 @@ class Life:
     def redrive(self) -> None:
         self.store.redrive("dead")
 
+    def delete_topic(self) -> None:
+        self.told.leaving.add("going")
+        self.store.delete_topic("going")
+        assert "going" not in [topic.name for topic in self.store.topics()]
+
+    def purge(self) -> None:
+        """Of a topic from which retention takes, too."""
+        self.store.purge("old", pending=True)
+
     def close_subscription(self) -> None:
         self.subscription.close()
 
@@ -216,6 +229,9 @@ class Life:
             for number in range(5):
                 self.send(b"%s after %d" % (topic.encode(), number), 1_000 + number * 300, topic)
         self.send(b"rest before", topic="rest")
+        self.send(b"going before", topic="going")
+        with self.store.subscribe("going", "s") as going:
+            going.ack_many(going.receive())
         self.store.topic("rest").partition(0).log.checkpoint()  # nobody opens it again, until somebody asks for it
         self.clock.advance(1_600)
         self.subscription = self.subscribe()
@@ -264,14 +280,19 @@ class Life:
         """All is there that was acknowledged, and nothing that nobody asked for, or twice."""
         self.store.check()
         self.clock.advance(10_000_000)
-        held = {name: self.values(name) for name in TOPICS}
+        there = {topic.name for topic in self.store.topics()}
+        held = {name: self.values(name) if name in there else {} for name in TOPICS}
         told = self.told
+        assert {*TOPICS} - there <= told.leaving
+        for name in told.leaving - there:
+            self.store.create_topic(name)
+            assert ({}, []) == (self.values(name), self.store.subscriptions(name))
         for name, values in held.items():
             found = [*values.values()]
             assert len(found) == len({*found}), name
             assert {*found} <= told.asked[name] | (told.perhaps if name == "dead" else set()), name
         for (name, offset), value in told.acknowledged.items():
-            is_free = (name, offset) in told.moving or name == "old"
+            is_free = (name, offset) in told.moving or name == "old" or name not in there
             assert value == held[name].get(offset) or is_free, (name, offset, value)
         assert not told.gone & {(name, offset) for name, values in held.items() for offset in values}
         assert sum(value.startswith(b"adopted") for value in held["t"].values()) in (0, 3), "all or nothing"
@@ -367,6 +388,10 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "change a schedule": lambda life: life.store.change_schedule("tick", every=timedelta(seconds=5)),
     "remove a schedule": lambda life: life.store.remove_schedule("tick"),
     "backup": lambda life: life.store.backup(DEST),
+    "delete topic": Life.delete_topic,
+    "alter topic": lambda life: life.store.alter_topic("rest", partitions=3, retention_ms=10**9),
+    "purge": Life.purge,
+    "delete subscription": lambda life: life.store.delete_subscription("going", "s"),
     "create topic": lambda life: life.store.create_topic("new", 2),
     "subscribe": lambda life: life.store.subscribe("t", "another"),
     "close of a subscription": Life.close_subscription,

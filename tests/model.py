@@ -40,6 +40,8 @@ class Model:
     visible_end: int = 0
     """Records below are visible to readers, and safe under the durability."""
     log_start: int = 0
+    purged: int = 0
+    """The delivery offset up to which a purge has put all out of reach."""
     committed: int | None = None
     seen: dict[int, int] = field(default_factory=dict)
     """Delivery offset -> offset of every record that was ever delivered."""
@@ -280,13 +282,15 @@ class Model:
         kept_offsets = {offset for span in kept for offset in span}
         removed = set(range(len(self.records))) - kept_offsets
         assert self.removed <= removed, "a removed record came back"
+        order = {offset: rank for rank, offset in enumerate(self.order())}
         for offset in removed - self.removed:
             due = self.records[offset].due
             assert not self.delayed or due <= self.reading_ms, "pending"
-            assert oversized or (expired_ms is not None and due <= expired_ms)
+            is_expired = expired_ms is not None and due <= expired_ms
+            assert oversized or is_expired or order[offset] < self.purged
         self.removed = removed
-        order = {offset: rank for rank, offset in enumerate(self.order())}
-        assert max((order[offset] + 1 for offset in removed), default=0) == log_start
+        assert max((order[offset] + 1 for offset in removed), default=0) <= log_start
+        assert max((order[offset] + 1 for offset in removed), default=0) == log_start or log_start == self.purged
         assert self.log_start <= log_start
         self.log_start = log_start
 

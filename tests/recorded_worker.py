@@ -24,7 +24,7 @@ from tests.crashed_life import Crashing
 from tests.life import OPERATIONS, Life, Told
 from tests.planted_bugs import rename_before_sync
 from tests.recorder import Recorder
-from tests.support import NOW_MS
+from tests.support import NOW_MS, numbered_ids
 from tests.tier.memory_store import MemoryStore
 
 SCENARIOS = {scenario.name: scenario for scenario in crashes.SCENARIOS}
@@ -41,7 +41,7 @@ class MarkedFiles(OsFiles):
 
 def work(name: str, files: Any, store: Path) -> None:
     """A scenario of `tests/crashes.py`; or a store with something of everything, opened again, and one operation."""
-    with patch.object(crashes, "PATH", store), patch.object(life, "PATH", store):
+    with patch.object(crashes, "PATH", store), patch.object(life, "PATH", store), numbered_ids():
         if name in SCENARIOS:
             SCENARIOS[name](files, files)
             return

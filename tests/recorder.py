@@ -118,7 +118,10 @@ class Recording:
             case "m":
                 disk.make_folder(path)
             case "u":
-                disk.unlink(path)
+                try:
+                    disk.unlink(path)
+                except IsADirectoryError:  # by rmdir
+                    disk.remove_folder(path)
             case "r":
                 disk.rename(path, self._path(call.other))
             case "l":

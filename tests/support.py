@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 
+from afterlog import topics
 from afterlog.backup import Backup
 from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
@@ -48,6 +52,14 @@ def small(**settings: Any) -> Config:
 
 def open_small(disk: Files, clock: ManualClock, **settings: Any) -> Store:
     return open_store(PATH, small(**settings), clock, disk, background=False)
+
+
+@contextlib.contextmanager
+def numbered_ids() -> Iterator[None]:
+    """Topics are given ids by number, for stores that are compared."""
+    numbers = itertools.count()
+    with patch.object(topics, "unused_name", lambda: f"{next(numbers):032x}"):
+        yield
 
 
 def killed(disk: SimulatedFiles) -> SimulatedFiles:

@@ -84,7 +84,7 @@ class TestTree:
         retriable = {name for name, each in CLASSES.items() if each.retriable}
         assert retriable == {
             "BacklogQuotaExceeded", "StorageFull", "OutOfResources", "StoreLocked", "RemoteUnavailable", "ClockBehind",
-            "GroupBusy"
+            "GroupBusy", "TopicBusy",
         }  # fmt: skip
 
 

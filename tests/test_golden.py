@@ -1,6 +1,6 @@
 """Stores that older versions wrote: read as they are, for ever. A format that changes gets a folder of its own.
 
-Each folder was made once, by `python -m tests.test_golden tests/golden/v5` or as its version is, and is never
+Each folder was made once, by `python -m tests.test_golden tests/golden/v6` or as its version is, and is never
 edited: the program writes a new folder only, and the test opens a copy. What must come out of it stands in
 `expected.json` beside it.
 
@@ -9,6 +9,7 @@ edited: the program writes a new folder only, and the test opens a copy. What mu
     v3   topics that were made later have documents of their own
     v4   positions have a copy
     v5   the partitions share a frontier, which is there as a kill leaves it
+    v6   topics have ids, in their documents and checkpoints
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from afterlog.log.store_frontier import frontier_path
 from afterlog.names import LOCK
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import open_store
+from tests.support import numbered_ids
 
 GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = ["v1", "v2", "v3", "v4", "v5"]
+VERSIONS = ["v1", "v2", "v3", "v4", "v5", "v6"]
 START_MS = 1_700_000_000_000
 CONFIG = Config(
     segment_bytes=4_096,
@@ -49,7 +51,7 @@ CONFIG = Config(
 def make(path: Path) -> None:
     """A store with something of everything: codecs, headers, nulls, seals, rolls, positions, retention, FIFO."""
     clock = ManualClock(START_MS)
-    with open_store(path, CONFIG, clock, None, background=False) as store:
+    with numbered_ids(), open_store(path, CONFIG, clock, None, background=False) as store:
         mail = store.create_topic("mail", partitions=2, max_delay_ms=10**9, retention_ms=3_600_000)
         store.create_topic("plain", delayed=False)
         for step in range(4):
@@ -86,7 +88,7 @@ def make_queue(path: Path, clock: ManualClock) -> None:
     """Cancelled and rescheduled records, a bucket merged over segments; a subscription and the store's frontier as a
     kill leaves them."""
     config = replace(CONFIG, max_indexes_per_bucket_snapshot_segment=500, max_num_buckets=1)
-    with open_store(path, config, clock, None, background=False) as store:
+    with numbered_ids(), open_store(path, config, clock, None, background=False) as store:
         log = store.create_topic("queue").partition(0).log
         for row in range(150):
             if row == 40:

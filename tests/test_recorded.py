@@ -27,6 +27,7 @@ from tests.explorer import Explored, explore, first_failure
 from tests.recorded_worker import LIVES, SCENARIOS
 from tests.recorder import Recording, compiled
 from tests.simulated_disk import Mark, SimulatedFiles
+from tests.support import numbered_ids
 
 ROOT = Path(__file__).parent.parent
 LOCK = "lock"
@@ -115,7 +116,8 @@ def explored(recording: Recording, name: str, **share: Any) -> Explored:
 def test_the_simulated_disk_is_asked_for_the_same(name: str, record: Recordings) -> None:
     """One operation after the other, and every byte: so what the others try on the simulated disk is the real thing."""
     simulated, real = SimulatedFiles(), SimulatedFiles()
-    SCENARIOS[name](simulated, simulated)
+    with numbered_ids():
+        SCENARIOS[name](simulated, simulated)
     record(name).replay(real, without=[LOCK])
     assert simulated.operations == real.operations
 

@@ -318,6 +318,23 @@ class LogMachine(RuleBasedStateMachine):
         self.partition.high_watermark()
         self.store.enforce_retention()
 
+    @precondition(lambda self: not self.halted)
+    @rule(data=st.data())
+    def purge(self, data: st.DataObject) -> None:
+        """All that is due before a position, but for a batch that goes on behind it."""
+        self.model.read(self.partition.fetch(LATEST).clock_ms, self.now_ms())
+        start, end = self.partition.log_start, self.partition.high_watermark()
+        position = data.draw(st.integers(start, max(start, end)), "position")
+        self.consumer = None
+        count = self.store.purge("mail", position, force=True)
+        log_start = self.partition.log_start
+        assert start + count == log_start <= max(position, start)
+        if log_start > start:
+            self.model.purged = log_start
+            if self.model.committed is not None:
+                self.model.committed = max(self.model.committed, log_start)
+        self.durable(to_end=False)
+
     # The clock.
 
     @rule(ms=st.integers(1, 500))

@@ -57,6 +57,15 @@ STORE: dict[str, dict[str, Any]] = {
     },
     "create_topics": {"names": ["new", "newer"], "max_delay_ms": 5, "retention_bytes": 5, "check_instants": True},
     "topic": {"name": "t"},
+    "alter_topic": {"name": "t"},
+    "delete_topic": {"name": "other"},
+    "purge": {"topic": "other"},
+    "subscriptions": {"topic": "t"},
+    "groups": {"topic": "t"},
+    "delete_subscription": {"topic": "t", "name": "known"},
+    "delete_group": {"topic": "t", "group": "known"},
+    "reset_subscription": {"topic": "t", "name": "there", "position": 0},
+    "reset_group": {"topic": "t", "group": "there", "position": 0},
     "send": {"topic": "t", "value": b"v", "key": b"k", "headers": [("h", b"v")], "delay": None, "deliver_after": None},
     "send_many": {"topic": "t", "values": [b"v", b"w"], "keys": [b"k", b"k"], "headers": [("h", b"v")], "delay": None},
     "producer": {"topic": "t"},
@@ -101,6 +110,7 @@ PARTITION: dict[str, dict[str, Any]] = {
     "is_pending": {"offset": 0},
     "offset_at_broker_time": {"ms": 5},
     "position": {"position": 0},
+    "purge": {"upto": 0},
     "beginning": {"position": 0},
 }
 PRODUCER: dict[str, dict[str, Any]] = {"send": {"value": b"v", "key": b"k", "headers": [("h", b"v")]}}
@@ -115,6 +125,8 @@ def store() -> Iterator[Store]:
         store.send_many("t", [b"due"] * 600)
         store.send("t", b"later", delay=3_600)
         store.schedule("t", name="there", every=timedelta(hours=1))
+        store.subscribe("t", "there").close()
+        store.create_topic("other")
         yield store
 
 

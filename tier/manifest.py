@@ -12,6 +12,8 @@ and where a store has told about the log that they are of, beside "segments":
       "log":{"end_offset":2000,"removed_records":500,"log_start":{"delivery_offset":510,"deliver_after":1700000000000,
        "offset":499},"frontier_ms":1700000000900,"stamp_ms":1700000000800}
 
+and `topic_id`, of a topic that has one.
+
 A row holds no names: the key of an object is made of the base offset, the attempt and the suffix (`afterlog.names`), so
 that whoever can write there cannot make us look elsewhere. `files`: size and CRC-32C. `last_stamp_ms`, of a segment of
 a FIFO topic, is there where its last entry has a broker timestamp.
@@ -37,11 +39,11 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from afterlog import document
 from afterlog.errors import CorruptFile, CorruptRemote, InvalidTopic, RemoteConflict, RemoteMissing
-from afterlog.names import manifest_key, parse_partition_folder, remote_segment_key
+from afterlog.names import is_attempt, manifest_key, parse_partition_folder, remote_segment_key
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.remote_store import RemoteStore
@@ -60,6 +62,8 @@ class Content(NamedTuple):
 
     segments: Segments = ()
     log: LogFacts | None = None
+    topic_id: str | None = None
+    """Of the topic whose partition it is; None where nobody has told."""
 
     @property
     def listed(self) -> Segments:
@@ -70,11 +74,13 @@ class Content(NamedTuple):
 class Manifest:
     """A partition's rows in a storage. Any number of processes may have one; thread-safe but for `remembering`."""
 
-    def __init__(self, remote: RemoteStore, partition: str) -> None:
+    def __init__(self, remote: RemoteStore, partition: str, topic_id: str | None = None) -> None:
+        """topic_id: where it is known, a manifest of another topic of that name is refused: RemoteConflict."""
         if parse_partition_folder(partition) is None:
             raise InvalidTopic(f"{partition[:300]!r} is no partition")
         self.remote = remote
         self.partition = partition
+        self.topic_id = topic_id
         self.key = manifest_key(partition)
         self._remembers = False
         self._known: tuple[Content, str | None] | None = None
@@ -130,6 +136,7 @@ class Manifest:
                 if remembered is None:
                     return content
                 continue
+            changed = changed._replace(topic_id=self.topic_id or content.topic_id)
             data = encode(self.partition, *changed)
             if len(data) > SIZE_MAX:
                 raise CorruptRemote("the manifest would be too large to be read again", path=self.key)
@@ -153,7 +160,10 @@ class Manifest:
             data, version = self.remote.get(self.key, SIZE_MAX)
         except RemoteMissing:
             return self._remember(Content(), None)
-        return self._remember(decode(self.partition, data), version)
+        content = decode(self.partition, data)
+        if None not in (self.topic_id, content.topic_id) and self.topic_id != content.topic_id:
+            raise RemoteConflict("it is of another topic of that name, made earlier or elsewhere", path=self.key)
+        return self._remember(content, version)
 
     def _remember(self, content: Content, version: str | None) -> tuple[Content, str | None]:
         if self._remembers:
@@ -175,11 +185,15 @@ def moved(segments: Segments, attempts: AbstractSet[str], before: SegmentState, 
     return tuple(row for row in rows if row.state != SegmentState.DELETE_FINISHED)
 
 
-def encode(partition: str, segments: Segments, log: LogFacts | None = None) -> bytes:
+def encode(partition: str, segments: Segments, log: LogFacts | None = None, topic_id: str | None = None) -> bytes:
     """The bytes of a manifest. ValueError where the invariants do not hold."""
     check(segments)
-    body = {"partition": partition, "segments": [segment.to_json() for segment in segments]}
-    return document.encode(FORMAT, VERSION, body if log is None else {**body, "log": log.to_json()})
+    body: dict[str, Any] = {"partition": partition, "segments": [segment.to_json() for segment in segments]}
+    if log is not None:
+        body["log"] = log.to_json()
+    if topic_id is not None:
+        body["topic_id"] = topic_id
+    return document.encode(FORMAT, VERSION, body)
 
 
 def decode(partition: str, data: bytes) -> Content:
@@ -192,11 +206,14 @@ def decode(partition: str, data: bytes) -> Content:
         segments = tuple(RemoteSegment.of_json(row) for row in body["segments"])
         check(segments)
         log = LogFacts.of_json(body["log"]) if "log" in body else None
+        topic_id = body.get("topic_id")
+        if topic_id is not None and not (isinstance(topic_id, str) and is_attempt(topic_id)):
+            raise ValueError(f"{str(topic_id)[:40]!r} is no topic's id")
     except CorruptFile as error:
         raise CorruptRemote(error.message, path=path, position=error.position) from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptRemote(f"the manifest holds what cannot be: {str(error)[:300]}", path=path) from error
-    return Content(segments, log)
+    return Content(segments, log, topic_id)
 
 
 def check(segments: Sequence[RemoteSegment]) -> None:

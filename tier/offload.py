@@ -91,6 +91,11 @@ class Offloader:
                 self._count(errors=1)
                 raise
 
+    def wait(self) -> None:
+        """Return when no pass is under way."""
+        with self._lock:
+            pass
+
     @property
     def lag(self) -> tuple[int, int]:
         """(segments, bytes) that are sealed and not uploaded."""
@@ -197,7 +202,7 @@ class Offloader:
 
         def told(content: Content) -> Content:
             rows = moved(content.segments, removals, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
-            return Content(rows, facts if _differs(content, facts, known) else content.log)
+            return content._replace(segments=rows, log=facts if _differs(content, facts, known) else content.log)
 
         if told(self.manifest.known) != self.manifest.known:
             self.manifest.change(told)

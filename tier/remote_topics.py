@@ -12,7 +12,8 @@ from afterlog import document
 from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteMissing
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
 from afterlog.log.topics_document import FORMAT, VERSION
-from afterlog.names import TOPICS, check_name
+from afterlog.names import TOPICS, check_name, manifest_key, parse_remote_segment_file, partition_folder
+from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 
 _SIZE_MAX = 16 << 20
@@ -26,8 +27,12 @@ def read_remote_topics(remote: RemoteStore) -> dict[str, TopicSettings]:
     return _read(remote)[0]
 
 
-def tell_topic(remote: RemoteStore, name: str, settings: TopicSettings) -> None:
-    """See to it that the document has the topic. RemoteConflict where it has it with other settings.
+def tell_topic(
+    remote: RemoteStore, name: str, settings: TopicSettings, before: TopicSettings | None = None
+) -> TopicSettings:
+    """See to it that the document has the topic; as it has it then, with the id of who told first.
+
+    before: with these it is altered. RemoteConflict where it has the topic with others.
 
     Of a Kafka broker's it has the most partitions that were ever told: each broker has only some of them.
     """
@@ -38,21 +43,63 @@ def tell_topic(remote: RemoteStore, name: str, settings: TopicSettings) -> None:
         grows = there is not None and there.foreign and settings.foreign
         if there is not None and grows:
             settings = replace(settings, partitions=max(settings.partitions, there.partitions))
-        if there == settings:
-            return
-        if there is not None and not grows:
+        if there == settings and there is not None:
+            return there
+        if there is not None and not grows and there != before:
             raise RemoteConflict(
                 f"{name} is there with {there}, not {settings}: is it another store's?",
                 path=TOPICS,
             )
-        topics[name] = settings
-        body = {each: settings_to_json(own) for each, own in topics.items()}
-        try:
-            remote.put_if(TOPICS, document.encode(FORMAT, VERSION, body), version)
-        except RemoteConflict:
-            continue
-        return
+        topics[name] = settings if there is None else replace(settings, topic_id=there.topic_id)
+        if _put(remote, topics, version):
+            return topics[name]
     raise RemoteConflict(f"others were first {_ROUNDS} times", path=TOPICS)
+
+
+def forget_topic(remote: RemoteStore, name: str, settings: TopicSettings) -> None:
+    """Remove a topic and all that is of it; can be called again. What is another topic's of that name stays.
+
+    The document first, so that nobody begins with it; then each manifest, and the objects behind it. Of a Kafka
+    broker's topic only the document forgets.
+    """
+    for _ in range(_ROUNDS):
+        topics, version = _read(remote)
+        there = topics.get(name)
+        if there is None:
+            break
+        if there.topic_id != settings.topic_id:
+            return
+        del topics[name]
+        if _put(remote, topics, version):
+            break
+    else:
+        raise RemoteConflict(f"others were first {_ROUNDS} times", path=TOPICS)
+    for number in range(settings.partitions) if not settings.foreign else ():
+        _forget_partition(remote, partition_folder(name, number), settings.topic_id)
+
+
+def _forget_partition(remote: RemoteStore, partition: str, topic_id: str | None) -> None:
+    try:
+        there = Manifest(remote, partition).content().topic_id
+    except CorruptRemote:
+        there = topic_id
+    if there not in (None, topic_id):
+        return
+    remote.delete(manifest_key(partition))
+    for found in list(remote.list_objects(partition)):
+        folder, _, last = found.key.rpartition("/")
+        if folder == partition and parse_remote_segment_file(last) is not None:
+            remote.delete(found.key)
+
+
+def _put(remote: RemoteStore, topics: dict[str, TopicSettings], version: str | None) -> bool:
+    """Whether nobody else was first."""
+    body = {name: settings_to_json(settings) for name, settings in topics.items()}
+    try:
+        remote.put_if(TOPICS, document.encode(FORMAT, VERSION, body), version)
+    except RemoteConflict:
+        return False
+    return True
 
 
 def _read(remote: RemoteStore) -> tuple[dict[str, TopicSettings], str | None]:

@@ -26,7 +26,7 @@ from afterlog.tier.offload import Offloaded, Offloader
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.parsed_indexes import ParsedIndexes
 from afterlog.tier.remote_store import RemoteStore
-from afterlog.tier.remote_topics import read_remote_topics, tell_topic
+from afterlog.tier.remote_topics import forget_topic, read_remote_topics, tell_topic
 from afterlog.tier.restore import restore
 from afterlog.tier.tiered_segment import TieredLog
 
@@ -71,18 +71,32 @@ class Tiering:
 
     def restore(self, context: LogContext) -> None:
         """Make the folder of a partition from object storage alone. Raises as `topics` does."""
-        restore(context, Manifest(self.remote, context.folder.name), partial=self._partial)
+        manifest = Manifest(self.remote, context.folder.name, context.settings.topic_id)
+        restore(context, manifest, partial=self._partial)
 
-    def tell_topic(self, name: str, settings: TopicSettings) -> None:
-        """A topic will have segments in object storage. RemoteConflict where one of that name is another."""
-        tell_topic(self.remote, name, settings)
+    def tell_topic(self, name: str, settings: TopicSettings, before: TopicSettings | None = None) -> TopicSettings:
+        """A topic will have segments in object storage; the settings that count. before: it had these until now.
+
+        RemoteConflict where one of that name is another.
+        """
+        return tell_topic(self.remote, name, settings, before)
+
+    def forget_topic(self, name: str, settings: TopicSettings) -> None:
+        """Remove it from object storage. Raises RemoteUnavailable, RemoteRefused, RemoteConflict, CorruptRemote."""
+        forget_topic(self.remote, name, settings)
 
     def add(self, log: PartitionLog) -> None:
         """From now on the partition is seen to; not at once: who is soon done with the store uploads nothing."""
         partition = log.context.folder.name
-        self._offloaders[partition] = Offloader(log, Manifest(self._uploads, partition))
+        self._offloaders[partition] = Offloader(log, Manifest(self._uploads, partition, log.context.settings.topic_id))
         if self._thread is not None:
             self._thread.begin()
+
+    def leave(self, partition: str) -> None:
+        """Nothing is done for it any more: after the pass that is under way."""
+        offloader = self._offloaders.pop(partition, None)
+        if offloader is not None:
+            offloader.wait()
 
     def wake(self) -> None:
         """There is something to upload or to remove. Returns at once."""

@@ -213,7 +213,7 @@ class _Uploads:
                     moves[self._old] = SegmentState.DELETE_STARTED
         log = self._log if SegmentState.COPY_FINISHED in moves.values() else None
         rows = tuple(row.moved_to(moves[row.attempt]) if row.attempt in moves else row for row in rows)
-        return Content(rows, log or content.log)
+        return content._replace(segments=rows, log=log or content.log)
 
     def _is_next(self, rows: Segments, ours: RemoteSegment) -> bool:
         """Whether ours may come: nothing is listed at its offsets, or just what it is to replace."""

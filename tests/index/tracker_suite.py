@@ -53,6 +53,18 @@ class DelayedDeliveryTrackerTests:
     examples = 20
     """How many mixes of calls are tried in a short run."""
 
+    def test_clear(self) -> None:
+        tracker = self.make()
+        for _ in range(2):
+            tracker.add_many(int64(START_MS + 20, START_MS + 10, START_MS + 30), int64(0, 1, 2))
+            tracker.due(START_MS + 10_000, 1)
+            tracker.add(START_MS + 50_000, 3)
+            tracker.clear()
+            assert (0, None, False) == (len(tracker), tracker.next_due(), tracker.contains(3))
+            tracker.check()
+        tracker.add(START_MS, 0)
+        assert [0] == offsets(tracker.due(START_MS + 60_000, 5))
+
     def make(self) -> DelayedDeliveryTracker:
         """An empty tracker."""
         raise NotImplementedError

@@ -35,6 +35,7 @@ FULL = Checkpoints(
     frontier=FrontierLease(used_ms=1_700_000_000_000, lease_ms=1_700_000_001_000),
     log_start=LogStart(delivery_offset=3, deliver_after=9, offset=2),
     removed_records=3,
+    topic_id="0123456789abcdef0123456789abcdef",
     sealed=(
         SealedMark(
             base_offset=10, end_offset=40, log_bytes=999, max_deliver_after=2**62, max_timestamp=-1, index=NO_FILE,

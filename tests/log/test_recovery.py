@@ -27,7 +27,18 @@ from afterlog.store import Store
 from tests import campaigns
 from tests.crash_states import crash_states, kill_state
 from tests.simulated_disk import Image, Rename, SimulatedFiles
-from tests.support import NOW_MS, PATH, content, drained, flipped, killed, open_small, power_cut, with_file
+from tests.support import (
+    NOW_MS,
+    PATH,
+    content,
+    drained,
+    flipped,
+    killed,
+    numbered_ids,
+    open_small,
+    power_cut,
+    with_file,
+)
 
 FOLDER = PATH / "t-0"
 LATER_MS = NOW_MS + 1_000_000
@@ -42,7 +53,8 @@ def filled(count: int, *, roll_at: int = 0, close: bool = True, **settings: obje
     """A disk with `count` records in out-of-order times; a segment of `roll_at` of them is sealed first."""
     disk = SimulatedFiles()
     store = open_small(disk, ManualClock(NOW_MS), **settings)
-    store.create_topic("t")
+    with numbered_ids():
+        store.create_topic("t")
     for number in range(count):
         if roll_at and number == roll_at:
             store.topic("t").partition(0).log.roll()

@@ -1,0 +1,160 @@
+"""`afterlog alter | delete-topic | delete-subscription | delete-group | purge | reset`: whole topics and readers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from afterlog.cli.base import StoreCommand, opened, store_arguments
+from afterlog.cli.input import Duration, InstantType
+
+if TYPE_CHECKING:
+    from afterlog.produce.topic import Topic
+
+YES = click.option("--yes", "-y", "agreed", is_flag=True, help="Do not ask.")
+NONE = "none"
+"""Takes a setting away."""
+
+
+class OrNone(click.ParamType[Any]):
+    """A value of another type, or `none`."""
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self._kind = kind
+        self.name = f"{kind.name}|{NONE}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return NONE if value == NONE else self._kind.convert(value, param, ctx)
+
+
+DURATION, BYTES = OrNone(Duration()), OrNone(click.IntRange(0))
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--partitions", type=click.IntRange(1), help="More of them; keys may belong to others from then on.")
+@click.option("--max-delay", "max_delay_ms", type=DURATION, help="How far ahead a record may be due.")
+@click.option("--retention", "retention_ms", type=DURATION, help="How long records stay once they are due.")
+@click.option("--retention-bytes", type=BYTES, help="How large a partition may grow.")
+@click.option("--segment-age", "segment_ms", type=DURATION, help="The age at which a segment is sealed.")
+@click.option("--by-subscriptions/--not-by-subscriptions", "retention_by_subscriptions", default=None,
+              help="Whether what all subscriptions have acked goes, and the rest stays.")  # fmt: skip
+@click.option("--backlog-quota", "backlog_quota_ms", type=DURATION, help="How old what is not acked may grow.")
+@click.option("--backlog-quota-bytes", type=BYTES, help="How large what is not acked may grow.")
+@click.option("--backlog-quota-policy", type=click.Choice(["producer_exception", "consumer_backlog_eviction"]),
+              help="Beyond its quota: nothing is taken, or the oldest goes.")  # fmt: skip
+@click.option("--any-instant/--sure-instants", default=None, help="Whether times before 2001 and far ahead are taken.")
+@click.option("--remote-storage", "remote_storage_enable", is_flag=True, default=None,
+              help="Sealed segments go to the object storage that --remote names. Cannot be taken back.")  # fmt: skip
+@click.option("--local-retention", "local_retention_ms", type=DURATION, help="How long they stay here, too.")
+@click.option("--local-retention-bytes", type=BYTES, help="How much of a partition stays here, about.")
+def alter(data: Path, topic: str, any_instant: bool | None, **given: Any) -> None:
+    """Give TOPIC other settings. What is left out stays; `none` takes a limit away."""
+    changes: dict[str, Any] = {
+        name: None if value == NONE else value for name, value in given.items() if value is not None
+    }
+    if any_instant is not None:
+        changes["check_instants"] = not any_instant
+    if not changes:
+        raise click.UsageError("nothing to alter: give an option")
+    with opened(data) as store:
+        store.alter_topic(topic, **changes)
+    click.echo(f"{topic} altered")
+
+
+@click.command(name="delete-topic", cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@YES
+def delete_topic(data: Path, topic: str, agreed: bool) -> None:
+    """Delete TOPIC and all that is of it: records, subscriptions, groups, schedules, what is in object storage."""
+    with opened(data) as store:
+        pending, due = _held(store.topic(topic))
+        readers = len(store.subscriptions(topic)) + len(store.groups(topic))
+        _ask(f"Delete {topic} with {pending:,} pending records, {due:,} due ones and {readers} readers?", agreed)
+        store.delete_topic(topic)
+    click.echo(f"{topic} deleted")
+
+
+@click.command(name="delete-subscription", cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.argument("name")
+@YES
+def delete_subscription(data: Path, topic: str, name: str, agreed: bool) -> None:
+    """Delete the subscription NAME of TOPIC: what it has acked is forgotten, its records stay."""
+    with opened(data) as store:
+        _ask(f"Delete the subscription {name} of {topic}?", agreed)
+        store.delete_subscription(topic, name)
+    click.echo(f"{name} of {topic} deleted")
+
+
+@click.command(name="delete-group", cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.argument("group")
+@YES
+def delete_group(data: Path, topic: str, group: str, agreed: bool) -> None:
+    """Delete the positions of the consumer group GROUP in TOPIC."""
+    with opened(data) as store:
+        _ask(f"Delete the group {group} of {topic}?", agreed)
+        store.delete_group(topic, group)
+    click.echo(f"{group} of {topic} deleted")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--upto", type=InstantType("latest"), default="latest", show_default=True, help="What became due before.")
+@click.option("--pending", is_flag=True, help="All that is not due yet, too.")
+@click.option("--partition", type=click.IntRange(0), help="Of one partition; of all, if left out.")
+@YES
+def purge(
+    data: Path, topic: str, upto: int | datetime | str, pending: bool, partition: int | None, agreed: bool
+) -> None:
+    """Remove what is due from TOPIC, for all who read it. Disk is freed by whole segments."""
+    from afterlog.fetch.positions import LATEST, AtTime
+
+    with opened(data) as store:
+        waiting, due = _held(store.topic(topic), partition)
+        what = f" and {waiting:,} pending ones" if pending else f"; {waiting:,} pending ones stay"
+        _ask(f"Purge {topic} of up to {due:,} due records{what}?", agreed)
+        position = LATEST if isinstance(upto, str) else AtTime(upto)
+        count = store.purge(topic, position, pending=pending, partition=partition)
+    click.echo(f"{count:,} records purged from {topic}")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--group", help="A consumer group.")
+@click.option("--subscription", help="A subscription.")
+@click.option("--to", "start", type=InstantType("earliest", "latest"), required=True, help="earliest, latest, or when.")
+def reset(data: Path, topic: str, group: str | None, subscription: str | None, start: int | datetime | str) -> None:
+    """Let a group or a subscription go on with what became due at an instant, or from an end of TOPIC."""
+    if (group is None) == (subscription is None):
+        raise click.UsageError("give --group or --subscription")
+    from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
+
+    position = AtTime(start) if not isinstance(start, str) else EARLIEST if start == "earliest" else LATEST
+    with opened(data) as store:
+        if group is not None:
+            store.reset_group(topic, group, position)
+        elif subscription is not None:
+            store.reset_subscription(topic, subscription, position)
+    click.echo(f"{group or subscription} of {topic} goes on at {start}")
+
+
+def _held(topic: Topic, partition: int | None = None) -> tuple[int, int]:
+    """(pending, due) records."""
+    chosen = topic.partitions if partition is None else [topic.partition(partition)]
+    return sum(each.pending() for each in chosen), sum(each.high_watermark() - each.log_start for each in chosen)
+
+
+def _ask(question: str, agreed: bool) -> None:
+    if not agreed:
+        click.confirm(question, abort=True, err=True)
