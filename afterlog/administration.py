@@ -128,7 +128,7 @@ class Administration:
             targets = [each.beginning(position) for each in partitions]  # everywhere, before anything moves
             for each, target in zip(partitions, targets, strict=True):
                 each.log.commit.make_delivered_durable()
-                with each.log.commit.poisoning():
+                with each.log.letting_go, each.log.commit.poisoning():
                     GroupPosition(self.files, each.log.context.folder, name).commit(target)
 
     # Inside.

@@ -350,6 +350,7 @@ class AsyncStore(Closing):
 
     sync = _awaited(BlockingStore.sync)
     enforce_retention = _awaited(BlockingStore.enforce_retention)
+    held_bytes = _awaited(BlockingStore.held_bytes)
     offload = _awaited(BlockingStore.offload)
     backup = _awaited(BlockingStore.backup)
     confirm_clock = _awaited(BlockingStore.confirm_clock)

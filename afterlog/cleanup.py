@@ -10,6 +10,10 @@ from its checkpoints, since nothing happens to it as long as it is not open.
 
 *Backlog.* What is due and not acked is measured in records, and in bytes by the mean size of the partition's records.
 Beyond its quota either whoever appends is refused, until it is within again, or what has waited longest goes.
+
+*Races.* From where the readers are asked until what they leave has gone, the log's lock of letting go is held: a
+subscription that is new, a seek, and a commit that goes back wait for it. So each of them finds what it begins with, or
+is told that it has gone; nothing goes of what it was given.
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import AtTime
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints
+from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.partition_log import PartitionLog
-from afterlog.log.retention import Floor
+from afterlog.log.retention import Floor, by_rule_alone, nothing_goes
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import CHECKPOINTS, partition_folder
 from afterlog.produce.topic import Topic
@@ -85,9 +90,27 @@ class Cleanup:
             for key in [key for key in self._rests_until_ms if key[0] == topic]:
                 del self._rests_until_ms[key]
 
-    def backlog(self, partition: Partition) -> Backlog | None:
-        """What its readers have not acked; None where nobody has ever read. Raises CorruptFile."""
-        acked = self._backlogs.acked(partition.log)
+    def held(self, topic: Topic, number: int) -> HeldBytes:
+        """What holds the bytes of a partition, by the rules of the pass. Raises CorruptFile, StorageError.
+
+        One that nobody has opened is judged by its checkpoints: what is due of it, and goes by what its readers have
+        acked, is their backlog until a pass has opened it.
+        """
+        log = topic.opened_logs.get(number)
+        if log is not None:
+            acked = self._backlogs.acked(log, durable=False) if topic.settings.retention_by_subscriptions else None
+            return log.held(None if acked is None else self._floor(topic.partition(number), acked))
+        known = self._checkpoints(topic, number)
+        lets_go = nothing_goes if topic.settings.retention_by_subscriptions else by_rule_alone
+        return held_bytes(known.sealed, known.recovery.position, topic.settings, self._topics.now_ms(), lets_go)
+
+    def backlog(self, partition: Partition, acked: int | None = None) -> Backlog | None:
+        """What its readers have not acked; None where nobody has ever read. Raises CorruptFile.
+
+        acked: the delivery offset up to which all have acked all, where it is known.
+        """
+        if acked is None:
+            acked = self._backlogs.acked(partition.log)
         if acked is None:
             return None
         reading = partition.look()
@@ -105,39 +128,47 @@ class Cleanup:
             return False
         key = (topic.name, number)
         if key not in self._rests_until_ms:
-            path = self._topics.path / partition_folder(topic.name, number) / CHECKPOINTS
-            checkpoints = CheckpointFile.open(self._topics.files, path).current
-            self._rests_until_ms[key] = rests_until_ms(checkpoints, topic.settings)
+            self._rests_until_ms[key] = rests_until_ms(self._checkpoints(topic, number), topic.settings)
         return self._topics.now_ms() < self._rests_until_ms[key]
+
+    def _checkpoints(self, topic: Topic, number: int) -> Checkpoints:
+        path = self._topics.path / partition_folder(topic.name, number) / CHECKPOINTS
+        return CheckpointFile.open(self._topics.files, path).current
 
     def _clean(self, topic: Topic, number: int) -> int:
         self._rests_until_ms.pop((topic.name, number), None)
-        log, settings = topic.log(number), topic.settings
-        floor = None
-        if settings.retention_by_subscriptions:
-            acked = self._backlogs.acked(log)
-            floor = None if acked is None else Floor(acked)
-            if floor is not None and settings.has_backlog_quota:
-                floor = self._bounded(topic.partition(number))
-        started, before = log.version.log_start.delivery_offset, _base_offsets(log)
-        if log.is_ripe(floor):
-            log.roll()
-        log.enforce_retention(floor)
+        log = topic.log(number)
+        with log.letting_go:
+            floor = None
+            if topic.settings.retention_by_subscriptions:
+                acked = self._backlogs.acked(log)
+                floor = None if acked is None else self._floor(topic.partition(number), acked)
+                self._refuse(topic.partition(number), acked)
+            started, before = _log_start(log), _base_offsets(log)
+            if log.is_ripe(floor):
+                log.roll()
+            log.enforce_retention(floor)
         if floor is not None and floor.evicted:
             self._tell(log, floor, started)
         return len(before - _base_offsets(log))
 
-    def _bounded(self, partition: Partition) -> Floor | None:
-        """The floor, where the backlog has a quota; who appends is refused from now on, where that is the policy."""
-        backlog = self.backlog(partition)
-        if backlog is None:
-            return None
-        settings, log = partition.log.context.settings, partition.log
-        if settings.backlog_quota_policy == "consumer_backlog_eviction":
+    def _floor(self, partition: Partition, acked: int) -> Floor:
+        """What its readers leave of it, who have acked so much, and its quota."""
+        settings = partition.log.context.settings
+        if settings.has_backlog_quota and settings.backlog_quota_policy == "consumer_backlog_eviction":
+            backlog = self.backlog(partition, acked)
+            assert backlog is not None, "somebody has read it"
             return Floor(backlog.acked, self._evicted(partition, backlog))
-        excess = excess_of(backlog, settings, log.context.now_ms())
+        return Floor(acked)
+
+    def _refuse(self, partition: Partition, acked: int | None) -> None:
+        """Who appends is refused from now on, where that is the policy and the backlog exceeds its quota."""
+        settings, log = partition.log.context.settings, partition.log
+        if not settings.has_backlog_quota or settings.backlog_quota_policy != "producer_exception":
+            return
+        backlog = None if acked is None else self.backlog(partition, acked)
+        excess = None if backlog is None else excess_of(backlog, settings, log.context.now_ms())
         log.refused = None if excess is None else lambda: self._check(partition)
-        return Floor(backlog.acked)
 
     def _check(self, partition: Partition) -> None:
         """For each append since the backlog was seen to be too large: raises where it is still."""
@@ -159,8 +190,8 @@ class Cleanup:
         return upto
 
     def _tell(self, log: PartitionLog, floor: Floor, started: int) -> None:
-        """How many were evicted that somebody had not acked."""
-        evicted = log.version.log_start.delivery_offset - max(floor.acked, started)
+        """How many were evicted that somebody had not acked, at most: of those behind it some may be acked."""
+        evicted = _log_start(log) - max(floor.acked, started)
         if evicted > 0:
             log.evicted_records += evicted
             logger.warning("%s: %d records went that were not acked: the backlog's quota", log.path, evicted)
@@ -201,6 +232,11 @@ def _due_ms(columns: Columns) -> int:
 def _base_offsets(log: PartitionLog) -> set[int]:
     """Of its segments, sealed or not: what is no longer among them went, by a roll or behind it."""
     return {segment.base_offset for segment in log.version.segments}
+
+
+def _log_start(log: PartitionLog) -> int:
+    """Where delivery order begins: in a FIFO topic it is append order, of which the checkpoints tell nothing more."""
+    return log.log_start.delivery_offset if log.delayed else log.log_start_offset
 
 
 def _mean_bytes(log: PartitionLog) -> float:

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import ScheduledRecord
     from afterlog.fetch.partition import Partition
+    from afterlog.log.held import HeldBytes
     from afterlog.produce.adoption import Adopted, Adoptions
     from afterlog.produce.prepared import Prepared
     from afterlog.produce.producer import Producer
@@ -709,6 +710,15 @@ class Store:
         self._usable()
         return self._cleaning_up().run(raising=True)
 
+    def held_bytes(self, topic: str, partition: int = 0) -> HeldBytes:
+        """What holds the bytes of a partition on the disk: why they are not free, by the rules by which they go.
+
+        Asked anew with each call; a partition that nobody has opened stays closed, and is judged by its checkpoints.
+        docs/operations.md says what each means. Raises UnknownTopic, UnknownPartition, CorruptFile, PartitionPoisoned.
+        """
+        target = self.topic(topic)
+        return self._cleaning_up().held(target, target.checked_partition(partition))
+
     def backup(self, dest: str | PathLike[str]) -> Backup:
         """Make a backup of the store in the folder `dest`, beside those that are there, while it is used.
 
@@ -884,7 +894,7 @@ class Store:
 
         with self._lock:
             if self._cleanup is None:
-                self._cleanup = Cleanup(self._topics, Backlogs(lambda: self._subscriptions))
+                self._cleanup = Cleanup(self._topics, Backlogs(self._subscriptions.shared))
             return self._cleanup
 
     def _administration(self) -> Administration:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import deque
@@ -357,9 +358,13 @@ class Consumer:
         rows = zip(self._partitions, self._positions, self._processed, strict=True)
         for partition, position, processed in rows:
             if processed != position.committed:
-                partition.log.commit.make_delivered_durable()
-                with partition.log.commit.poisoning():
-                    position.commit(processed)
+                goes_on = position.committed is not None and position.committed < processed
+                with (
+                    contextlib.nullcontext() if goes_on else partition.log.letting_go
+                ):  # else it holds more than it did
+                    partition.log.commit.make_delivered_durable()
+                    with partition.log.commit.poisoning():
+                        position.commit(processed)
         self._committed_s = self._clock.monotonic_s()
 
     def _check_open(self) -> None:

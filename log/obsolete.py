@@ -23,6 +23,8 @@ class _Waiting(NamedTuple):
     attempt: str | None
     """To upload it, where what that left in object storage goes, too."""
     paths: tuple[Path, ...]
+    log_bytes: int
+    """On the local disk."""
 
 
 class Obsolete:
@@ -34,7 +36,13 @@ class Obsolete:
 
     def add(self, segment: SealedSegment, paths: Iterable[Path], attempt: str | None = None) -> None:
         """These files of the segment, in this order, once nobody holds it."""
-        self._waiting += (_Waiting(ref(segment.loaded), attempt, tuple(paths)),)
+        log_bytes = segment.size if segment.is_local() else 0
+        self._waiting += (_Waiting(ref(segment.loaded), attempt, tuple(paths), log_bytes),)
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the logs that wait: somebody reads them, or did until the last sweep."""
+        return sum(each.log_bytes for each in self._waiting)
 
     def held(self) -> set[str]:
         """The attempts that somebody may still read."""

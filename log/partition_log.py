@@ -3,9 +3,10 @@
     append ──> stamp ──> write ──> index ──> swap: written ──> sync (shared) ──> swap: visible
                in flight ·················································┘
 
-Locks, always taken in this order: the merge lock (one merge of runs at a time), the checkpoint lock (one checkpoint at
-a time), the append lock (one writer: offsets, clock, write, indexes, roll), the files lock (log/recovery_point.py), the
-sync lock (one fdatasync at a time), the lock of the versions (a few pointers, no I/O; the only one that readers take).
+Locks, always taken in this order: that of letting go (what the readers have acked), the merge lock (one merge of runs
+at a time), the checkpoint lock (one checkpoint at a time), the append lock (one writer: offsets, clock, write, indexes,
+roll), the files lock (log/recovery_point.py), the sync lock (one fdatasync at a time), the lock of the versions (a few
+pointers, no I/O; the only one that readers take).
 A merge does its work without the append lock, and so does a checkpoint.
 
 *Interruptions.* An exception may strike between any two instructions: Ctrl-C, a signal's handler, MemoryError. An
@@ -51,6 +52,7 @@ from afterlog.log.cancellation import CancelResult, Int8Array
 from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
+from afterlog.log.held import HeldBytes
 from afterlog.log.log_clock import LogClock
 from afterlog.log.lookup import find_entries
 from afterlog.log.mark import Mark
@@ -111,6 +113,9 @@ class PartitionLog:
         self._appender = Appender(
             context, self.versions, self.commit, self._upkeep, self._mark, weakref.WeakMethod(self.checkpoint)
         )
+        self.letting_go = threading.RLock()
+        """Held from where it is asked what the readers have acked until what that lets go is gone; and by a reader that
+        is new, or goes back, until it counts as such. Taken before all other locks."""
         self.refused: Callable[[], None] | None = None
         """Raises where nothing may be appended for now, though the log could: its readers are too far behind."""
         self.evicted_records = 0
@@ -302,8 +307,9 @@ class PartitionLog:
         cannot be taken.
         """
         self._check_own(_NO_APPENDS)
-        if self.refused is not None:
-            self.refused()
+        refused = self.refused  # which another thread may just be taking back
+        if refused is not None:
+            refused()
         if deliver_after == AS_SOON_AS_POSSIBLE:
             return
         if not self.delayed:
@@ -376,6 +382,14 @@ class PartitionLog:
             self.pin().delayed_index.rank(upto)  # what is far away is read before the lock is held
         with self._append_lock, self._writing():
             return self._upkeep.purge(upto)
+
+    def held(self, floor: Floor | None = None) -> HeldBytes:
+        """What holds the bytes of its logs on the local disk, by the rules by which they go, at this instant.
+
+        floor: as of `enforce_retention`. Deletes nothing. Raises CorruptFile.
+        """
+        self.commit.owned()
+        return self._upkeep.held(floor)
 
     def is_ripe(self, floor: Floor | None = None) -> bool:
         """Whether the active segment should be sealed: by its age, its size, or since retention could free it then.

@@ -13,13 +13,17 @@ well; they are out of reach from then on. So a far-future record keeps its own s
 A FIFO topic loses a prefix of append order. There the time is when the last of a segment's records was appended, where
 the interceptor `AppendBrokerTimestamp` has stamped it (PIP-70); else the latest that a record itself tells.
 
+One function judges every segment (`judged`): retention takes what nothing holds, and who asks what holds the rest
+(`afterlog.log.held`) is told by the same rules.
+
 Local retention (KIP-405) is the same rule over the segments that are in the folder and were uploaded: their files go,
 they themselves stay in the log, and the log start where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,13 +57,63 @@ class Floor(NamedTuple):
         return behind <= self.evicted or (by_rule and behind <= self.acked)
 
 
-LetsGo = Callable[[SealedSegment, bool], bool]
+class Holder(StrEnum):
+    """What holds a segment."""
+
+    PENDING = "pending"
+    """One of its records is not due yet."""
+    RETENTION = "retention"
+    """All of it is due, and the rule says that it stays, or that one stays which goes before it."""
+    BACKLOG = "backlog"
+    """By the rule it might go, but some reader has not acked all of it."""
+
+
+LetsGo = Callable[[SealedMark, bool], bool]
 """Whether a segment may go that, by the rule alone, may or may not."""
 
 
-def by_rule_alone(_: SealedSegment, by_rule: bool) -> bool:
+def by_rule_alone(_: SealedMark, by_rule: bool) -> bool:
     """Where subscriptions have no say."""
     return by_rule
+
+
+def nothing_goes(_: SealedMark, by_rule: bool) -> bool:
+    """Where they have, and nobody has ever read."""
+    return False
+
+
+def judged(
+    marks: Iterable[SealedMark],
+    active_bytes: int,
+    rule: Rule,
+    frontier_ms: int,
+    *,
+    delayed: bool,
+    lets_go: LetsGo = by_rule_alone,
+    at_once: bool = False,
+) -> Iterator[tuple[SealedMark, Holder | None]]:
+    """Each segment, in the order in which they would go, and what holds it; None: it goes.
+
+    `frontier_ms`: for a delayed topic what is due, for a FIFO one the clock. at_once: by the rule all that is due goes.
+    """
+    known = list(marks)
+    candidates = known
+    if delayed:
+        candidates = sorted((mark for mark in known if mark.max_deliver_after <= frontier_ms), key=_last_due_ms)
+    excess_bytes = active_bytes + sum(mark.log_bytes for mark in known)
+    excess_bytes -= excess_bytes if rule.bytes is None else rule.bytes
+    holder: Holder | None = None
+    for mark in candidates:
+        last_ms = mark.max_deliver_after if delayed else mark.counted_from_ms
+        by_rule = at_once or (rule.ms is not None and last_ms <= frontier_ms - rule.ms) or excess_bytes > 0
+        if holder is None and lets_go(mark, by_rule):
+            excess_bytes -= mark.log_bytes
+            yield mark, None
+        else:  # a prefix goes: once one stays, all behind it do
+            holder = Holder.BACKLOG if by_rule else Holder.RETENTION
+            yield mark, holder
+    if delayed:
+        yield from ((mark, Holder.PENDING) for mark in known if mark.max_deliver_after > frontier_ms)
 
 
 def removable(
@@ -70,23 +124,20 @@ def removable(
     *,
     delayed: bool,
     lets_go: LetsGo = by_rule_alone,
+    at_once: bool = False,
 ) -> list[SealedSegment]:
-    """The segments that the rule lets go. `frontier_ms`: for a delayed topic what is due, for a FIFO one the clock."""
-    if delayed:
-        candidates = sorted((s for s in sealed if s.mark.max_deliver_after <= frontier_ms), key=_last_due_ms)
-    else:
-        candidates = list(sealed)
-    excess_bytes = active_bytes + sum(segment.size for segment in sealed)
-    excess_bytes -= excess_bytes if rule.bytes is None else rule.bytes
-    removed = []
-    for segment in candidates:
-        last_ms = segment.mark.max_deliver_after if delayed else segment.mark.counted_from_ms
-        expired = rule.ms is not None and last_ms <= frontier_ms - rule.ms
-        if not lets_go(segment, expired or excess_bytes > 0):
-            break
-        removed.append(segment)
-        excess_bytes -= segment.size
-    return removed
+    """The segments that the rule lets go, in the order in which they do. As of `judged`."""
+    by_offset = {segment.base_offset: segment for segment in sealed}
+    verdicts = judged(
+        (segment.mark for segment in sealed),
+        active_bytes,
+        rule,
+        frontier_ms,
+        delayed=delayed,
+        lets_go=lets_go,
+        at_once=at_once,
+    )
+    return [by_offset[mark.base_offset] for mark, holder in verdicts if holder is None]
 
 
 def checkpoints_without(
@@ -119,5 +170,5 @@ def files_of(segment: SealedSegment, *, kept: Collection[str] = ()) -> list[Path
     return [segment.path.with_suffix(suffix) for suffix in suffixes if suffix not in kept]
 
 
-def _last_due_ms(segment: SealedSegment) -> int:
-    return segment.mark.max_deliver_after
+def _last_due_ms(mark: SealedMark) -> int:
+    return mark.max_deliver_after

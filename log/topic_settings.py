@@ -78,6 +78,11 @@ class TopicSettings:
         return not self.foreign and (self.has_retention or self.segment_age_ms is not None)
 
     @property
+    def lets_go_at_once(self) -> bool:
+        """Whether what all subscriptions have acked goes by nothing else."""
+        return self.retention_by_subscriptions and self.retention_ms is None and self.retention_bytes is None
+
+    @property
     def has_backlog_quota(self) -> bool:
         return self.backlog_quota_bytes is not None or self.backlog_quota_ms is not None
 

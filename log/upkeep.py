@@ -29,10 +29,11 @@ from afterlog.log.broker_time import first_appended_ms, last_stamp_ms
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark, SealedMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
+from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.log_clock import LogClock
 from afterlog.log.obsolete import Obsolete
 from afterlog.log.recovery_point import RecoveryPoint, Stored
-from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone
+from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone, nothing_goes
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.version import End, Version, VersionSet
 from afterlog.names import CANCEL_INDEX
@@ -250,34 +251,59 @@ class Upkeep:
 
     def expired(self, floor: Floor | None = None) -> list[SealedSegment]:
         """The segments that the topic's retention lets go now. floor: as of `enforce_retention`."""
-        settings = self._context.settings
-        rule = Rule(settings.retention_ms, settings.retention_bytes)
+        settings, version = self._context.settings, self._versions.current
+        rule, at_once = Rule(settings.retention_ms, settings.retention_bytes), settings.lets_go_at_once
+        return self._removable(version.sealed, rule, self._lets_go(version, floor), at_once=at_once)
+
+    def held(self, floor: Floor | None = None) -> HeldBytes:
+        """What holds the bytes of the log, by the rules by which it goes. floor: as of `enforce_retention`."""
         version = self._versions.current
-        if not settings.retention_by_subscriptions:
-            return self._removable(version.sealed, rule)
+        try:
+            due_ms = self._retention_ms()
+        except ClockBehind:  # then nothing goes, and it is seen that it could
+            due_ms = self._versions.frontier_ms
+        return held_bytes(
+            [segment.mark for segment in version.sealed],
+            version.written.position,
+            self._context.settings,
+            due_ms,
+            self._lets_go(version, floor),
+            pinned_bytes=self.obsolete.log_bytes,
+        )
+
+    def _lets_go(self, version: Version, floor: Floor | None) -> LetsGo:
+        """What the subscriptions leave of a version, where the topic's retention goes by them."""
+        if not self._context.settings.retention_by_subscriptions:
+            return by_rule_alone
         if floor is None:
-            return []
-        at_once = rule == ANYTHING
-
-        def lets_go(segment: SealedSegment, by_rule: bool) -> bool:
-            key = segment.mark.last_key
-            behind = version.delayed_index.rank(key) if self._delayed else segment.end_offset
-            return floor.lets_go(behind, by_rule or at_once)
-
-        return self._removable(version.sealed, rule, lets_go)
+            return nothing_goes
+        index, delayed = version.delayed_index, self._delayed
+        return lambda mark, by_rule: floor.lets_go(index.rank(mark.last_key) if delayed else mark.end_offset, by_rule)
 
     def _removable(
-        self, segments: Sequence[SealedSegment], rule: Rule, lets_go: LetsGo = by_rule_alone
+        self,
+        segments: Sequence[SealedSegment],
+        rule: Rule,
+        lets_go: LetsGo = by_rule_alone,
+        *,
+        at_once: bool = False,
     ) -> list[SealedSegment]:
         """Those that a rule lets go, by a reading of the clock; none while the clock cannot be trusted."""
-        if lets_go is by_rule_alone and rule == ANYTHING:
+        if lets_go is nothing_goes or (lets_go is by_rule_alone and rule == ANYTHING):
             return []
         try:
             now_ms = self._retention_ms()
         except ClockBehind:
             return []
-        active_bytes = self._versions.current.written.position
-        return retention.removable(segments, active_bytes, rule, now_ms, delayed=self._delayed, lets_go=lets_go)
+        return retention.removable(
+            segments,
+            self._versions.current.written.position,
+            rule,
+            now_ms,
+            delayed=self._delayed,
+            lets_go=lets_go,
+            at_once=at_once,
+        )
 
     def _retention_ms(self) -> int:
         """What retention counts back from: for a delayed topic what is due, for a FIFO one the clock."""

@@ -97,6 +97,10 @@ class OpenSubscriptions:
                 if any(each[0] == topic and name in (None, each[2]) for each in names)
             ]
 
+    def shared(self) -> list[PartitionSubscription]:
+        """The same without the lock, for who holds `letting_go` of a partition: of that none comes or has just come."""
+        return [part.subscription for part in list(self._shared.values())]
+
     def journals(self) -> list[Journal]:
         """For the thread that syncs under `interval`."""
         return [subscription.journal for subscription in self]
@@ -126,8 +130,9 @@ class OpenSubscriptions:
         key = (partition.topic, partition.number, name)
         part = self._shared.get(key)
         if part is None:
-            subscription = PartitionSubscription(partition, name, start=start, delay_ms=delay_ms)
-            part = self._shared[key] = ReaderPart(subscription, DeadLetters(subscription, self._topic_of))
+            with partition.log.letting_go:  # nothing goes of what it begins with, nor is its journal read by another
+                subscription = PartitionSubscription(partition, name, start=start, delay_ms=delay_ms)
+                part = self._shared[key] = ReaderPart(subscription, DeadLetters(subscription, self._topic_of))
         elif part.subscription.delay_ms != delay_ms:
             open_with = f"{name!r} of {partition.topic} is open with delay_ms={part.subscription.delay_ms}"
             raise InvalidSubscription(f"{open_with}, not {delay_ms}")

@@ -249,7 +249,8 @@ class PartitionSubscription:
 
     def seek(self, position: Position) -> None:
         """Read on from there: all before counts as acked, all behind as never delivered. Raises as `sought` does."""
-        with self._lock, self._changing():
+        letting_go = self.partition.log.letting_go  # what it goes back to is its own again, or has gone
+        with letting_go, self._lock, self._changing():
             self._ledger.record(Sought(self._sought(position)))
             self._timers = Timers(self._state, self._precision_ms)
             self._fresh = Fresh(self.partition, self.delay_ms)  # what was handed out by itself is handed out again
@@ -305,9 +306,16 @@ class PartitionSubscription:
         """All below is acked, whatever crashes. Raises StoreClosed, SubscriptionPoisoned."""
         with self._lock:
             self._look()
-            mark_delete = self._state.acks.mark_delete
-        self.journal.commit.sync()
+            mark_delete, end = self._state.acks.mark_delete, self.journal.written
+        if self.journal.safe < end:
+            self.journal.commit.sync()
         return mark_delete
+
+    def mark_delete(self) -> int:
+        """All below is acked, durably or not. Raises StoreClosed."""
+        with self._lock:
+            self._look()
+            return self._state.acks.mark_delete
 
     def stats(self) -> PartitionStats:
         """Exact counts, of one instant."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import BacklogQuotaExceeded, InvalidTopic
+from afterlog.errors import BacklogQuotaExceeded, CorruptFile, InvalidTopic
+from afterlog.fetch.positions import EARLIEST
+from afterlog.log.partition_log import PartitionLog
+from afterlog.names import SUBSCRIPTIONS
 from afterlog.store import open_store
+from afterlog.subscription import backlog
+from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.subscription import Subscription
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, killed, small
+from tests.support import NOW_MS, PATH, Background, content, drained, flipped, killed, power_cut, small, with_file
 
 
 class Scene:
@@ -33,6 +41,11 @@ class Scene:
         with self.store.subscribe("t", name) as subscription:
             for message in subscription.receive(count):
                 subscription.ack(message)
+
+    def marked(self, name: str) -> int:
+        """Where the acks of an open subscription begin."""
+        [shared] = [each for each in self.store.open_subscriptions() if each.name == name]
+        return shared.mark_delete()
 
     def cleaned(self, after_ms: int = 0) -> tuple[int, int]:
         """The segments that a pass takes, and the log start behind it."""
@@ -154,3 +167,226 @@ def test_what_has_waited_longest_is_evicted(caplog: pytest.LogCaptureFixture) ->
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidTopic):
         Scene(**wrong)
+
+
+# Races: what a reader was promised while a pass is under way.
+
+
+def meanwhile(scene: Scene, call: Callable[[], object]) -> None:
+    """A pass, and the call in another thread behind what the pass has asked, before anything goes."""
+    enforce, threads = PartitionLog.enforce_retention, list[Background[object]]()
+
+    def late(log: PartitionLog, *floor: Any) -> int:
+        threads.append(Background(call))
+        threads[0].join(0.1)  # it waits for the pass, or has returned by now
+        return enforce(log, *floor)
+
+    with patch.object(PartitionLog, "enforce_retention", late):
+        scene.store.enforce_retention()
+    threads[0].answer()
+
+
+@pytest.mark.parametrize("delayed", [True, False])
+def test_a_subscription_that_is_new_during_a_pass_loses_nothing(delayed: bool) -> None:
+    scene = Scene(retention_by_subscriptions=True, delayed=delayed)
+    scene.send()
+    scene.ack("s", 10)
+    found: list[Subscription] = []
+    meanwhile(scene, lambda: found.append(scene.store.subscribe("t", "new")))
+    [new] = found
+    assert scene.marked("new") == scene.partition.log_start
+    assert 10 - scene.partition.log_start == len(new.receive(100))
+
+
+def test_what_a_reader_goes_back_to_during_a_pass_stays() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    with scene.store.subscribe("t", "s") as subscription:
+        subscription.ack_many(subscription.receive(10))
+        meanwhile(scene, lambda: subscription.seek(EARLIEST))
+        assert scene.marked("s") == scene.partition.log_start
+        assert 10 - scene.partition.log_start == len(subscription.receive(100))
+
+
+def test_what_a_group_goes_back_to_during_a_pass_stays() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    with scene.store.consumer("t", group="g", auto_commit=False) as consumer:
+        assert 10 == len(consumer.poll(10))
+        consumer.commit()
+
+        started: list[int] = []
+
+        def back() -> None:
+            consumer.seek(EARLIEST)
+            consumer.commit()
+            started.append(scene.partition.log_start)
+
+        meanwhile(scene, back)
+        assert [scene.partition.log_start] == started, "nothing goes behind its commit"
+
+
+def test_who_appends_is_told_nothing_strange_while_the_refusal_is_taken_back() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    answers = [None, None, lambda: None]
+
+    def asked(log: PartitionLog) -> Any:
+        return answers.pop()
+
+    with patch.object(PartitionLog, "refused", property(asked, lambda *_: None), create=True):
+        scene.send(1)
+
+
+def test_a_pass_goes_over_a_subscription_that_is_just_being_opened() -> None:
+    """Its journals are replaced: a journal that was there when they were listed is gone when it is read."""
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    scene.ack("s", 10)
+    numbers_of, opened = backlog.numbers, list[Background[Subscription]]()
+
+    def listed(*arguments: Any) -> list[int]:
+        found = numbers_of(*arguments)
+        if not opened:
+            opened.append(Background(lambda: scene.store.subscribe("t", "s")))
+            opened[0].join(0.1)
+        return found
+
+    with patch.object(backlog, "numbers", listed):
+        assert 1 == scene.store.enforce_retention()
+    opened[0].answer().close()
+
+
+# Only what is durable counts.
+
+
+def test_a_position_that_a_kill_left_undurable_lets_nothing_go() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    scene.read("g", 5)
+    scene.store.close()
+    disk = SimulatedFiles(scene.disk.image())  # as the first life left it, all durable
+    again = Scene(disk)
+    with again.store.consumer("t", group="g", auto_commit=False) as consumer:
+        consumer.poll(5)
+        with patch.object(SimulatedFiles, "sync_folder", lambda *_: None):  # killed in the middle of its commit
+            consumer.commit()
+    after = Scene(SimulatedFiles(disk.start, disk.operations))
+    assert 1 == after.store.enforce_retention()
+    cut = Scene(power_cut(after.disk))
+    with cut.store.consumer("t", group="g") as consumer:
+        committed = consumer.committed()[0]
+        assert committed is not None
+        assert committed >= cut.partition.log_start
+
+
+def test_an_ack_that_a_kill_left_undurable_lets_nothing_go() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    scene.store.close()
+    disk = SimulatedFiles(scene.disk.image())
+    killed_life = Scene(disk)
+    subscription = killed_life.store.subscribe("t", "s")
+    subscription.ack_many(subscription.receive(10))  # durability os: nothing is synced
+    after = Scene(SimulatedFiles(disk.start, disk.operations))
+    assert 1 == after.store.enforce_retention()
+    cut = Scene(power_cut(after.disk))
+    with cut.store.subscribe("t", "s"):
+        assert 10 == cut.partition.log_start
+        assert 10 == cut.marked("s")
+
+
+def test_an_ack_that_is_given_up_with_the_end_of_the_log_lets_nothing_go() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    scene.partition.log.roll()
+    scene.store.close()
+    disk = SimulatedFiles(scene.disk.image())
+    life = Scene(disk)
+    with life.store.subscribe("t", "s") as subscription:
+        received = subscription.receive(10)
+        life.send(1)  # durability os: a power cut may take it, and all acks behind it
+        life.store.send("t", b"far", delay=3_600_000)
+        subscription.ack_many(received)
+        life.store.enforce_retention()
+        cut = Scene(power_cut(disk))
+        with cut.store.subscribe("t", "s") as again:
+            assert cut.marked("s") >= cut.partition.log_start
+            again.receive(1)
+
+
+# Kinds of topics, and of readers.
+
+
+def test_eviction_from_a_fifo_topic_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(
+        delayed=False,
+        retention_by_subscriptions=True,
+        backlog_quota_ms=1_000,
+        backlog_quota_policy="consumer_backlog_eviction",
+    )
+    scene.send()
+    scene.ack("s", 4)
+    assert (1, 10) == scene.cleaned(5_000)
+    assert 6 == scene.partition.log.evicted_records
+
+
+def test_eviction_takes_nothing_that_is_pending() -> None:
+    scene = Scene(
+        retention_by_subscriptions=True, backlog_quota_bytes=0, backlog_quota_policy="consumer_backlog_eviction"
+    )
+    scene.send()
+    scene.store.send("t", b"far", delay=3_600_000)
+    scene.partition.log.roll()
+    scene.send()
+    scene.ack("s", 1)
+    scene.cleaned(5_000)
+    assert (1, 0) == (scene.partition.pending(), scene.partition.log_start_offset)
+    scene.clock.advance(3_600_000_000)
+    assert b"far" in drained(scene.partition)
+
+
+def test_a_subscription_with_a_delay_holds_what_it_has_not_seen() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    with scene.store.subscribe("t", "late", delay_ms=60_000) as late:
+        scene.ack("s", 10)
+        assert (0, 0) == scene.cleaned(1_000)
+        scene.clock.advance(60_000)
+        late.ack_many(late.receive(10))
+    assert (1, 10) == scene.cleaned()
+
+
+def test_a_dead_letter_counts_as_acked() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    with scene.store.subscribe("t", "s", retry=RetryPolicy(attempts=1), dead_letter="dead") as subscription:
+        subscription.nack(subscription.receive(10))
+    assert (1, 10) == scene.cleaned()
+
+
+def test_a_cancelled_record_holds_nothing() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    record = scene.store.send("t", b"far", delay=60_000)
+    scene.store.cancel(record)
+    scene.ack("s", 10)
+    assert (0, 0) == scene.cleaned(), "its control record is due with it"
+    scene.clock.advance(60_000_000)
+    scene.ack("s", 10)
+    with scene.store.subscribe("t", "s") as subscription:
+        assert not len(subscription.receive(1))
+    assert (1, 12) == scene.cleaned()
+
+
+def test_a_journal_that_rots_holds_all_and_says_so() -> None:
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    scene.ack("s", 10)
+    scene.store.close()
+    path = PATH / "t-0" / SUBSCRIPTIONS / "s"
+    [name] = [name for name in scene.disk.names(path) if name.startswith("journal-")]
+    disk = with_file(killed(scene.disk), path / name, flipped(content(scene.disk, path / name), 20))
+    again = Scene(disk)
+    with pytest.raises(CorruptFile):
+        again.store.enforce_retention()
+    assert 0 == again.partition.log_start

@@ -80,6 +80,7 @@ STORE: dict[str, dict[str, Any]] = {
     "resume_schedule": {"name": "there"},
     "remove_schedule": {"name": "there"},
     "backup": {"dest": "/backups"},
+    "held_bytes": {"topic": "t"},
     "adopt": {},
     "consumer": {"topic": "t", "group": "g"},
     "subscribe": {"topic": "t", "name": "s"},
