@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -134,6 +134,7 @@ class StoreCollector:
                     if partition is None:
                         continue
                     families.add_partition(partition)
+                    families.add_held(partition, self._store)
                     families.add_tiering(partition, self._store.tiering)
                     for name, stats in self._subscriptions(partition).items():
                         families.add_subscription(partition, name, stats)
@@ -213,6 +214,12 @@ class _Families:
         self._clamped = CounterMetricFamily(
             "afterlog_clamped_records", "Records whose instant had passed when they were appended", labels=_PARTITION
         )
+        self._held = GaugeMetricFamily(
+            "afterlog_held_bytes", "Bytes of logs on the local disk, by what holds them", labels=(*_PARTITION, "by")
+        )
+        self._evicted = CounterMetricFamily(
+            "afterlog_evicted_records", "Records that a backlog's quota took unacked", labels=_PARTITION
+        )
         self._late_checkpoints = CounterMetricFamily(
             "afterlog_late_checkpoints", "Checkpoints that an append had to make, and wait for", labels=_PARTITION
         )
@@ -220,7 +227,7 @@ class _Families:
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges.values()
         yield from (self._unreadable, self._operations, self._latency, self._lateness, self._clamped)
-        yield self._late_checkpoints
+        yield from (self._late_checkpoints, self._held, self._evicted)
         yield from self._counters.values()
 
     def opened(self, topic: Topic, number: int) -> Partition | None:
@@ -239,6 +246,7 @@ class _Families:
         labels = (partition.topic, str(partition.number))
         self._ask(PARTITION_GAUGES, partition, labels)
         self._late_checkpoints.add_metric(labels, partition.log.late_checkpoints)
+        self._evicted.add_metric(labels, partition.log.evicted_records)
         if partition.lateness is None:
             return
         self._ask(INDEX_GAUGES, partition, labels)
@@ -247,6 +255,11 @@ class _Families:
             self._add_operation(getattr(operations, field.name), (*labels, field.name))
         self._lateness.add_metric(labels, _buckets(EDGES_MS, partition.lateness.up_to()), None)
         self._clamped.add_metric(labels, partition.log.clamped_records)
+
+    def add_held(self, partition: Partition, store: Store) -> None:
+        with contextlib.suppress(AfterlogError, OSError):
+            for holder, size in asdict(store.held_bytes(partition.topic, partition.number)).items():
+                self._held.add_metric((partition.topic, str(partition.number), holder), size)
 
     def add_tiering(self, partition: Partition, tiering: Tiering | None) -> None:
         offloader = None if tiering is None else tiering.offloader(partition.topic, partition.number)

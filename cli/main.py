@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from afterlog.clock import Clock
     from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
+    from afterlog.log.topic_settings import BacklogQuotaPolicy
     from afterlog.produce.topic import Topic
     from afterlog.store import Store
     from afterlog.subscription.received import Received
@@ -90,6 +91,17 @@ def cli() -> None:
 @click.option("--remote-storage", is_flag=True, help="Sealed segments go to the object storage that --remote names.")
 @click.option("--local-retention", type=Duration(), help="How long they stay here, too, once they are there and due.")
 @click.option("--local-retention-bytes", type=click.IntRange(0), help="How much of a partition stays here, about.")
+@click.option("--segment-age", type=Duration(), help="At which a segment is sealed; else as its retention needs it.")
+@click.option("--retention-by-subscriptions", is_flag=True, help="What all have acked may go, and nothing else.")
+@click.option("--backlog-quota", type=Duration(), help="How long what is due may wait for its acks.")
+@click.option("--backlog-quota-bytes", type=click.IntRange(0), help="How much of a partition may wait for them, about.")
+@click.option(
+    "--backlog-quota-policy",
+    type=click.Choice(["producer_exception", "consumer_backlog_eviction"]),
+    default="producer_exception",
+    show_default=True,
+    help="Beyond that, sends are refused, or what has waited longest goes.",
+)
 def create(
     data: Path,
     topic: str,
@@ -103,6 +115,11 @@ def create(
     remote_storage: bool,
     local_retention: int | None,
     local_retention_bytes: int | None,
+    segment_age: int | None,
+    retention_by_subscriptions: bool,
+    backlog_quota: int | None,
+    backlog_quota_bytes: int | None,
+    backlog_quota_policy: BacklogQuotaPolicy,
 ) -> None:
     """Make a topic, and the store."""
     with opened(data, create=True) as store:
@@ -118,6 +135,11 @@ def create(
             remote_storage_enable=remote_storage,
             local_retention_ms=local_retention,
             local_retention_bytes=local_retention_bytes,
+            segment_ms=segment_age,
+            retention_by_subscriptions=retention_by_subscriptions,
+            backlog_quota_ms=backlog_quota,
+            backlog_quota_bytes=backlog_quota_bytes,
+            backlog_quota_policy=backlog_quota_policy,
         )
 
 
@@ -318,6 +340,10 @@ def topics(data: Path, as_json: bool) -> None:
         if tiered:
             click.echo()
             table(("IN OBJECT STORAGE", "LOCAL RETENTION", "LOCAL BYTES"), map(_tiered_row, tiered))
+        acked = [topic for topic in store.topics() if topic.settings.retention_by_subscriptions]
+        if acked:
+            click.echo()
+            table(("BY SUBSCRIPTIONS", "BACKLOG QUOTA", "QUOTA BYTES", "POLICY"), map(_acked_row, acked))
 
 
 @cli.command(cls=StoreCommand)
@@ -328,7 +354,7 @@ def topics(data: Path, as_json: bool) -> None:
 )
 @JSON
 def stats(data: Path, topic: str | None, bars_max: int, as_json: bool) -> None:
-    """Show what is pending and what is due when, and how the subscriptions stand.
+    """Show what is pending and what is due when, how the subscriptions stand, and what holds the disk.
 
     Asks indexes and journals: no record is read, nothing is leased.
     """
@@ -336,7 +362,7 @@ def stats(data: Path, topic: str | None, bars_max: int, as_json: bool) -> None:
 
     with opened(data) as store:
         chosen = store.topics() if topic is None else [store.topic(topic)]
-        (show_json if as_json else show)(chosen, store.clock.now_ms(), bars_max)
+        (show_json if as_json else show)(store, chosen, bars_max)
 
 
 @cli.command()
@@ -445,6 +471,15 @@ def _tiered_row(topic: Topic) -> list[object]:
 
     local_ms = topic.settings.local_retention_ms
     return [topic.name, None if local_ms is None else span(local_ms), topic.settings.local_retention_bytes]
+
+
+def _acked_row(topic: Topic) -> list[object]:
+    from afterlog.cli.output import span
+
+    settings = topic.settings
+    quota_ms, policy = settings.backlog_quota_ms, settings.backlog_quota_policy
+    shown = policy if settings.has_backlog_quota else None
+    return [topic.name, None if quota_ms is None else span(quota_ms), settings.backlog_quota_bytes, shown]
 
 
 def _position(start: int | datetime | str) -> Position:

@@ -16,19 +16,27 @@ from afterlog.fetch.partition import Partition
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
+from afterlog.store import Store
 from afterlog.subscription.standing import at_rest
 
 _COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
 _REMOTE = ("both", "only_remote")
+_HOLDERS = ("pending", "retention", "backlog", "tier", "removable")
+"""Of sealed segments; nobody else reads a store that is open here."""
 _WHERE = ("only_local", *_REMOTE)
 """Where a segment is: in the folder, in object storage. The active one is in the folder."""
 
 
-def show(topics: Sequence[Topic], now_ms: int, bars_max: int) -> None:
+def show(store: Store, topics: Sequence[Topic], bars_max: int) -> None:
     """A table of the partitions, one of the subscriptions, and for each topic what is due when."""
-    rows = [partition_stats(partition) for topic in topics for partition in topic.partitions]
+    now_ms = store.clock.now_ms()
+    rows = [partition_stats(store, partition) for topic in topics for partition in topic.partitions]
     headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE", "BUCKETS")
     table(headings, [_cells(row, now_ms) for row in rows])
+    held = [row for row in rows if any(row[f"held_{holder}_bytes"] for holder in _HOLDERS)]
+    if held:
+        click.echo()
+        table(("SEALED BYTES OF", *(f"{holder.upper()}" for holder in _HOLDERS)), map(_held_cells, held))
     tiered = [row for row in rows if any(row[f"{where}_segments"] for where in _REMOTE)]
     if tiered:
         click.echo()
@@ -44,20 +52,22 @@ def show(topics: Sequence[Topic], now_ms: int, bars_max: int) -> None:
             bars([(iso(start), records) for start, _, records in counts])
 
 
-def show_json(topics: Sequence[Topic], now_ms: int, bars_max: int) -> None:
+def show_json(store: Store, topics: Sequence[Topic], bars_max: int) -> None:
     """The same, a JSON object for each partition, each partition of a subscription, and each bucket."""
+    now_ms = store.clock.now_ms()
     for topic in topics:
         for partition in topic.partitions:
-            click.echo(json_line(partition_stats(partition)))
+            click.echo(json_line(partition_stats(store, partition)))
         for row in subscription_stats(topic):
             click.echo(json_line(row))
         for start, end, records in due_histogram(topic, now_ms, bars_max):
             click.echo(json_line({"topic": topic.name, "from": start, "to": end, "records": records}))
 
 
-def partition_stats(partition: Partition) -> dict[str, Any]:
-    """One row; instants in ms. due: records that are due and still in the log."""
+def partition_stats(store: Store, partition: Partition) -> dict[str, Any]:
+    """One row; instants in ms. due: records that are due and still in the log. held: as of `HeldBytes`."""
     segments = partition.log.version.segments
+    held = asdict(store.held_bytes(partition.topic, partition.number))
     return {
         "topic": partition.topic,
         "partition": partition.number,
@@ -73,6 +83,7 @@ def partition_stats(partition: Partition) -> dict[str, Any]:
         "buckets": partition.bucket_total,
         "index_bytes": partition.index_bytes,
         **_by_location(segments),
+        **{f"held_{holder}_bytes": size for holder, size in held.items()},
     }
 
 
@@ -130,6 +141,10 @@ def _cells(row: dict[str, Any], now_ms: int) -> list[Any]:
         amount(row["bytes"]),
         row["buckets"],
     ]
+
+
+def _held_cells(row: dict[str, Any]) -> list[Any]:
+    return [f"{row['topic']}-{row['partition']}", *(amount(row[f"held_{holder}_bytes"]) for holder in _HOLDERS)]
 
 
 def _tiered_cells(row: dict[str, Any]) -> list[Any]:

@@ -157,6 +157,31 @@ class TestValues:
         setting.send(*range(8 * BEHIND))
         assert 1 == setting.value("afterlog_late_checkpoints_total")
 
+    def test_what_holds_the_disk(self, setting: Setting) -> None:
+        setting.store.create_topic(
+            "work",
+            retention_by_subscriptions=True,
+            backlog_quota_ms=5_000,
+            backlog_quota_policy="consumer_backlog_eviction",
+        )
+
+        def held(by: str) -> float | None:
+            return setting.value("afterlog_held_bytes", topic="work", by=by)
+
+        work = setting.store.topic("work").partition(0).log
+        setting.store.send("work", b"v")
+        assert (0, work.version.written.position) == (held("backlog"), held("active"))
+        work.roll()
+        assert (work.sealed[0].size, 0) == (held("backlog"), held("active"))
+        with setting.store.consumer("work", group="g") as consumer:
+            assert 1 == len(consumer.poll())
+        assert (0, work.sealed[0].size) == (held("backlog"), held("removable"))
+        setting.store.send_many("work", [b"v"] * 3)
+        setting.clock.advance(10_000)
+        assert 0 == setting.value("afterlog_evicted_records_total", topic="work")
+        setting.store.enforce_retention()
+        assert 3 == setting.value("afterlog_evicted_records_total", topic="work")
+
     def test_lateness(self, setting: Setting) -> None:
         setting.send(10, 20)
         setting.clock.advance(25)

@@ -159,6 +159,22 @@ class TestLooking:
         assert "in 59m" in text
         assert "#" * 50 + " 90" in text
 
+    def test_what_holds_the_disk(self, data: Path) -> None:
+        quota = ("--backlog-quota", "1h", "--backlog-quota-bytes", "1000000")
+        run("create", data, "work", "--retention-by-subscriptions", "--segment-age", "1ms", *quota)
+        [settings] = [row for row in rows(run("topics", data, "--json")) if row["topic"] == "work"]
+        assert (1, True) == (settings["segment_ms"], settings["retention_by_subscriptions"])
+        assert (3_600_000, 1_000_000) == (settings["backlog_quota_ms"], settings["backlog_quota_bytes"])
+        assert "work 1h 1,000,000 producer_exception" in " ".join(run("topics", data).stdout.split())
+        run("send", data, "work", stdin="a\nb\n")
+        assert "SEALED BYTES OF" not in run("stats", data).stdout
+        with afterlog.open(data) as store:
+            store.topic("work").partition(0).log.roll()
+        [work] = [row for row in rows(run("stats", data, "work", "--json")) if "held_backlog_bytes" in row]
+        assert work["bytes"] == work["held_backlog_bytes"] > 0
+        assert "SEALED BYTES OF" in run("stats", data).stdout
+        assert "BacklogQuota" not in run("create", data, "x", "--backlog-quota", "1h", code=2).stderr
+
     def test_stats_of_nothing_and_of_fifo(self, data: Path) -> None:
         run("create", data, "ticks", "--fifo")
         run("send", data, "ticks", "x")
