@@ -29,16 +29,20 @@ import numpy as np
 
 from afterlog import ALWAYS, EARLIEST, OS, CancelResult, Config, Durability, ManualClock, Message, RecordId, Store
 from afterlog.errors import OffsetOutOfRange, StorageFull
+from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.index.entries import Entries, Key
 from afterlog.log import recovery
+from afterlog.names import SUBSCRIPTIONS
 from afterlog.records.batch import decode_batch
 from afterlog.records.columns import FAULTS
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import scan_entries
 from afterlog.store import open_store
+from afterlog.subscription.replay import replay
+from afterlog.subscription.state import Owner
 from tests.crash_states import CrashState
 from tests.simulated_disk import SimulatedFiles
 from tests.support import due_of
@@ -206,6 +210,11 @@ class Session:
         self.consumer.commit()
         self.disk.mark(Committed(position))
 
+    def ack(self, name: str, count: int) -> None:
+        """By a subscription that is closed behind it."""
+        with self.store.subscribe(TOPIC, name) as subscription:
+            subscription.ack_many(subscription.receive(count))
+
     def close(self) -> None:
         self.consumer.close()
         self.store.close()
@@ -348,6 +357,42 @@ def retention(session: Session) -> None:
     session.send((b"f", 0))
 
 
+def acked(session: Session) -> None:
+    """Passes between acks: of one that stays open, and one that is closed with some left. One record is pending."""
+    session.send((b"a", 1), (b"b", 2))
+    session.partition.log.roll()
+    session.send((b"c", 10**6))
+    session.partition.log.roll()
+    session.send((b"d", 2))
+    session.sync()
+    session.advance(5)
+    session.ack("slow", 1)
+    with session.store.subscribe(TOPIC, "quick") as quick:
+        quick.ack_many(quick.receive(9))
+        session.store.enforce_retention()
+        session.ack("slow", 9)
+        session.store.enforce_retention()
+        session.send((b"e", 0))
+        session.sync()
+        quick.ack_many(quick.receive(9))
+    session.ack("slow", 9)
+    session.store.enforce_retention()
+
+
+def evicted(session: Session) -> None:
+    """A reader that acks nothing of what is due for long; what is pending beside it stays."""
+    session.send((b"a", 1), (b"b", 2))
+    session.partition.log.roll()
+    session.send((b"c", 10**6), (b"d", 3))
+    session.partition.log.roll()
+    session.send((b"e", 4))
+    session.advance(5)
+    session.ack("s", 1)
+    session.advance(60)
+    session.store.enforce_retention()
+    session.send((b"f", 0))
+
+
 def reopened(session: Session) -> None:
     """Clean closes, with something pending, and more after them."""
     session.send((b"a", 1), (b"b", 50), (b"c", 2))
@@ -422,12 +467,29 @@ def in_order(session: Session) -> None:
     session.poll()
 
 
+def acked_in_order(session: Session) -> None:
+    """A FIFO topic, whose segments go as they are acked."""
+    session.send((b"a", None))
+    session.partition.log.roll()
+    session.send((b"b", None), (b"c", None))
+    session.ack("s", 1)
+    session.poll()
+    session.commit()
+    session.store.enforce_retention()
+    session.send((b"d", None))
+    session.ack("s", 9)
+    session.store.enforce_retention()
+    session.poll()
+    session.commit()
+    session.store.enforce_retention()
+
+
 def random_life(seed: int, steps: int = 9) -> Scenario:
     """Whatever a partition does, in an order that nobody thought of."""
     chance = random.Random(seed)
     durability = chance.choice([ALWAYS, ALWAYS, INTERVAL, OS])
     config = small(durability, max_num_buckets=chance.choice([1, 8]), compression=chance.choice(["none", "gzip"]))
-    topic = {"retention_ms": 20} if chance.random() < 0.5 else {}
+    topic: dict[str, Any] = chance.choice([{"retention_ms": 20}, {"retention_by_subscriptions": True}, {}, {}])
     survives = durability.kind != "os"
     return Scenario(
         f"random {seed}", lambda session: lived(session, random.Random(seed), steps), config, topic, survives
@@ -477,6 +539,7 @@ def lived(session: Session, chance: random.Random, steps: int) -> None:
         (cancel, 2),
         (reschedule, 2),
         (retain, 1),
+        (lambda: session.ack("s", chance.randrange(1, 4)), int("retention_by_subscriptions" in session.topic)),
         (session.reopen, 1),
         (session.sync, 1),
     ]
@@ -486,6 +549,11 @@ def lived(session: Session, chance: random.Random, steps: int) -> None:
 
 
 INTERVAL = Durability.interval(3_600_000)
+EVICTING: dict[str, Any] = {
+    "retention_by_subscriptions": True,
+    "backlog_quota_ms": 20,
+    "backlog_quota_policy": "consumer_backlog_eviction",
+}
 SCENARIOS = (
     Scenario("singles", singles),
     Scenario("many", many),
@@ -494,6 +562,10 @@ SCENARIOS = (
     Scenario("cancels", cancels),
     Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),
+    Scenario("acked", acked, topic={"retention_by_subscriptions": True}),
+    Scenario("acked later", acked, small(INTERVAL), topic={"retention_by_subscriptions": True}),
+    Scenario("acked fifo", acked_in_order, topic={"retention_by_subscriptions": True, "delayed": False}),
+    Scenario("evicted", evicted, topic=EVICTING),
     Scenario("reopened", reopened),
     Scenario("frontier", frontier),
     Scenario("at rest", at_rest),
@@ -567,6 +639,8 @@ class Observed:
     """Delivery offset of the first record of a drain a long time later, behind one more append; of all: `rows`."""
     rows: list[tuple[int, int, bytes, int]]
     reachable: set[int]
+    lost: list[str]
+    """Readers that have not acked all that has gone, by what is on the disk; behind a pass over what was recovered."""
 
 
 class Verifier:
@@ -619,6 +693,9 @@ class Verifier:
         end = len(found)
         disk.mark(Recovered(tuple(record[1] if record else 0 for record in found)))
         self._check_fixed_point(disk, clock, found)
+        lost = losers(disk, partition)
+        if self._scenario.topic.get("retention_by_subscriptions"):
+            store.enforce_retention()  # by acks, too, that the first life had no time to make durable
         with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
             committed = consumer.committed()[0]
         disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
@@ -632,7 +709,7 @@ class Verifier:
             start = consumer.positions()[0]
             rows = [row(message) for messages in iter(consumer.poll, []) for message in messages]
         disk.mark(Shown(tuple(rows)))
-        return Observed(there, found, committed, start, rows, reachable(partition))
+        return Observed(there, found, committed, start, rows, reachable(partition), lost)
 
     def _check_fixed_point(self, disk: SimulatedFiles, clock: ManualClock, found: object) -> None:
         """A second recovery finds what the first one left, and nothing to do."""
@@ -647,6 +724,7 @@ class Verifier:
         assert observed.there or not told.made, "the topic is gone"
         self._check_prefix(observed.found, told)
         self._check_committed(observed, told)
+        assert not observed.lost or self._scenario.topic == EVICTING, f"gone, and not acked by {observed.lost}"
         self._check_goes_on(observed, told)
 
     def _check_prefix(self, found: Sequence[tuple[bytes, int] | None], told: Told) -> None:
@@ -661,7 +739,7 @@ class Verifier:
         for offset, (record, (value, asked)) in enumerate(zip(found, told.tried, strict=False)):
             if record is None:
                 assert told.dues[offset] <= told.now_ms, "retention took a pending record"
-                assert "retention_ms" in self._scenario.topic
+                assert {"retention_ms", "retention_by_subscriptions"} & self._scenario.topic.keys()
             else:
                 assert value == record[0], f"offset {offset} has other bytes"
                 assert record[1] >= asked
@@ -690,6 +768,19 @@ class Verifier:
                 assert rank < start or list(record) == list(delivered[rank]), (
                     f"delivery offset {rank} names another record"
                 )
+
+
+def losers(disk: SimulatedFiles, partition: Partition) -> list[str]:
+    """Who has not acked, by journals and positions as they are on the disk, all below the log start."""
+    log, found = partition.log, list[str]()
+    if not log.context.settings.retention_by_subscriptions:
+        return found
+    for name in disk.names(log.path / SUBSCRIPTIONS) if disk.exists(log.path / SUBSCRIPTIONS) else ():
+        replayed = replay(disk, log.path / SUBSCRIPTIONS / name, Owner(log.path.name, name), log.log_end_offset)
+        mark = replayed.state.acks.mark_delete if replayed else GroupPosition(disk, log.path, name).committed
+        if mark is not None and mark < partition.log_start:
+            found.append(name)
+    return found
 
 
 def stop(store: Store) -> None:

@@ -41,7 +41,15 @@ TOPICS: dict[str, dict[str, Any]] = {
     "rest": {},
     "dead": {},
     "going": {},
+    "acked": {"retention_by_subscriptions": True},
+    "late": {
+        "retention_by_subscriptions": True,
+        "backlog_quota_ms": 1_000,
+        "backlog_quota_policy": "consumer_backlog_eviction",
+    },
 }
+LEFT = b"left"
+"""Records of the last two begin so that nothing lets go: not acked, or pending."""
 
 
 @dataclass
@@ -228,6 +236,7 @@ class Life:
             self.store.topic(topic).partition(0).log.roll()
             for number in range(5):
                 self.send(b"%s after %d" % (topic.encode(), number), 1_000 + number * 300, topic)
+        self.begin_backlogs()
         self.send(b"rest before", topic="rest")
         self.send(b"going before", topic="going")
         with self.store.subscribe("going", "s") as going:
@@ -246,6 +255,22 @@ class Life:
         rows = [(b"adopted %d" % number, NOW_MS + number) for number in range(3)]
         self.told.asked["t"].update(value for value, _ in rows)
         self.told.job = Prepared(job="job", batch=0, topic="t", files=(prepare(self.disk, PATH, "job", 0, {0: rows}),))
+
+    def begin_backlogs(self) -> None:
+        """A segment that all have acked beside one that they have not, and one that a quota evicts beside a pending
+        one."""
+        for number in range(4):
+            self.send(b"done %d" % number, topic="acked")
+            self.send(b"late %d" % number, topic="late")
+        for name in ("acked", "late"):
+            self.store.topic(name).partition(0).log.roll()
+        self.send(LEFT, topic="acked")
+        self.send(LEFT, 60_000, topic="late")
+        for name in ("acked", "late"):
+            self.store.topic(name).partition(0).log.roll()
+            with self.store.subscribe(name, "s") as subscription:
+                received = subscription.receive(9)
+                subscription.ack_many([each for each in received if name == "acked" and each.value != LEFT])
 
     def ready(self) -> Life:
         """Open, with messages that are leased: one fresh, one that has failed once."""
@@ -292,10 +317,12 @@ class Life:
             assert len(found) == len({*found}), name
             assert {*found} <= told.asked[name] | (told.perhaps if name == "dead" else set()), name
         for (name, offset), value in told.acknowledged.items():
-            is_free = (name, offset) in told.moving or name == "old" or name not in there
+            may_go = name == "old" or (name in ("acked", "late") and value != LEFT)
+            is_free = (name, offset) in told.moving or may_go or name not in there
             assert value == held[name].get(offset) or is_free, (name, offset, value)
         assert not told.gone & {(name, offset) for name, values in held.items() for offset in values}
         assert sum(value.startswith(b"adopted") for value in held["t"].values()) in (0, 3), "all or nothing"
+        self.verify_backlogs()
         self.verify_subscription({*held["t"].values()}, {*held["dead"].values()})
         with self.store.consumer("t", group="g") as consumer:
             handed = {message.value or b"" for message in consumer.poll(1_000)}
@@ -317,6 +344,16 @@ class Life:
         assert visible - told.acked - told.perhaps - dead <= seen
         assert not dead & seen
         assert told.buried <= seen | told.acked | {*self.values("dead").values()}
+
+    def verify_backlogs(self) -> None:
+        """What its subscription has not acked is there to be received, and all of the rest goes."""
+        with self.store.subscribe("acked", "s") as subscription:
+            received = subscription.receive(9)
+            assert [LEFT] == [message.value for message in received]
+            subscription.ack_many(received)
+        self.store.enforce_retention()
+        for name in ("acked", "late"):
+            assert 0 == self.store.held_bytes(name).total, name
 
     def verify_schedules(self) -> None:
         """Each occurrence came once, and the next one of each schedule is pending."""

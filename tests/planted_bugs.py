@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from afterlog import document
+from afterlog.cleanup import Cleanup
 from afterlog.files import TEMPORARY_SUFFIX, Data, Files
 from afterlog.index import buckets, merge
 from afterlog.index.buckets import Buckets
@@ -31,10 +32,12 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import read, steps
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.store_frontier import SharedLease, StoreFrontier
+from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import End
 from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, segment_file
 from afterlog.records.control import Control, Controls
 from afterlog.records.encode import Batches
+from afterlog.subscription.backlog import Backlogs
 from afterlog.topics import OpenTopics
 from tests.crashes import PATH, SCENARIOS, Scenario
 from tests.failing_files import FailingFiles
@@ -158,6 +161,22 @@ def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
     ORIGINAL_UPDATE(checkpoints, **changes)
 
 
+def acked_as_it_is(backlogs: Backlogs, log: PartitionLog, *, durable: bool = True) -> int | None:
+    """Acks count before they are durable."""
+    floor: int | None = ORIGINAL_ACKED(backlogs, log, durable=False)
+    return floor
+
+
+@contextlib.contextmanager
+def evicting_anything() -> Iterator[None]:
+    """The quota counts records, whenever they are due."""
+    with (
+        patch.object(Upkeep, "_retention_ms", lambda _: 1 << 60),
+        patch.object(Cleanup, "_evicted", lambda *_: 1 << 60),
+    ):
+        yield
+
+
 def deletes_sources_first(buckets: Buckets, sources: Sequence[Run], *more: Any, **settings: Any) -> Run:
     for run in sources:
         buckets.delete(run)
@@ -228,6 +247,7 @@ def recovery_without_folder_sync() -> Iterator[None]:
         yield
 
 
+ORIGINAL_ACKED = Backlogs.acked
 ORIGINAL_BATCHES = Control.batches
 ORIGINAL_CANCEL = PartitionLog._cancel
 ORIGINAL_CLOSE = PartitionLog.close
@@ -283,6 +303,13 @@ BUGS = (
     Bug("cancel index not read", NAMED["cancels"],
         planted=patched(recovery, "load_cancelled", lambda *_: Cancelled.empty())),
     Bug("control batch due at once", NAMED["cancels go"], planted=patched(Control, "batches", due_at_once)),
+    Bug("an ack frees a segment before it is durable", NAMED["acked later"],
+        planted=patched(Backlogs, "acked", acked_as_it_is)),
+    Bug("a commit frees a segment before it is durable", NAMED["acked fifo"],
+        planted=patched(Backlogs, "acked", acked_as_it_is), kill=True),
+    Bug("a segment goes that a closed subscription has not acked", NAMED["acked"],
+        planted=patched(Backlogs, "_of_closed", nothing)),
+    Bug("eviction of what is pending", NAMED["evicted"], planted=evicting_anything),
     Bug("retention unlinks first", NAMED["retention"], planted=patched(CheckpointFile, "update", unlinks_first)),
 )  # fmt: skip
 """Left out, since it is no bug here: no sync of the folder behind the files of a new segment (the checkpoints that name

@@ -14,7 +14,7 @@ from afterlog.fetch.positions import EARLIEST
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import SUBSCRIPTIONS
 from afterlog.store import open_store
-from afterlog.subscription import backlog
+from afterlog.subscription import backlog, journal
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
 from tests.simulated_disk import SimulatedFiles
@@ -242,7 +242,7 @@ def test_a_pass_goes_over_a_subscription_that_is_just_being_opened() -> None:
     scene = Scene(retention_by_subscriptions=True)
     scene.send()
     scene.ack("s", 10)
-    numbers_of, opened = backlog.numbers, list[Background[Subscription]]()
+    numbers_of, opened = journal.numbers, list[Background[Subscription]]()
 
     def listed(*arguments: Any) -> list[int]:
         found = numbers_of(*arguments)

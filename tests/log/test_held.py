@@ -129,11 +129,12 @@ def test_what_waits_for_object_storage() -> None:
 
 
 def test_at_rest_nothing_is_opened() -> None:
-    for settings, expected in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"retention_ms": 1_000}, "retention"),
         ({"retention_ms": 1_000, "delayed": False}, "retention"),
         ({"retention_by_subscriptions": True}, "backlog"),
-    ]:
+    ]
+    for settings, expected in cases:
         setting = Setting(**settings)
         size = setting.segment(0)
         setting.store.send("t", b"v")
