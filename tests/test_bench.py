@@ -18,6 +18,7 @@ from bench import (
     memory_picture,
     memory_table,
     report,
+    seals,
     singly,
     subscriptions,
     tier,
@@ -244,3 +245,11 @@ def test_each_walk_is_the_same_again_and_has_a_committed_figure(
     for path in walks.RESULTS.glob("*.json"):
         result = json.loads(path.read_text())
         assert (path.stem, [*found]) == (result["name"], [*result["walks"]])
+
+
+def test_seals_of_quiet_topics(tmp_path: Path) -> None:
+    found = seals.rolls(tmp_path / "seals", 2, afterlog.OS, 3)
+    assert found["files"] >= 3
+    assert found["seal_cpu_ms"] > 0
+    for readers in ("none", "closed", "open", "group"):
+        assert seals.passes(tmp_path / readers, 2, readers)["topic_cpu_ms"] >= 0
