@@ -7,7 +7,7 @@ What tells of something is taken before that of which it tells:
                     runs, indexes, and how far its log is visible ── the frontier that the partitions share
     3  beside all   the active logs, up to there
 
-So an ack is never ahead of the log, a schedule never ahead of its record, and the frontier never behind a delivery.
+So an ack is never ahead of the log, nor behind what went by acks (nothing goes meanwhile), a schedule never ahead of its record, and the frontier never behind a delivery.
 In 2 appends to a partition wait while its few files are linked, schedules and adoptions as long as it takes. What is
 moved from one partition to another at that instant, as a dead letter, may be in both: at least once.
 
@@ -138,12 +138,16 @@ class StoreImage:
         opened: list[tuple[str, PartitionLog]] = []
         for topic in topics:
             opened += self._opened(writer, topic, taken)
-        for folder, _ in opened:
-            self._take_readers(writer, folder)
         pinned = []
-        for folder, log in opened:
-            self.usable()
-            pinned.append(self._take_still_files(writer, folder, log))
+        with contextlib.ExitStack() as held:  # what a reader has not acked, as it is taken, is taken, too
+            for _, log in opened:
+                if log.context.settings.retention_by_subscriptions:
+                    held.enter_context(log.letting_go)
+            for folder, _ in opened:
+                self._take_readers(writer, folder)
+            for folder, log in opened:
+                self.usable()
+                pinned.append(self._take_still_files(writer, folder, log))
         self._take_frontier(writer)
         wanted = {partition_folder(topic.name, number) for topic in topics for number in range(topic.partition_count)}
         for folder in taken - wanted:  # its topic is gone

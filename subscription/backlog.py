@@ -36,8 +36,9 @@ logger = logging.getLogger("afterlog.subscription")
 
 
 class ClosedJournal(NamedTuple):
-    """What was found in a journal that nobody had open."""
+    """What was found in the newest journal of a subscription that nobody had open."""
 
+    number: int
     stamp: FileStamp
     mark_delete: int
     synced: bool
@@ -89,17 +90,17 @@ class Backlogs:
             return None
         path = folder / journal_file(known[-1])
         with opened(files, path) as file:
-            stamp, found = files.stamp(path), self._replayed.get(path)
-            if found is None or found.stamp != stamp:
+            stamp, found = files.stamp(path), self._replayed.get(folder)
+            if found is None or (found.number, found.stamp) != (known[-1], stamp):
                 replayed = replay(files, folder, Owner(log.context.folder.name, name), log.log_end_offset)
                 if replayed is None:
                     raise CorruptFile("its journals went while they were read", path=folder)
-                found = ClosedJournal(stamp, replayed.state.acks.mark_delete, synced=False)
+                found = ClosedJournal(known[-1], stamp, replayed.state.acks.mark_delete, synced=False)
             if durable and not found.synced:  # who wrote it may have been killed before it was
                 file.sync()
                 files.sync_folder(folder)
                 found = found._replace(synced=True)
-        self._replayed[path] = found
+        self._replayed[folder] = found
         return found.mark_delete
 
     def _of_group(self, log: PartitionLog, name: str, durable: bool) -> int | None:

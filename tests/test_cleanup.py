@@ -14,11 +14,24 @@ from afterlog.fetch.positions import EARLIEST
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import SUBSCRIPTIONS
 from afterlog.store import open_store
+from afterlog.store_image import StoreImage
 from afterlog.subscription import backlog, journal
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
 from tests.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, Background, content, drained, flipped, killed, power_cut, small, with_file
+from tests.support import (
+    NOW_MS,
+    PATH,
+    Background,
+    content,
+    drained,
+    flipped,
+    killed,
+    power_cut,
+    restored,
+    small,
+    with_file,
+)
 
 
 class Scene:
@@ -254,6 +267,26 @@ def test_a_pass_goes_over_a_subscription_that_is_just_being_opened() -> None:
     with patch.object(backlog, "numbers", listed):
         assert 1 == scene.store.enforce_retention()
     opened[0].answer().close()
+
+
+def test_a_backup_has_what_its_readers_have_not_acked() -> None:
+    """They are taken before the log is, and nothing goes in between that they tell of."""
+    scene = Scene(retention_by_subscriptions=True)
+    scene.send()
+    scene.read("g", 2)
+    take, threads = StoreImage._take_still_files, list[Background[object]]()
+
+    def late(image: StoreImage, *arguments: Any) -> Any:
+        threads.append(Background(lambda: (scene.read("g", 8), scene.store.enforce_retention())))
+        threads[0].join(0.1)
+        return take(image, *arguments)
+
+    with patch.object(StoreImage, "_take_still_files", late):
+        made = scene.store.backup("/backups")
+    threads[0].answer()
+    assert 10 == scene.partition.log_start
+    again = Scene(restored(scene.disk, made))
+    again.read("g", 8)
 
 
 # Only what is durable counts.

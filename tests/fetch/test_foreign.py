@@ -325,6 +325,7 @@ def test_what_would_change_it_is_refused() -> None:
             with pytest.raises(ReadOnlyTopic, match="only read"):
                 refused()
         assert 0 == store.enforce_retention()
+        assert 0 == store.held_bytes("orders").total
         assert {} == store.offload()
         before = broker.storage.list_objects()
         store.send("mine", b"v")
