@@ -57,6 +57,10 @@ class AppendOrder:
     def one(self, position: int, reading: Reading) -> None:
         """`read` is to be asked."""
 
+    def batch_start(self, position: int, reading: Reading) -> int:
+        """Only whole segments are asked for."""
+        return position
+
     def key_before(self, position: int, reading: Reading) -> Key:
         """Of the record before `position`: nothing but its offset tells records apart here."""
         return Key(0, position - 1)

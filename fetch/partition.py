@@ -135,10 +135,7 @@ class Partition:
         """
         found = self.beginning(upto)
         reading = self.reading()
-        found = min(found, reading.high_watermark)
-        batch = self._order.read(max(found, reading.log_start), reading, 1)
-        if len(batch):
-            found = int(batch.delivery_offset[0])
+        found = self._order.batch_start(min(found, reading.high_watermark), reading)
         if found <= reading.log_start:
             return 0
         return self.log.purge(self._order.key_before(found, reading))

@@ -226,6 +226,19 @@ class Timeline:
                 key = Key(int(block.deliver_after[row]), int(block.offset[row]) + within)
         return key
 
+    def batch_start(self, position: int, reading: Reading) -> int:
+        """Where the batch begins that goes on behind `position`, hidden or not; `position` where none does."""
+        if reading.version.log_start.delivery_offset < position:
+            iterator = self._iterator_before(position - 1, reading)
+            while iterator.delivery_offset < position and len(
+                block := iterator.next_block(reading.version.delayed_index, reading.upto, BLOCK_ENTRIES)
+            ):
+                row = int(block.delivery_offset.searchsorted(position)) - 1
+                start = int(block.delivery_offset[row])
+                if start + int(block.records[row]) > position:
+                    return start
+        return position
+
     def position_at(self, ms: int, version: Version) -> int:
         """The delivery offset of the first record due at or after `ms`."""
         return max(version.delayed_index.rank(Key(ms - 1, INT64_MAX)), version.log_start.delivery_offset)

@@ -199,6 +199,7 @@ class LetsGoMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
+        self.refuses = False
         self.store.close()
         self.open(SimulatedFiles(self.disk.start, self.disk.operations))
 

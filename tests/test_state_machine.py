@@ -591,6 +591,16 @@ def test_retention_takes_a_record_before_the_step_that_sent_it_ends() -> None:
     machine.teardown()
 
 
+def test_a_purge_amid_a_batch_that_is_cancelled() -> None:
+    machine = begun()
+    machine.send_many([(b"a", 10), (b"b", 10), (b"c", 10)])
+    machine.store.cancel_many("mail", 0, np.arange(3))
+    machine.clock.advance(10)
+    assert 0 == machine.store.purge("mail", 1)
+    assert 3 == machine.store.purge("mail", 3)
+    machine.store.close()
+
+
 def test_what_was_due_when_it_was_opened_was_made_so_by_no_reading() -> None:
     """Visible since the close before, and due by the frontier: no later reading need be kept over a kill."""
     machine = begun(Durability.interval(3_600_000))
