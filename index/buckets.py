@@ -5,7 +5,9 @@
                        └───all of a segment, when it rolls──> run of the segment
 
 The runs are in two groups, those of sealed segments and those of the active one, which become one when it rolls. A
-merge keeps to one group. Where a group has more than `max_num_buckets` runs, adjacent ones are merged (`cheapest`).
+merge keeps to one group. Where somebody merges in the background a segment that rolls keeps the runs that it has, and
+they become one behind that (`in_parts`). Where a group has more than `max_num_buckets` runs, adjacent ones are merged
+(`cheapest`).
 
 Every change is a value: a run that is stored, and the index that has it. Nothing is true before the caller puts that
 index in the place of the one before, and only then may what it replaced be deleted (`delete_replaced`). A merge reads
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -67,6 +70,19 @@ class Buckets:
         run = self._storage.create(run_key(segment), merged(replaced, index.bucket), coverage)
         return index.replacing(replaced, [run], MutableBucket(Start(end_offset, 0, end_offset)))
 
+    def seal_parts(self, index: DelayedIndex, end_offset: int, end_position: int) -> DelayedIndex:
+        """The same, with the runs of the segment as they are, and one of the rest: `merge_parts` makes them one."""
+        if index.bucket.count:
+            index = self.seal(index, end_offset, end_position)
+        return index.replacing([], [], MutableBucket(Start(end_offset, 0, end_offset)))
+
+    def merge_parts(self, parts: Sequence[Run], proceed: Callable[[], object] = lambda: None) -> Run:
+        """Store one run of all runs of a sealed segment. Raises as `merge`."""
+        first, last = parts[0].coverage, parts[-1].coverage
+        segment = first.start_segment
+        coverage = Coverage(segment, last.end_offset, segment, 0, segment, last.end_position)
+        return self._merged(run_key(segment), parts, coverage, None, proceed)
+
     def delete_replaced(self, before: DelayedIndex, now: DelayedIndex) -> None:
         """Delete what is stored for an index and not for the one in its place. Where it fails, the next open does it.
 
@@ -83,8 +99,8 @@ class Buckets:
     # Merging.
 
     def crowded(self, index: DelayedIndex) -> bool:
-        """Whether a group may have more runs than it should."""
-        return 0 <= self.max_num_buckets < _local(index.runs)
+        """Whether a group may have more runs than it should, or a sealed segment more than one."""
+        return 0 <= self.max_num_buckets < _local(index.runs) or bool(in_parts(index))
 
     def to_merge(self, group: Sequence[Run]) -> Sequence[Run]:
         """The runs of a group that should be merged next; none where it has no more than `max_num_buckets`.
@@ -110,6 +126,11 @@ class Buckets:
             last.end_position,
         )
         key = bucket_key(coverage.first_offset, coverage.end_offset)
+        return self._merged(key, sources, coverage, after, proceed)
+
+    def _merged(
+        self, key: str, sources: Sequence[Run], coverage: Coverage, after: Key | None, proceed: Callable[[], object]
+    ) -> Run:
         try:
             return self._storage.create(key, _watched(merged(sources, after=after), proceed), coverage)
         except BaseException:
@@ -130,9 +151,17 @@ def with_sealed(index: DelayedIndex, run: Run) -> DelayedIndex:
 
 
 def without(index: DelayedIndex, upto: Key) -> DelayedIndex:
-    """The index without the runs of sealed segments that hold nothing behind `upto`."""
-    gone = [run for run in index.sealed_runs if run.last_key <= upto]
+    """The index without the runs of sealed segments that hold nothing behind `upto`; parts of one go together."""
+    kept = {run for parts in in_parts(index) for run in parts if any(each.last_key > upto for each in parts)}
+    gone = [run for run in index.sealed_runs if run.last_key <= upto and run not in kept]
     return index.replacing(gone, []) if gone else index
+
+
+def in_parts(index: DelayedIndex) -> list[tuple[Run, ...]]:
+    """The runs of each sealed segment that has more than one, since they were not merged yet."""
+    runs = [run for run in index.sealed_runs if run.coverage.start_segment == run.coverage.end_segment]
+    segments = (tuple(parts) for _, parts in groupby(runs, key=lambda run: run.coverage.start_segment))
+    return [parts for parts in segments if len(parts) > 1]
 
 
 def check(index: DelayedIndex) -> None:

@@ -473,6 +473,7 @@ class PartitionLog:
             try:
                 if not self.commit.poisoned:
                     self._mend()
+                    self._upkeep.merge_parts()
                     self._upkeep.checkpoint()
                     self.checkpoints.update(frontier=self._clock.frontier())
             finally:

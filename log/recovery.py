@@ -320,7 +320,8 @@ def _assembled(
     storage, spans = context.bucket_storage(mending=True), spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     runs = [group.run for group in found.groups if group.run is not None]
-    for mark in found.missing:
+    runs += [run for parts in found.parts.values() for run in parts]
+    for mark in (mark for mark in found.missing if mark not in found.parts):
         segment, key = sealed[mark.base_offset], run_key(mark.base_offset)
         remote = None if mark.local else segment.remote_copy().run()
         runs.append(remote or _rebuilt(storage, key, segment, mark.end_offset, mark.log_bytes))

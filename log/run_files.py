@@ -6,6 +6,9 @@
                                                2000 ─────────┤                  in use
                                                               2800 missing: made anew from the log
 
+A segment that was just sealed may have several runs still, those of when it was active: they are merged behind the
+roll (docs/decisions/0045), and after a crash then, too.
+
 A crash between the end of a merge and the removal of its sources leaves both, and either is right: the larger one is
 taken, the others go. Some of the segments that a bucket covers may be gone: retention took them, and what the bucket
 still holds of them lies before the log start.
@@ -15,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from afterlog.errors import CorruptFile
@@ -28,6 +32,13 @@ OpenRun = Callable[[str], Run]
 """A run by its key. FileNotFoundError, CorruptFile."""
 Span = tuple[int, int]
 """[first, end) of a bucket's name, offsets."""
+
+
+class Place(NamedTuple):
+    """A place between two entries of a segment."""
+
+    offset: int
+    position: int
 
 
 class Group(NamedTuple):
@@ -45,11 +56,15 @@ class SealedRuns(NamedTuple):
     """Segments that need a run and have none; those that are in object storage only have theirs there."""
     faults: tuple[CorruptFile, ...]
     """What is wrong with runs that would be in use otherwise."""
+    parts: Mapping[SealedMark, tuple[Run, ...]] = MappingProxyType({})
+    """Of the missing those whose runs of when they were active are there, all of them, in offset order: they were not
+    merged yet when the segment was sealed."""
 
     def faults_in(self, folder: Path) -> list[CorruptFile]:
         """The same, and those runs that are not there at all and should be."""
         rotten = {fault.path for fault in self.faults}
-        gone = (folder / run_key(mark.base_offset) for mark in self.missing if mark.local)
+        missing = (mark for mark in self.missing if mark.local and mark not in self.parts)
+        gone = (folder / run_key(mark.base_offset) for mark in missing)
         return [*self.faults, *(CorruptFile("the file is gone", path=path) for path in gone if path not in rotten)]
 
 
@@ -58,7 +73,7 @@ def spans_of(names: Iterable[str]) -> list[Span]:
     return [span for name in names if (span := parse_bucket_file(name)) is not None]
 
 
-def runs_of_sealed(open_run: OpenRun, spans: Iterable[Span], known: Checkpoints) -> SealedRuns:
+def runs_of_sealed(open_run: OpenRun, spans: Collection[Span], known: Checkpoints) -> SealedRuns:
     """The runs of the sealed segments, told by their metadata alone."""
     needed = {mark for mark in known.sealed if mark.last_key > known.log_start.key}
     candidates = [(bucket_key(*span), span, _segments_in(span, known)) for span in spans]
@@ -73,23 +88,31 @@ def runs_of_sealed(open_run: OpenRun, spans: Iterable[Span], known: Checkpoints)
                 left.difference_update(segments)
     groups += [Group(None, (mark,)) for mark in left]
     groups.sort(key=lambda group: group.segments[0].base_offset)
-    return SealedRuns(tuple(groups), tuple(mark for mark in known.sealed if mark in left & needed), tuple(faults))
+    missing = tuple(mark for mark in known.sealed if mark in left & needed)
+    tiles = (
+        (mark, _tiling(open_run, spans, Place(mark.end_offset, mark.log_bytes), mark.base_offset)) for mark in missing
+    )
+    return SealedRuns(tuple(groups), missing, tuple(faults), {mark: tuple(runs) for mark, runs in tiles if runs})
 
 
 def runs_of_active(open_run: OpenRun, spans: Iterable[Span], known: Checkpoints) -> list[Run]:
     """The runs of the active segment that are in use, in offset order; none where none reach the recovery point."""
-    recovery = known.recovery
-    offset, position, runs = recovery.segment, 0, list[Run]()
+    return _tiling(open_run, spans, Place(known.recovery.offset, known.recovery.position), known.recovery.segment)
+
+
+def _tiling(open_run: OpenRun, spans: Iterable[Span], upto: Place, segment: int) -> list[Run]:
+    """Runs that follow each other from the beginning of a segment to a place in it; none where none reach it."""
+    offset, position, runs = segment, 0, list[Run]()
     for first, end in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if first != offset or end > recovery.offset:
+        if first != offset or end > upto.offset:
             continue
-        with contextlib.suppress(CorruptFile):
+        with contextlib.suppress(CorruptFile, FileNotFoundError):
             run = open_run(bucket_key(first, end))
             behind = run.coverage.end_position
-            if run.coverage == Coverage(first, end, recovery.segment, position, recovery.segment, behind):
+            if run.coverage == Coverage(first, end, segment, position, segment, behind):
                 runs.append(run)
                 offset, position = end, behind
-    return runs if (offset, position) == (recovery.offset, recovery.position) else []
+    return runs if Place(offset, position) == upto else []
 
 
 def _segments_in(span: Span, known: Checkpoints) -> tuple[SealedMark, ...]:

@@ -139,13 +139,14 @@ def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedS
     spans = spans_of(context.files.names(context.folder / BUCKETS))
     found = runs_of_sealed(storage.open, spans, known)
     active: list[Run] = runs_of_active(storage.open, spans, known)
-    missing = [sealed[mark.base_offset] for mark in found.missing]
+    missing = [sealed[mark.base_offset] for mark in found.missing if mark not in found.parts]
     for segment in missing:
         if segment.mark.local:
             raise CorruptFile("no intact run: open the store, or run the index job", path=segment.path)
     if known.recovery.position and not active:
         raise CorruptFile("no intact runs of the active segment: open the store", path=context.folder / BUCKETS)
     runs = [group.run for group in found.groups if group.run is not None]
+    runs += [run for parts in found.parts.values() for run in parts]
     runs += [*(segment.remote_copy().run() for segment in missing), *active]
     return DelayedIndex.of(runs, removed_records=known.recovery.offset - sum(run.records for run in runs))
 

@@ -24,6 +24,7 @@ from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
+from afterlog.index.run import Run
 from afterlog.log import retention
 from afterlog.log.broker_time import first_appended_ms, last_stamp_ms
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark, SealedMark
@@ -93,12 +94,7 @@ class Upkeep:
         self._commit.sync()
         with self.recovery_point.files_lock, self._marked():
             version = self._versions.current
-            index = (
-                self._buckets.seal_segment(version.delayed_index, *version.written)
-                if self._delayed
-                else version.delayed_index
-            )
-            last_due_ms = index.runs[-1].last_key.deliver_after if self._delayed else 0
+            index, last_due_ms = self._sealed_index(version)
             stamp_ms = -1 if self._delayed else last_stamp_ms(version.active, version.written)
             folder, interval_bytes = self._context.folder, self._context.config.index_interval_bytes
             beginning = End(version.written.offset, 0)
@@ -120,6 +116,21 @@ class Upkeep:
         self._merge_when_crowded()
         self._context.sealed()
 
+    def _sealed_index(self, version: Version) -> tuple[DelayedIndex, int]:
+        """The index when the active segment is sealed, and when the last of that is due.
+
+        Where a thread merges runs the segment keeps those that it has: to make one of them takes a second for a GiB.
+        """
+        index = version.delayed_index
+        if not self._delayed:
+            return index, 0
+        is_left = self._context.aside is not None and len(index.active_runs) > 0
+        seal = self._buckets.seal_parts if is_left else self._buckets.seal_segment
+        sealed = seal(index, *version.written)
+        first = version.active.base_offset
+        runs = (run for run in sealed.runs if run.coverage.first_offset >= first)
+        return sealed, max(run.last_key.deliver_after for run in runs)
+
     @contextlib.contextmanager
     def _undone(self, before: DelayedIndex, index: DelayedIndex) -> Iterator[None]:
         """Where there is no room to make an index true in the block, what was stored for it goes."""
@@ -135,6 +146,11 @@ class Upkeep:
         self._buckets.delete_replaced(before.delayed_index, index)
 
     # Merges.
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether a sealed segment has more than one run still."""
+        return bool(buckets.in_parts(self._versions.current.delayed_index))
 
     @property
     def crowded(self) -> bool:
@@ -158,16 +174,23 @@ class Upkeep:
                 if index is not version.delayed_index:
                     with self._marked():
                         self._swap_index(index)
-                sealed, active = index.sealed_runs, index.active_runs
+                parts, sealed, active = buckets.in_parts(index), index.sealed_runs, index.active_runs
             del version
-            if sources := self._buckets.to_merge(sealed):
-                after: Key | None = log_start
+            if parts:
+                sources: Sequence[Run] = parts[0]
+                after: Key | None = None
+            elif sources := self._buckets.to_merge(sealed):
+                after = log_start
             elif sources := self._buckets.to_merge(active):
                 after = None
             else:
                 return count
             with self._context.operations.merge.measured(self._context.clock):
-                run = self._buckets.merge(sources, after=after, proceed=proceed)
+                run = (
+                    self._buckets.merge_parts(sources, proceed)
+                    if parts
+                    else self._buckets.merge(sources, after=after, proceed=proceed)
+                )
                 with lock, writing():
                     index = self._versions.current.delayed_index
                     there = set(sources) <= set(index.runs)  # else a roll or retention took some meanwhile
@@ -176,6 +199,13 @@ class Upkeep:
                 for obsolete in sources if there else [run]:
                     self._buckets.delete(obsolete)
                 count += there
+
+    def merge_parts(self) -> None:
+        """Give each sealed segment one run, before the log is closed. What fails is left to the next open."""
+        for parts in buckets.in_parts(self._versions.current.delayed_index):
+            with contextlib.suppress(StorageFull), self._marked():
+                run = self._buckets.merge_parts(parts)
+                self._swap_index(self._versions.current.delayed_index.replacing(parts, [run]))
 
     def _merge_when_crowded(self) -> None:
         if self.crowded:
@@ -416,9 +446,12 @@ class Upkeep:
             return
         version = self._versions.current
         log_start = version.log_start.key
+        in_parts = {run for parts in buckets.in_parts(version.delayed_index) for run in parts}
         for run in version.delayed_index.sealed_runs:
             first, end = run.coverage.first_offset, run.coverage.end_offset
             covered = [segment for segment in version.sealed if first <= segment.base_offset < end]
+            if run in in_parts:
+                continue
             if not run.remote and covered and not any(segment.is_local() for segment in covered):
                 far = [segment.remote_copy().run() for segment in covered]
                 with self._marked():

@@ -315,6 +315,29 @@ def merges(session: Session) -> None:
     session.poll()
 
 
+def rolls_in_parts(session: Session) -> None:
+    """As where a thread merges runs: sealed segments keep theirs, which are merged later, or when it is closed."""
+    object.__setattr__(session.partition.log.context, "aside", lambda *_: None)
+    session.send((b"a", 1), (b"b", 9), (b"c", 3))
+    session.partition.log.checkpoint()
+    session.send((b"d", 4), (b"e", 10**6))
+    session.partition.log.checkpoint()
+    session.send((b"f", 2))
+    session.partition.log.roll()
+    session.send((b"g", 7), (b"h", 1))
+    session.partition.log.checkpoint()
+    session.partition.log.roll()
+    session.merge()
+    session.send((b"i", 7), (b"j", 1))
+    session.partition.log.checkpoint()
+    session.send((b"k", 2))
+    session.partition.log.roll()
+    session.advance(40)
+    session.poll()
+    session.partition.log.enforce_retention()
+    session.send((b"l", 2))
+
+
 def cancels(session: Session) -> None:
     """Before and after a seal and a roll; one that was rescheduled is cancelled, too."""
     session.send((b"a", 5), (b"b", 30), (b"c", 30))
@@ -559,6 +582,7 @@ SCENARIOS = (
     Scenario("many", many),
     Scenario("rolls", rolls),
     Scenario("merges", merges, small(max_num_buckets=1), topic={"retention_ms": 20}),
+    Scenario("rolls in parts", rolls_in_parts, topic={"retention_ms": 20}),
     Scenario("cancels", cancels),
     Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),

@@ -170,6 +170,17 @@ class Life:
         message.subscription.ack(message)
         self.told.acked.add(value)
 
+    def roll_in_parts(self) -> None:
+        """As where a thread merges runs: the segment keeps those that it has, and one is made of them behind that."""
+        log = self.partition.log
+        object.__setattr__(log.context, "aside", lambda *_: None)
+        for number in range(2):
+            self.send(b"part %d" % number, number)
+            log.checkpoint()
+        self.send(b"part 2")
+        log.roll()
+        log.merge_buckets()
+
     def receive_one(self) -> None:
         """By itself, of what was read ahead."""
         for message in self.subscription.receive(20):
@@ -400,6 +411,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "first use": lambda life: life.send(b"struck", 5, "rest"),
     "flush": Life.flush,
     "roll": lambda life: life.partition.log.roll(),
+    "roll in parts": Life.roll_in_parts,
     "checkpoint": lambda life: (life.send(b"struck"), life.partition.log.checkpoint()),
     "merge": lambda life: life.partition.log.merge_buckets(),
     "retention": lambda life: life.store.enforce_retention(),

@@ -15,6 +15,7 @@ import afterlog
 from bench import (
     commits,
     harness,
+    longest,
     memory_picture,
     memory_table,
     report,
@@ -245,6 +246,12 @@ def test_each_walk_is_the_same_again_and_has_a_committed_figure(
     for path in walks.RESULTS.glob("*.json"):
         result = json.loads(path.read_text())
         assert (path.stem, [*found]) == (result["name"], [*result["walks"]])
+
+
+def test_the_longest_append(tmp_path: Path) -> None:
+    found = longest.longest(tmp_path / "store", 60_000, 4 << 20)
+    assert found["rolls"] >= 1
+    assert found["p50_ms"] <= found["longest_ms"][-1]
 
 
 def test_seals_of_quiet_topics(tmp_path: Path) -> None:
