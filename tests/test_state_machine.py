@@ -473,7 +473,7 @@ class LogMachine(RuleBasedStateMachine):
         made = self.store.backup(BACKUPS)
         assert self.model.visible_end == self.partition.log_end_offset
         copy = SimulatedFiles(restored(self.disk, made).image())
-        with open_store(PATH, self.config, self.clock, copy, background=False) as store:
+        with self.opened(copy) as store:
             assert not store.cut_bytes
             assert contents(self.partition) == contents(store.topic("mail").partition(0))
             if self.delayed and self.model.visible_end == len(self.model.records):
@@ -482,6 +482,10 @@ class LogMachine(RuleBasedStateMachine):
                 assert self.model.committed == consumer.committed()[0]
             store.check()
         remove_tree(self.disk, BACKUPS)
+
+    def opened(self, copy: SimulatedFiles) -> Store:
+        """A store that was restored from a backup."""
+        return open_store(PATH, self.config, self.clock, copy, background=False)
 
     def abandon(self) -> None:
         self.consumer = None

@@ -17,7 +17,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from afterlog import ALWAYS, OS, Durability
 from afterlog.errors import RemoteError
-from afterlog.store import open_store
+from afterlog.store import Store, open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import FindingKind, scrub
 from tests import campaigns
@@ -77,6 +77,9 @@ class TieredMachine(LogMachine):
         self.store.create_topic("mail", **self.settings, **self.tiered)
         self.partition = self.store.topic("mail").partition(0)
         self.model.reopened()
+
+    def opened(self, copy: SimulatedFiles) -> Store:
+        return open_store(PATH, self.config, self.clock, copy, self.storage, background=False)
 
     def plan(self, operation: str, call: int) -> Fault | None:
         self.calls += 1
