@@ -22,6 +22,7 @@ on, and so counts as no failure. In the block of a message it gives the message 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
@@ -42,6 +43,7 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store import Store as BlockingStore
 from afterlog.store import open_store
+from afterlog.subscription.draining import Draining
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription as BlockingSubscription
@@ -267,7 +269,7 @@ class AsyncSubscription(Closing):
             return self._run(lambda: subscription.fill(ahead), lambda _: subscription.end(ahead))
 
         try:
-            while not subscription.closed:
+            while not subscription.ended:
                 message = subscription.pop(ahead)
                 if message is not None:
                     yield message
@@ -283,14 +285,46 @@ class AsyncSubscription(Closing):
         def look() -> Coroutine[Any, Any, Received | None]:
             return self._run(lambda: self._blocking.look(max_records), self._give_back)
 
-        found = None if timeout == 0 or self._blocking.closed else await self._line.found(look, timeout)
+        found = None if timeout == 0 or self._blocking.ended else await self._line.found(look, timeout)
         if found is None:
             return await self._run(lambda: self._blocking.receive(max_records), self._give_back)
         return found
 
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Take nothing more, give back what was leased ahead, and wait up to `timeout` seconds for the handlers.
+
+        As the blocking one does; no thread waits. From any task but that of a handler.
+        """
+        timeout, blocking, loop = seconds("timeout", timeout), self._blocking, asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(ended.set)
+
+        blocking.blocks.listen(tell)
+        try:
+            async with asyncio.timeout(timeout):
+                while not await self._run(lambda: blocking.drain(0.0)):
+                    await ended.wait()
+                    ended.clear()
+        except TimeoutError:
+            return blocking.is_idle()
+        finally:
+            blocking.blocks.leave(tell)
+        return True
+
+    def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
+        """A block in which the signal drains, to be entered with `async with` by the event loop of the main thread.
+
+        Its end waits up to `timeout` seconds for the handlers; see the blocking one.
+        """
+        return AsyncDraining(self, self._blocking.draining_on(signal, timeout=timeout), timeout)
+
     ack = _awaited(BlockingSubscription.ack)
     ack_many = _awaited(BlockingSubscription.ack_many)
     nack = _awaited(BlockingSubscription.nack)
+    reject = _awaited(BlockingSubscription.reject)
     release = _awaited(BlockingSubscription.release)
     extend = _awaited(BlockingSubscription.extend)
     seek = _awaited(BlockingSubscription.seek)
@@ -300,6 +334,26 @@ class AsyncSubscription(Closing):
     def _give_back(self, found: Received | None) -> None:
         if found is not None:
             self._blocking.release(found)
+
+
+class AsyncDraining:
+    """Made by `subscription.draining_on`."""
+
+    def __init__(self, subscription: AsyncSubscription, draining: Draining, timeout: float | None) -> None:
+        self._subscription = subscription
+        self._draining = draining
+        self._timeout = timeout
+
+    async def __aenter__(self) -> Draining:
+        self._draining.begin()
+        return self._draining
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draining.end()
+        if self._draining.signalled and kind is None:
+            self._draining.drained = await self._subscription.drain(self._timeout)
 
 
 class AsyncStore(Closing):

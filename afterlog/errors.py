@@ -11,6 +11,7 @@
     ├── InvalidTopic(ValueError)        a name that cannot be a topic's, or settings that contradict each other
     │   └── ReadOnlyTopic               a Kafka broker's log in object storage: it is read, and never changed
     ├── InvalidSubscription(ValueError)  a retry policy, lease or delay that a subscription cannot have
+    │   └── NoDeadLetterTopic           reject, by a reader that has no dead letters
     ├── InvalidSchedule(ValueError)     a cron expression, interval or policy that a schedule cannot have
     ├── InvalidReceipt(ValueError)      to ack or nack: no message that was received, or another subscription's
     ├── NameTaken(ValueError)           a consumer group and a subscription cannot have one name
@@ -50,6 +51,7 @@
     ├── StoreForked(RuntimeError)       used in a forked child
     ├── ClockBehind(RuntimeError)       the wall clock is far behind the log's frontier; no deliveries until it is not
     ├── Interrupted(RuntimeError)       a send under way when Ctrl-C or the like struck; it may have happened or not
+    ├── NotInMainThread(RuntimeError)   signals, heeded by another thread
     ├── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
     ├── TopicBusy(RuntimeError)         somebody reads what is to be deleted or purged
     └── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
@@ -111,6 +113,10 @@ class ReadOnlyTopic(InvalidTopic):
 
 class InvalidSubscription(AfterlogError, ValueError):
     """The subscription cannot have this retry policy, lease or delay. The message says what it can have."""
+
+
+class NoDeadLetterTopic(InvalidSubscription):
+    """The reader has no dead-letter topic. Subscribe with `dead_letter=`; the message is still leased: retry it."""
 
 
 class InvalidSchedule(AfterlogError, ValueError):
@@ -337,6 +343,10 @@ class ClockBehind(AfterlogError, RuntimeError):
 
 class Interrupted(AfterlogError, RuntimeError):
     """An exception struck while it was under way, Ctrl-C for one: nobody knows whether it happened."""
+
+
+class NotInMainThread(AfterlogError, RuntimeError):
+    """Only the main thread may heed signals. Enter `draining_on` there, or call `drain()` from any thread."""
 
 
 class GroupBusy(AfterlogError, RuntimeError):

@@ -112,7 +112,9 @@ class Store:
         self._guard = JumpGuard(clock, config.clock_jump_limit_ms)
         self._lock = threading.RLock()
         self._consumers: WeakValueDictionary[tuple[str, int, str], Consumer] = WeakValueDictionary()
-        self._subscriptions = OpenSubscriptions(self._made_topic, clock=clock, usable=self._usable)
+        self._subscriptions = OpenSubscriptions(
+            self._made_topic, clock=clock, usable=self._usable, background=background
+        )
         self._random: Random | None = None
         self._owner = PROCESS.id
         self._closed = False
@@ -595,6 +597,10 @@ class Store:
         delay_ms: int = 0,
         partitions: Sequence[int] | None = None,
         random: Random | None = None,
+        auto_extend: bool = True,
+        max_lease_ms: int = 3_600_000,
+        rate: float | None = None,
+        max_in_flight: int | None = None,
     ) -> Subscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
@@ -602,7 +608,11 @@ class Store:
         consumer group cannot have the same name (NameTaken).
 
         retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries) are this
-        reader's own. delay_ms: the subscription sees each record that much later, for all readers the same.
+        reader's own, and so are these. auto_extend: while the block of a message is open it stays leased, for at most
+        max_lease_ms since its delivery. rate: it takes so many records a second (`subscription/intake.py`);
+        max_in_flight: it has so many at a time that are leased and not settled.
+
+        delay_ms: the subscription sees each record that much later, for all readers the same.
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
         """
         from afterlog.subscription.policy import RetryPolicy
@@ -615,6 +625,10 @@ class Store:
             lease_ms=lease_ms,
             dead_letter=dead_letter,
             random=self._jitter() if random is None else random,
+            auto_extend=flag("auto_extend", auto_extend),
+            max_lease_ms=max_lease_ms,
+            rate=rate,
+            max_in_flight=max_in_flight,
         )
         if dead_letter is not None:
             check_name(dead_letter)

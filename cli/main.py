@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -259,6 +260,8 @@ def receive(
 
     Into a pipe they go one by one, each when the one before was taken: where its reader ends, as in `| head -2`, what
     it did not take is neither acked nor committed.
+
+    SIGTERM ends it as if nothing more were due: what was taken is printed first, and acked or committed.
     """
     if (group is None) == (subscription is None):
         raise click.UsageError("give --group or --subscription")
@@ -268,9 +271,13 @@ def receive(
         raise click.UsageError("--no-ack goes with --subscription; leave the position with --no-commit")
     beginning = _beginning(start, from_broker_time)
     wait_s = timeout if timeout is not None or follow else 0.0
+    from afterlog.cli.stopping import StoppablePolls
+    from afterlog.subscription.draining import Draining
+
     with opened(data) as store:
         if group is not None:
             with store.consumer(topic, group=group, auto_commit=not no_commit) as consumer:
+                polls = StoppablePolls(consumer, store.clock)
                 if beginning is not None:
                     consumer.seek(beginning)
 
@@ -282,7 +289,8 @@ def receive(
                         if not no_commit:
                             consumer.commit()
 
-                _print_all(consumer.poll, processed, store.clock, max_records, wait_s, follow, as_json)
+                with Draining(polls, signal.SIGTERM, None):
+                    _print_all(polls.poll, processed, store.clock, max_records, wait_s, follow, as_json)
         elif subscription is not None:
             with store.subscribe(topic, subscription, lease_ms=lease) as reader:
                 if beginning is not None:
@@ -292,7 +300,8 @@ def receive(
                     if ack and taken:
                         reader.ack_many(messages[:taken])
 
-                _print_all(reader.receive, acked, store.clock, max_records, wait_s, follow, as_json)
+                with reader.draining_on(signal.SIGTERM):
+                    _print_all(reader.receive, acked, store.clock, max_records, wait_s, follow, as_json)
 
 
 def _print_all(

@@ -55,6 +55,8 @@ class Agenda:
         """When each is to be looked at."""
         self._first_ms = 0
         """No later than the first of them."""
+        self._paused_ms = 0
+        """Nothing is looked at before, whatever comes."""
         self._stirs = [0] * rows
         """Another number whenever something came for a row."""
         self._numbers = itertools.count(1)
@@ -86,7 +88,7 @@ class Agenda:
         """What is to be looked at now, ascending. O(1) where nothing is."""
         self._look_again()
         now_ms = self._now_ms()
-        if self._first_ms > now_ms:
+        if self._first_ms > now_ms or self._paused_ms > now_ms:
             return []
         with self._changed:
             rows = [row for row, ms in enumerate(self._from_ms) if ms <= now_ms]
@@ -105,6 +107,19 @@ class Agenda:
             if self._stirs[row] != stirs:
                 self._from_ms[row] = before_ms
 
+    def pause(self, until_ms: int) -> None:
+        """Look at nothing before, or until `resume`: the reader may take no more."""
+        with self._changed:
+            self._paused_ms = until_ms
+
+    def resume(self) -> None:
+        """Go on. From any thread."""
+        with self._changed:
+            self._paused_ms = 0
+            self._changed.notify_all()
+        if self._listener is not None:
+            self._listener(self)
+
     def due(self) -> bool:
         """Whether there is something to look at."""
         return self._first_ms <= self._now_ms() and bool(self.rows())
@@ -113,12 +128,13 @@ class Agenda:
         """When there is, if nothing comes; NEVER_MS where nothing is known to come."""
         with self._changed:
             self._first_ms = min(self._from_ms)
-            return self._first_ms
+            return max(self._first_ms, self._paused_ms)
 
     def wait(self, timeout_s: float | None) -> None:
         """Block until there may be something to look at, at most `timeout_s`. May return early: callers loop."""
         with self._changed:
-            self._first_ms = until_ms = min(self._from_ms)
+            self._first_ms = min(self._from_ms)
+            until_ms = max(self._first_ms, self._paused_ms)
             now_ms = self._now_ms()
             if until_ms > now_ms:
                 at_ms = None if until_ms == NEVER_MS else until_ms + self._clock.now_ms() - now_ms

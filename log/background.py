@@ -125,16 +125,17 @@ class Background:
         deadline_s = None if self._interval_s is None else self._clock.monotonic_s() + self._interval_s
         with self._condition:
             while not (self._woken or self._stopped):
-                left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+                left_s, until_ms = None if deadline_s is None else deadline_s - self._clock.monotonic_s(), None
                 left_ms = self._left_ms()
                 if left_ms is not None:
                     if left_ms <= 0:
                         break
+                    until_ms = self._clock.now_ms() + left_ms
                     left_s = min(left_ms / 1000, LOOKS_S, LOOKS_S if left_s is None else left_s)
                 if left_s is None:
                     self._condition.wait()
                 elif left_s > 0:
-                    self._clock.wait(self._condition, None, left_s)  # may return early for no reason
+                    self._clock.wait(self._condition, until_ms, left_s)  # may return early for no reason
                 else:
                     break
             self._woken = False

@@ -12,6 +12,10 @@ from typing import Literal, Protocol, TypeAlias
 
 from afterlog.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
+from afterlog.records.deliver_after import Delay
+from afterlog.subscription.answers import ReceiptResult
+from afterlog.subscription.intake import Intake
+from afterlog.subscription.open_blocks import OpenBlocks
 
 logger = logging.getLogger("afterlog.subscription")
 
@@ -27,9 +31,13 @@ class Settling(Protocol):
     name: str
     background: AwaitedCall | None
     """Of `afterlog.aio`: how its messages are settled. None elsewhere."""
+    blocks: OpenBlocks[LeasedMessage]
+    intake: Intake | None
+    """None: it takes what there is."""
 
     def ack(self, message: LeasedMessage, /) -> object: ...
-    def nack(self, messages: LeasedMessage, /, *, reason: str) -> object: ...
+    def nack(self, messages: LeasedMessage, /, *, delay: Delay | None = None, reason: str) -> ReceiptResult: ...
+    def reject(self, messages: LeasedMessage, /, reason: str) -> ReceiptResult: ...
     def release(self, messages: LeasedMessage, /) -> object: ...
 
 
@@ -45,8 +53,12 @@ class LeasedMessage(Message):
     acks the message when the block ends well. Where the block raises an Exception, it is logged with its traceback
     (logger ``afterlog.subscription``), the message is nacked with it as the reason, and the exception does not leave
     the block: a worker goes on, and a record that always fails stops nobody. KeyboardInterrupt, SystemExit and their
-    like give the message back, which counts as no failure, and go on their way. Whoever acks, nacks or releases the
-    message in the block has settled it: the block's end does nothing then.
+    like give the message back, which counts as no failure, and go on their way. Whoever acks, nacks, rejects or
+    releases the message in the block has settled it: the block's end does nothing then.
+
+    While the block is open its lease is extended, up to the subscription's `max_lease_ms`, so that a slow handler is
+    not run twice (`lease_keeper.py`). `deadline_ms` is that of the delivery. Its end still acks where the subscription
+    was closed meanwhile, as long as the store is open.
 
     Received in `afterlog.aio` it is `async with message:`, and the cancelling of the task gives the message back.
     """
@@ -55,39 +67,87 @@ class LeasedMessage(Message):
     deadline_ms: int
     subscription: Settling = field(repr=False, compare=False)
     settled: bool = field(default=False, init=False, repr=False, compare=False)
-    """Acked, nacked or released by this reader."""
+    """Acked, nacked, rejected or released by this reader."""
 
     def settle(self) -> None:
         """Note that it was acked, nacked or released: the subscription does."""
         object.__setattr__(self, "settled", True)  # the one thing that changes
+        intake = self.subscription.intake
+        if intake is not None:
+            intake.settled((self.partition, self.delivery_offset))
+
+    def reject(self, reason: str = "") -> ReceiptResult:
+        """It can never be worked off: to the dead letters at once, with the reason, whatever the policy says.
+
+        Raises NoDeadLetterTopic where the reader has none; then it stays leased. In `afterlog.aio`:
+        ``await subscription.reject(message, reason)``.
+        """
+        self._check_blocking("reject(message, reason)")
+        return self.subscription.reject(self, reason)
+
+    def retry(self, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
+        """It failed, and comes again after `delay` (seconds, timedelta), by default the policy's: a nack.
+
+        In `afterlog.aio`: ``await subscription.nack(message, delay=delay)``.
+        """
+        self._check_blocking("nack(message, delay=delay)")
+        return self.subscription.nack(self, delay=delay, reason=reason)
 
     def __enter__(self) -> LeasedMessage:
-        if self.subscription.background is not None:
+        subscription = self.subscription
+        if subscription.background is not None:
             raise TypeError("received in afterlog.aio, where the end of a block must be awaited: `async with message:`")
+        self._open(subscription.blocks)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[True] | None:
-        if error is None and not self.settled:
-            self.subscription.ack(self)
-        elif error is not None and (ending := self._ending(error)) is not None:
-            ending()
+        blocks, identity = self.subscription.blocks, id(self)
+        try:
+            if error is None and not self.settled:
+                self.subscription.ack(self)
+            elif error is not None and (ending := self._ending(error)) is not None:
+                ending()
+        finally:
+            blocks.pop(identity, None)
+            if blocks.watched and not blocks:
+                blocks.ended()
         return True if isinstance(error, Exception) else None
 
     async def __aenter__(self) -> LeasedMessage:
         if self.subscription.background is None:
             raise TypeError("received by blocking calls: `with message:`, or subscribe in afterlog.aio")
+        self._open(self.subscription.blocks)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[True] | None:
-        ending = self._ending(error)
-        if ending is not None:
-            assert self.subscription.background is not None
-            await self.subscription.background(ending)
+        background, blocks = self.subscription.background, self.subscription.blocks
+        assert background is not None
+        try:
+            ending = self._ending(error)
+            if ending is not None:
+                await background(ending)
+        finally:
+            blocks.pop(id(self), None)
+            if blocks.watched and not blocks:
+                await background(blocks.ended)  # which may close what was waiting for it
         return True if isinstance(error, Exception) else None
+
+    def _open(self, blocks: OpenBlocks[LeasedMessage]) -> None:
+        try:
+            blocks[id(self)] = self
+            if blocks.asleep:
+                blocks.wake()
+        except BaseException:
+            blocks.pop(id(self), None)
+            raise
+
+    def _check_blocking(self, call: str) -> None:
+        if self.subscription.background is not None:
+            raise TypeError(f"received in afterlog.aio: `await subscription.{call}`")
 
     def _ending(self, error: BaseException | None) -> Callable[[], object] | None:
         """What is to be done at the end of the block; None where the message is settled."""

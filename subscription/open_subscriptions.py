@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
     from afterlog.fetch.positions import Position
     from afterlog.subscription.journal import Journal
+    from afterlog.subscription.lease_keeper import KeptLeases, LeaseKeeper
     from afterlog.subscription.partition_subscription import PartitionSubscription
     from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subscription
 
@@ -42,11 +43,17 @@ class OpenSubscriptions:
         *,
         clock: Clock,
         usable: Callable[[], None],
+        background: bool = True,
     ) -> None:
-        """topic_of: the topic of a name, made where it is missing. usable: raises where the store is not."""
+        """topic_of: the topic of a name, made where it is missing. usable: raises where the store is not. background:
+        keep leases in a thread; else by the keeper's `look`.
+        """
         self._topic_of = topic_of
         self._clock = clock
         self._usable = usable
+        self._works_behind = background
+        self.keeper: LeaseKeeper | None = None
+        """Made with the first reader."""
         self._shared: dict[PartName, ReaderPart] = {}
         self._readers: dict[Subscription, list[PartName]] = {}
         self._lock = threading.RLock()
@@ -62,11 +69,14 @@ class OpenSubscriptions:
         delay_ms: int,
     ) -> Subscription:
         """Another reader. Raises InvalidSubscription where others see the topic with another delay."""
+        from afterlog.subscription.lease_keeper import LeaseKeeper
         from afterlog.subscription.subscription import Subscription
 
         names = [(topic, partition.number, name) for partition in partitions]
         with self._lock:
             self._close_unread()
+            if self.keeper is None:
+                self.keeper = LeaseKeeper(self._kept, self._clock, background=self._works_behind)
             try:
                 reader = Subscription(
                     topic,
@@ -77,6 +87,7 @@ class OpenSubscriptions:
                     usable=self._usable,
                     on_close=lambda: self._closed(reader),
                 )
+                reader.blocks.wake = self.keeper.wake
                 self._readers[reader] = names
             except BaseException:
                 self._close_unread()
@@ -106,11 +117,13 @@ class OpenSubscriptions:
         return [subscription.journal for subscription in self]
 
     def close(self) -> None:
-        """Close every reader, and so everything."""
+        """Close every reader, and so everything, also what a block that is open waits for."""
+        if self.keeper is not None:
+            self.keeper.stop()
         with self._lock:
             readers = list(self._readers)
         with contextlib.ExitStack() as stack:
-            stack.callback(self._close_unread)
+            stack.callback(self._close_all)
             for reader in readers:
                 stack.callback(reader.close)
 
@@ -142,6 +155,15 @@ class OpenSubscriptions:
         with self._lock:
             self._readers.pop(reader, None)
             self._close_unread()
+
+    def _close_all(self) -> None:
+        with self._lock:
+            self._readers.clear()
+            self._close_unread()
+
+    def _kept(self) -> list[KeptLeases]:
+        """Of the readers whose leases are kept. No lock: it is held while a subscription is opened."""
+        return [reader.kept for reader in self._readers.copy() if reader.kept is not None]
 
     def _read(self) -> set[PartName]:
         """What open readers name."""

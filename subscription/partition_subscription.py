@@ -238,6 +238,15 @@ class PartitionSubscription:
         self.notifier.notify(until_ms)
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows), deadline_ms=until_ms)
 
+    def prolong(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> int:
+        """Lease these for `lease_ms` from now, where that is longer than they are; until when. Stale receipts do
+        nothing."""
+        with self._lock, self._changing():
+            _, column = self._good(delivery_offsets, redelivery_count)
+            until_ms = deadline_ms(self._ledger.now_ms(), lease_ms)
+            self._timers.prolong(until_ms, bits.of_column(column))
+        return until_ms
+
     def sought(self, position: Position) -> int:
         """The delivery offset that a position names here, where what is due is so `delay_ms` later.
 

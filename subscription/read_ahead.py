@@ -18,7 +18,7 @@ RECORDS_MAX = 256
 
 
 class ReadAhead:
-    """Of one iterator. `pop`, `fill` and `wanted` by one thread, `drain` by any."""
+    """Of one iterator. `pop`, `fill` and `wanted` by one thread, `drain` and `drain_late` by any."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -29,6 +29,8 @@ class ReadAhead:
         """Since it was filled."""
         self.seeks = 0
         """Of the subscription, when it was filled."""
+        self.out: LeasedMessage | None = None
+        """What was handed out last, until the iteration comes for the next."""
 
     def wanted(self, now_ms: int) -> int:
         """How many records to lease, now that all are worked off."""
@@ -47,11 +49,25 @@ class ReadAhead:
     def pop(self, now_ms: int) -> LeasedMessage | None:
         """The next message to hand out; None where it is time to fill: none is left, or half of its lease is over."""
         with self._lock:
-            if not self._messages or self._messages[0].deadline_ms - now_ms < self._lease_ms // 2:
+            if not self._messages or self._is_late(now_ms):
+                self.out = None
                 return None
-            message = self._messages.popleft()
+            self.out = message = self._messages[0]  # before it is taken: a drain sees one of the two
+            self._messages.popleft()
         self._handed += 1
         return message
+
+    @property
+    def is_out(self) -> bool:
+        """Whether what was handed out is being worked on, as far as is known."""
+        out = self.out
+        return out is not None and not out.settled
+
+    def drain_late(self, now_ms: int) -> list[LeasedMessage]:
+        """`drain`, where half of the lease is over."""
+        with self._lock:
+            is_late = bool(self._messages) and self._is_late(now_ms)
+        return self.drain() if is_late else []
 
     def drain(self) -> list[LeasedMessage]:
         """Take out what was not handed out."""
@@ -59,3 +75,6 @@ class ReadAhead:
             messages = [*self._messages]
             self._messages.clear()
         return messages
+
+    def _is_late(self, now_ms: int) -> bool:
+        return self._messages[0].deadline_ms - now_ms < self._lease_ms // 2

@@ -27,6 +27,10 @@ class Receipts(NamedTuple):
         rows = [(each.partition, each.offset, each.delivery_offset, each.redelivery_count) for each in messages]
         return Receipts(*np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T))
 
+    def places(self) -> Iterator[tuple[int, int]]:
+        """(partition, delivery offset) of each."""
+        return zip(self.partition.tolist(), self.delivery_offset.tolist(), strict=True)
+
     def at(self, rows: Bools) -> Receipts:
         return Receipts(*(column[rows] for column in self))
 
@@ -97,6 +101,9 @@ class Received(Sequence[LeasedMessage]):
         """Note that all were acked, nacked or released."""
         for message in self._messages or ():
             message.settle()
+        intake = self.subscription.intake
+        if intake is not None:
+            intake.settled_many(self.receipts.places())
 
     def _made(self) -> list[LeasedMessage]:
         if self._messages is None:

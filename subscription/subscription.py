@@ -3,7 +3,7 @@
     with store.subscribe("mail", "sender", retry=RetryPolicy(attempts=8), dead_letter="mail.dead") as subscription:
         for message in subscription:             # due order in each partition, leased to this reader
             with message:                        # acked when the block ends well; nacked when it raises
-                deliver(message.value)
+                deliver(message.value)           # leased for as long as that takes (`lease_keeper.py`)
 
 Many readers share what is known of each partition (`open_subscriptions.py`); a reader has its own retry policy, lease
 and dead letters. Partitions are served in turn, so that a busy one starves nobody.
@@ -11,6 +11,9 @@ and dead letters. Partitions are served in turn, so that a busy one starves nobo
 A record whose delivery fails comes again after the policy's delay, or goes to the dead letters where it has failed as
 often as the policy allows. Without a dead-letter topic it is retried for ever, at last every `max_ms`: nothing is ever
 dropped.
+
+    open ──drain, a signal──> draining ──> closed     draining: takes nothing more, and settles what it has
+      └──────────────────────────────────────^        closed: only blocks that are open still settle their message
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from afterlog.errors import (
     AfterlogError,
     InvalidReceipt,
     InvalidSubscription,
+    NoDeadLetterTopic,
     StoreClosed,
     StoreForked,
     UnknownPartition,
@@ -45,7 +49,11 @@ from afterlog.records.deliver_after import Delay
 from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.dead_letters import DeadLetters
+from afterlog.subscription.draining import Draining
+from afterlog.subscription.intake import Intake, check_limits
+from afterlog.subscription.lease_keeper import KeptLeases
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage, complete
+from afterlog.subscription.open_blocks import OpenBlocks
 from afterlog.subscription.partition_subscription import PartitionSubscription, check_span
 from afterlog.subscription.policy import Random, RetryPolicy
 from afterlog.subscription.read_ahead import ReadAhead
@@ -67,9 +75,18 @@ class ReaderSettings:
     dead_letter: str | None
     random: Random | None
     """For the jitter of retries; None: no jitter."""
+    auto_extend: bool = True
+    """Whether a message whose block is open stays leased."""
+    max_lease_ms: int = 3_600_000
+    """Since its delivery; then it is another reader's, and counts as failed."""
+    rate: float | None = None
+    max_in_flight: int | None = None
+    """See `Intake`."""
 
     def __post_init__(self) -> None:
         check_span("lease_ms", self.lease_ms, 1)
+        check_span("max_lease_ms", self.max_lease_ms, 1)
+        check_limits(self.rate, self.max_in_flight)
         if not isinstance(self.retry, RetryPolicy):
             raise InvalidSubscription(f"retry must be a RetryPolicy, not {self.retry!r}")
 
@@ -142,8 +159,13 @@ class Subscription:
         self._on_close = on_close
         self._turn = 0
         self._aheads: list[ReadAhead] = []
+        self.blocks = OpenBlocks[LeasedMessage]()
+        """Of its messages, what is in handlers now."""
+        self.kept = self._keeping() if settings.auto_extend else None
+        self.intake = self._limits()
         self.background: AwaitedCall | None = None
         """See `leased_message.Settling`."""
+        self._draining = False
         self._closed = False
         self._lock = threading.Lock()
 
@@ -161,13 +183,14 @@ class Subscription:
     # Receiving.
 
     def __iter__(self) -> Iterator[LeasedMessage]:
-        """Messages as they become due, each leased; waits for the next, and ends when the subscription is closed.
+        """Messages as they become due, each leased; waits for the next, and ends when the subscription is closed, or
+        drained.
 
         A few are leased ahead (`read_ahead.py`). What was not handed out goes back, uncounted, when the iteration ends.
         """
         ahead = self.begin()
         try:
-            while not self._closed:
+            while not self.ended:
                 message = self.pop(ahead)
                 if message is not None:
                     yield message
@@ -179,11 +202,13 @@ class Subscription:
     def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever).
 
+        None where it drains. With `rate` or `max_in_flight` no more than these have room for.
         Raises ClockBehind, CorruptFile, StorageFull, SubscriptionPoisoned, StoreClosed, StoreForked.
         """
         self._check_open()
         timeout = seconds("timeout", timeout)
-        one = self._one() if type(max_records) is int and max_records == 1 else None
+        alone = type(max_records) is int and max_records == 1 and self.intake is None and not self._draining
+        one = self._one() if alone else None
         return self._take(max_records, timeout) if one is None else one
 
     # What became of them. Each returns when it is safe under the durability of the store.
@@ -226,6 +251,22 @@ class Subscription:
         _settle(messages)
         return _sum(answers)
 
+    def reject(self, messages: Messages, reason: str = "") -> ReceiptResult:
+        """One or many can never be worked off: to the dead letters at once, whatever the policy says.
+
+        Stale receipts do nothing. Raises NoDeadLetterTopic where this reader has none, and what a nack that gives up
+        does; what was not moved then is still leased.
+        """
+        receipts = self._receipts(messages)
+        if self._settings.dead_letter is None:
+            raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
+        answers = [
+            self._bury(self._part(number), each, each.redelivery_count + 1, reason or "rejected")
+            for number, each in receipts.by_partition()
+        ]
+        _settle(messages)
+        return _sum(answers)
+
     def release(self, messages: Messages) -> ReceiptResult:
         """Give one or many back, to go out again at once; that counts as no failure."""
         answers = [
@@ -240,10 +281,13 @@ class Subscription:
     def extend(self, messages: Messages, *, lease_ms: int | None = None) -> ReceiptResult:
         """Lease one or many for `lease_ms` from now, by default as long as at first; `deadline_ms` says until when."""
         lease_ms = self._settings.lease_ms if lease_ms is None else lease_ms
+        every = self._receipts(messages)
         answers = [
             self._part(number).subscription.extend(receipts.delivery_offset, receipts.redelivery_count, lease_ms)
-            for number, receipts in self._receipts(messages).by_partition()
+            for number, receipts in every.by_partition()
         ]
+        if self.intake is not None and answers:
+            self.intake.extended(every.places(), min(answer.deadline_ms for answer in answers))
         return _sum(answers)
 
     # The whole subscription.
@@ -271,10 +315,37 @@ class Subscription:
         total = {name: sum(getattr(each, name) for each in partitions.values()) for name in names}
         return SubscriptionStats(**total, partitions=partitions)
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take nothing more, give back what was leased ahead, and wait up to `timeout` seconds for the handlers.
+
+        Iterations end behind the message that they have handed out, `receive` comes back with nothing. A handler is
+        a block that is open (`with message:`), or what an iteration has handed out and nobody has settled. What a
+        `receive` gave is its caller's, to be settled before `close`. True where all have ended; else call it again, or
+        `close`. From any thread but that of a handler, which would wait for itself.
+        """
+        timeout = seconds("timeout", timeout)
+        self._check_open()
+        self.stop_taking()
+        return self.blocks.wait(self.is_idle, self._clock, timeout)
+
+    def draining_on(self, signal: int, *, timeout: float | None = None) -> Draining:
+        """A block in which the signal drains; its end waits up to `timeout` seconds for the handlers.
+
+            with store.subscribe("mail", "sender") as subscription, subscription.draining_on(signal.SIGTERM):
+                for message in subscription:
+                    with message:
+                        deliver(message.value)
+
+        The second signal is the previous handler's, which is back at the end of the block. For the main thread alone
+        (NotInMainThread); handlers may be in any. Raises InvalidArgument, WrongType.
+        """
+        return Draining(self, signal, timeout)
+
     def close(self) -> None:
         """End the iterations and give back what they have leased ahead; the last reader gives back all that is leased.
 
-        From any thread. Messages cannot be acked any more. Where it was interrupted, another call ends it.
+        From any thread. Messages cannot be acked any more, but for those whose block is open: they stay leased, and
+        the block's end acks, as long as the store is open. Where it was interrupted, another call ends it.
         """
         with contextlib.suppress(StoreClosed):
             try:
@@ -288,8 +359,9 @@ class Subscription:
         try:
             self._give_back(left)
         finally:
-            self._on_close()
             self.agenda.close()
+            self.blocks.listen(self._end)
+            self._end()
 
     @property
     def cut_bytes(self) -> dict[int, int]:
@@ -304,16 +376,36 @@ class Subscription:
     # The steps of receiving and iterating, none of which waits: for who must not block.
 
     @property
-    def closed(self) -> bool:
-        return self._closed
+    def ended(self) -> bool:
+        """Whether it takes nothing more: draining, or closed."""
+        return self._draining or self._closed
+
+    def halt(self) -> None:
+        """Take nothing more. No lock is taken: for a signal's handler. Somebody has to `stop_taking` behind it."""
+        self._draining = True
+
+    def stop_taking(self) -> None:
+        """The same; give back what was leased ahead, and wake who waits."""
+        self.halt()
+        with self._lock:
+            left = [message for ahead in self._aheads for message in ahead.drain()]
+        try:
+            self._give_back(left)
+        finally:
+            self.agenda.resume()
+            self.agenda.stir_all()
+
+    def is_idle(self) -> bool:
+        """Whether no handler is at work, as far as is known."""
+        return not any(ahead.is_out for ahead in self._aheads) and not self.blocks
 
     def look(self, max_records: int) -> Received | None:
-        """Lease what is due now; None where nothing is: the agenda tells how long. Empty where it was closed."""
-        if self.closed:
+        """Lease what is due now; None where nothing is: the agenda tells how long. Empty where it has ended."""
+        if self.ended:
             return self._received([])
         max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
         try:
-            return self._sweep(max_records)
+            return self._sweep(max_records) if self.intake is None else self._limited(self.intake, max_records)
         except StoreClosed:
             if not self._closed:  # else by another thread
                 raise
@@ -335,9 +427,11 @@ class Subscription:
 
         What has waited for too long goes back.
         """
+        ahead.out = None
         self._give_back(ahead.drain())
-        seeks = self._seeks()
-        found = self.look(ahead.wanted(self._now_ms()))
+        seeks, wanted = self._seeks(), ahead.wanted(self._now_ms())
+        share = None if self.intake is None else self.intake.share(len(self._aheads))
+        found = self.look(wanted if share is None else min(wanted, share))
         if found is None:
             return False
         ahead.fill(found, self._now_ms(), seeks)
@@ -347,13 +441,17 @@ class Subscription:
         """Give back what was not handed out."""
         with self._lock:
             self._aheads = [each for each in self._aheads if each is not ahead]
-        self._give_back(ahead.drain())
+        try:
+            self._give_back(ahead.drain())
+        finally:
+            if self.blocks.watched:
+                self.blocks.ended()
 
     # Taking.
 
     def _take(self, max_records: int, timeout: float | None) -> Received:
         deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
-        while not self._closed:
+        while not self.ended:
             found = self.look(max_records)
             if found is not None:
                 return found
@@ -362,6 +460,20 @@ class Subscription:
                 break
             self.agenda.wait(left_s)
         return self._received([])
+
+    def _limited(self, intake: Intake, max_records: int) -> Received | None:
+        """`_sweep`, of what there is room for; where there is none the agenda pauses."""
+        with intake.taking:
+            room = intake.room()
+            if room <= 0:
+                self.agenda.pause(intake.until_ms())
+                if intake.room() > 0:  # somebody settled one before that
+                    self.agenda.resume()
+                return None
+            found = self._sweep(min(max_records, room))
+            if found is not None:
+                intake.took(found.receipts.places(), found.deadline_ms.tolist())
+            return found
 
     def _sweep(self, max_records: int) -> Received | None:
         """Due records of the partitions on the agenda; None where there are none."""
@@ -441,6 +553,8 @@ class Subscription:
                     self._parts[number].subscription.release(
                         receipts.delivery_offset, receipts.offset, receipts.redelivery_count
                     )
+            if self.intake is not None:
+                _settle(messages)
 
     # Failing.
 
@@ -481,11 +595,55 @@ class Subscription:
     def _delays_ms(self, failures: Int64Array) -> Int64Array:
         return self._policy.delays_ms(failures, self._settings.random)
 
+    # Leases that are kept, and limits.
+
+    def _keeping(self) -> KeptLeases:
+        settings = self._settings
+        self.blocks.asleep = True
+        return KeptLeases(
+            self.blocks,
+            settings.lease_ms,
+            settings.max_lease_ms,
+            now_ms=self._now_ms,
+            prolong=self._prolong,
+            give_back=self._give_back_late,
+        )
+
+    def _limits(self) -> Intake | None:
+        rate, max_in_flight = self._settings.rate, self._settings.max_in_flight
+        if rate is None and max_in_flight is None:
+            return None
+        return Intake(rate, max_in_flight, now_ms=self._now_ms, freed=self.agenda.resume)
+
+    def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
+        """Lease what is in handlers for as long as at first; until when."""
+        every = Receipts.of(messages)
+        until_ms = min(
+            self._parts[number].subscription.prolong(
+                receipts.delivery_offset, receipts.redelivery_count, self._settings.lease_ms
+            )
+            for number, receipts in every.by_partition()
+        )
+        if self.intake is not None:
+            self.intake.extended(every.places(), until_ms)
+        return until_ms
+
+    def _give_back_late(self, now_ms: int) -> None:
+        """What is leased ahead and waits behind a slow handler goes to who has time for it."""
+        with self._lock:
+            late = [message for ahead in self._aheads for message in ahead.drain_late(now_ms)]
+        self._give_back(late)
+
+    def _end(self) -> None:
+        """Let the partitions go, once no block is open."""
+        if self._closed and not self.blocks:
+            self._on_close()
+
     # Messages.
 
     def _receipts(self, messages: Messages) -> Receipts:
         """The receipts of messages of this subscription. Raises InvalidReceipt."""
-        self._check_open()
+        self._check_open(messages)
         if isinstance(messages, Received):
             self._check_mine(messages)
             return messages.receipts
@@ -506,7 +664,7 @@ class Subscription:
             raise InvalidReceipt(f"a message of {leased_by.name!r} of {leased_by.topic}, not of {self!r}")
 
     def _part_of(self, message: LeasedMessage) -> ReaderPart:
-        self._check_open()
+        self._check_open(message)
         self._check_mine(message)
         return self._part(message.partition)
 
@@ -516,9 +674,10 @@ class Subscription:
             raise UnknownPartition(f"this reader does not have partition {number!r} of {self.topic}")
         return part
 
-    def _check_open(self) -> None:
+    def _check_open(self, messages: Messages | None = None) -> None:
+        """A message whose block is open is settled behind a close, too."""
         self._usable()
-        if self._closed:
+        if self._closed and self.blocks.get(id(messages)) is None:
             raise StoreClosed("the subscription is closed; make another with store.subscribe(topic, name)")
 
 

@@ -74,6 +74,17 @@ class Timers:
             if not left:
                 return
 
+    def prolong(self, deadline_ms: int, offsets: BitMap64) -> None:
+        """Move the leases of these that end before `deadline_ms` to it."""
+        moved = BitMap64()
+        for ends_ms in [*self._leases.irange(maximum=deadline_ms, inclusive=(True, False))]:
+            found = offsets & self._leases[ends_ms]
+            if found:
+                bits.remove(self._leases[ends_ms], found)
+                moved |= found
+        if moved:
+            self.lease(deadline_ms, moved)
+
     def expired(self, now_ms: int) -> Iterator[tuple[int, BitMap64]]:
         """(deadline, offsets) of leases that have ended; each is forgotten when the next is asked for."""
         while self._leases and self._leases.peekitem(0)[0] <= now_ms:

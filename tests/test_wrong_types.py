@@ -97,7 +97,10 @@ SUBSCRIPTION: dict[str, dict[str, Any]] = {
     "ack": {"message": None},
     "ack_many": {"messages": None},
     "nack": {"messages": None},
+    "reject": {"messages": None, "reason": "r"},
     "release": {"messages": None},
+    "draining_on": {"signal": 15},
+    "drain": {"timeout": 0},
     "extend": {"messages": None},
     "seek": {"position": 0},
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from afterlog.errors import StoreClosed
-from tests.subscription.support import Setting
+from tests.subscription.support import Setting, values
 
 
 @pytest.fixture
@@ -70,6 +70,32 @@ def test_what_cannot_be_acked_any_more_is_told(setting: Setting) -> None:
     sub = setting.subscribe()
     first, second = sub.receive()
     with pytest.raises(StoreClosed), first:
-        sub.close()
+        setting.store.close()
     with pytest.raises(KeyboardInterrupt), second:
         raise KeyboardInterrupt
+    assert not sub.blocks
+    setting.open(setting.disk)
+
+
+def test_a_block_that_ends_behind_a_close_still_acks(setting: Setting) -> None:
+    """What is in a handler stays leased; the last block that ends lets the partitions go."""
+    setting.send(b"a", b"b", b"c", b"d")
+    sub = setting.subscribe(dead_letter="mail.dead")
+    first, second, third, fourth = sub.receive()
+    with first:
+        with second:
+            with third:
+                sub.close()
+                with setting.subscribe() as other:
+                    assert [] == [*other.receive()]
+                third.reject("never")
+            second.retry(5)
+        assert 1 == len(setting.store.open_subscriptions())
+    assert [] == setting.store.open_subscriptions()
+    with pytest.raises(StoreClosed):
+        sub.ack(fourth)
+    with setting.subscribe() as other:
+        assert [b"d"] == values(other.receive())
+        stats = other.stats()
+        assert (1, 1, 1) == (stats.dead, stats.retrying, stats.leased)
+    assert [(b"c", "never", 1)] == setting.dead()
