@@ -221,14 +221,16 @@ def serve(live: Callable[[Path, str], None], bugs: Mapping[str, Callable[[], Non
         folder, seed, bug = line.rstrip("\n").split("\t")
         child = os.fork()
         if not child:
+            code = 1
             try:
                 say("pid", os.getpid())
                 bugs[bug]()
                 live(Path(folder), seed)
+                code = 0
             except BaseException:
                 traceback.print_exc()
             finally:
-                os._exit(1)
+                os._exit(code)
         _, status = os.waitpid(child, 0)
         say("ended", os.waitstatus_to_exitcode(status))
 

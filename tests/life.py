@@ -196,6 +196,30 @@ class Life:
         self.told.perhaps.add(self.exhausted.value or b"")
         self.subscription.nack(self.exhausted)
 
+    def reject(self) -> None:
+        """For good, at once."""
+        self.told.perhaps.add(self.fresh.value or b"")
+        self.fresh.reject("struck")
+
+    def work_off(self) -> None:
+        """In a block."""
+        value = self.fresh.value or b""
+        self.told.perhaps.add(value)
+        with self.fresh:
+            pass
+        self.told.acked.add(value)
+
+    def drain(self) -> None:
+        """With a handler at work, and more leased ahead."""
+        messages = iter(self.subscription)
+        for _ in range(2):
+            self.out = next(messages)
+        with self.out:
+            self.told.perhaps.add(self.out.value or b"")
+            assert not self.subscription.drain(0)
+        self.told.acked.add(self.out.value or b"")
+        assert self.subscription.drain(0)
+
     def seek(self) -> None:
         self.told.perhaps |= self.told.acked
         self.told.acked.clear()
@@ -425,6 +449,10 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "ack": lambda life: life.ack(life.fresh),
     "nack": lambda life: life.subscription.nack(life.fresh),
     "dead letter": Life.bury,
+    "reject": Life.reject,
+    "retry": lambda life: life.fresh.retry(0.1),
+    "with message": Life.work_off,
+    "drain": Life.drain,
     "extend": lambda life: life.subscription.extend([life.fresh, life.other]),
     "release": lambda life: life.subscription.release([life.fresh, life.other]),
     "seek": Life.seek,

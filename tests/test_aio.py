@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -317,6 +318,102 @@ def test_little_help_is_asked_of_threads(monkeypatch: pytest.MonkeyPatch) -> Non
                         if not left:
                             break
                 assert calls == most
+
+    run(test)
+
+
+# --- Stopping
+
+
+def test_a_drain_waits_for_handlers_and_gives_back_what_waits() -> None:
+    async def test(setting: Setting) -> None:
+        await setting.send(*[b"%d" % number for number in range(9)])
+        handled, goes_on = list[bytes | None](), asyncio.Event()
+
+        async def work(subscription: aio.Subscription) -> None:
+            async for message in subscription:
+                async with message:
+                    handled.append(message.value)
+                    if len(handled) == 4:
+                        await goes_on.wait()
+
+        async with setting.subscribe() as subscription, setting.subscribe() as other:
+            worker = asyncio.create_task(work(subscription))
+            await soon(lambda: len(handled) == 4)
+            assert not await subscription.drain(0)
+            draining = [asyncio.create_task(subscription.drain()) for _ in range(THREADS + 2)]
+            rest = await other.receive(timeout=None)
+            assert {b"4", b"5", b"6", b"7", b"8"} == {*values(rest)}
+            assert {0} == {*rest.redelivery_count.tolist()}
+            assert not any(task.done() for task in draining)
+            goes_on.set()
+            assert all(await asyncio.gather(*draining))
+            await worker
+            assert 0 == len(await subscription.receive(timeout=None))
+            stats = await subscription.stats()
+            assert (4, 0, 0) == (stats.acked, stats.nacked, stats.expired)
+
+    run(test)
+
+
+def test_a_signal_drains() -> None:
+    async def test(setting: Setting) -> None:
+        previous = signal.getsignal(signal.SIGTERM)
+        async with setting.subscribe() as subscription:
+            async with subscription.draining_on(signal.SIGTERM) as draining:
+                waiting = asyncio.create_task(subscription.receive(timeout=None))
+                await setting.waiting()
+                signal.raise_signal(signal.SIGTERM)
+                assert 0 == len(await waiting)
+                assert [] == [message async for message in subscription]
+            assert draining.signalled
+            assert draining.drained
+        assert previous is signal.getsignal(signal.SIGTERM)
+
+    run(test)
+
+
+def test_a_slow_task_is_not_run_twice_and_a_close_does_not_stop_its_ack() -> None:
+    async def test(setting: Setting) -> None:
+        await setting.send(b"a", b"b")
+        blocking = setting.store._blocking
+        async with setting.subscribe(max_in_flight=1, dead_letter="dead") as subscription, setting.subscribe() as other:
+            [message] = await subscription.receive()
+            async with message:
+                for _ in range(9):
+                    setting.clock.advance(10_000 // 3)
+                    keeper = blocking._subscriptions.keeper
+                    assert keeper is not None
+                    keeper.look()
+                assert [b"b"] == values(await other.receive())
+                with pytest.raises(TypeError, match="await subscription.reject"):
+                    message.reject("why")
+                with pytest.raises(TypeError, match="await subscription.nack"):
+                    message.retry()
+                await subscription.close()
+            assert (1, 0) == ((await other.stats()).acked, (await other.stats()).expired)
+            async with setting.subscribe(dead_letter="dead") as again:
+                setting.clock.advance(20_000)
+                await again.reject(await again.receive(), "never")
+                assert 1 == (await again.stats()).dead
+
+    run(test)
+
+
+def test_who_may_take_no_more_waits() -> None:
+    async def test(setting: Setting) -> None:
+        await setting.send(b"a", b"b", b"c")
+        async with setting.subscribe(max_in_flight=1) as one, setting.subscribe("slow", rate=1) as slow:
+            [message] = await one.receive()
+            waiting = asyncio.create_task(one.receive(timeout=None))
+            await setting.waiting()
+            await one.ack(message)
+            assert [b"b"] == values(await waiting)
+            assert [b"a"] == values(await slow.receive())
+            waiting = asyncio.create_task(slow.receive(timeout=None))
+            await setting.waiting()
+            await setting.advance(1_000)
+            assert [b"b"] == values(await waiting)
 
     run(test)
 

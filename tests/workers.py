@@ -1,4 +1,4 @@
-"""Processes that work on a folder, say what they do, and are killed with SIGKILL: for the tests of kills."""
+"""Processes that work on a folder, say what they do, and are killed, or stopped by SIGTERM: for the tests of kills."""
 
 from __future__ import annotations
 
@@ -33,29 +33,31 @@ class Workers:
             self._process.stdin.close()
 
     @contextlib.contextmanager
-    def life(self, folder: Path, seed: str, lines: int, bug: str) -> Iterator[Iterator[list[Any]]]:
+    def life(
+        self, folder: Path, seed: str, lines: int, bug: str, number: signal.Signals = signal.SIGKILL
+    ) -> Iterator[Iterator[list[Any]]]:
         """What a worker says until it is killed, which is when so many lines have been read, and in the rest.
 
-        Who leaves the block has seen enough: it is killed there.
+        By another signal it is stopped, and ends well. Who leaves the block has seen enough: it is killed there.
         """
         assert self._process.stdin is not None
         print(folder, seed, bug, sep="\t", file=self._process.stdin, flush=True)
         _, pid = self._said()
         try:
-            yield self._spoken(pid, lines)
+            yield self._spoken(pid, lines, number)
         finally:
             if not self._ended:
                 os.kill(pid, signal.SIGKILL)
             while not self._ended:
                 self._said()
 
-    def _spoken(self, pid: int, lines: int) -> Iterator[list[Any]]:
+    def _spoken(self, pid: int, lines: int, number: signal.Signals) -> Iterator[list[Any]]:
         for heard in itertools.count():
             if heard == lines:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
             said = self._said()
             if self._ended:
-                assert -signal.SIGKILL == said[1], "it died by itself"
+                assert (-number if number == signal.SIGKILL else 0) == said[1], "it died by itself"
                 return
             yield said
 

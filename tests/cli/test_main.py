@@ -399,6 +399,25 @@ class TestProcesses:
         seen += ran.stdout.splitlines()
         assert lines == seen if who == "group" else sorted(lines) == sorted(seen)
 
+    @pytest.mark.parametrize("who", ["group", "subscription"])
+    def test_sigterm_ends_what_follows(self, data: Path, who: str) -> None:
+        """What was printed is done with; the exit code is that of one who has ended."""
+        run("send", data, "mail", stdin="first\nsecond\n")
+        command = [sys.executable, "-c", "from afterlog.cli.main import main; main()", "receive", str(data), "mail"]
+        with subprocess.Popen(
+            [*command, f"--{who}", "w", "--follow"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as follower:
+            assert follower.stdout is not None
+            assert [b"first\n", b"second\n"] == [follower.stdout.readline(), follower.stdout.readline()]
+            follower.send_signal(signal.SIGTERM)
+            try:
+                rest, errors = follower.communicate(timeout=30)
+            finally:
+                follower.kill()
+        assert (0, b"", b"") == (follower.returncode, rest, errors.strip())
+        run("send", data, "mail", "third")
+        assert "third\n" == run("receive", data, "mail", f"--{who}", "w").stdout
+
     def test_interrupt(self, data: Path) -> None:
         run("send", data, "mail", "first")
         # Where the tests run in the background, their shell had SIGINT ignored, and children inherit that.

@@ -28,11 +28,13 @@ from tests.support import NOW_MS, due_of, killed, open_small
 
 ATTEMPTS = 2
 FRONTIER_LEASE_MS = 50
+MAX_LEASES = 4
+"""So many leases is a message kept for."""
 RETRY = RetryPolicy(attempts=ATTEMPTS, jitter=0)
 READERS = [("one", 500), ("one", 3_000), ("two", 500)]
 delays = st.sampled_from([None, 0.0, 0.05, 0.3, 5.0])
 moves = st.tuples(
-    st.sampled_from(["ack", "nack", "release", "extend"]),
+    st.sampled_from(["ack", "nack", "release", "extend", "reject", "open", "end"]),
     st.one_of(st.integers(0, 5), st.integers(0, 100)),
     st.sampled_from([None, 0, 300]),
 )
@@ -89,11 +91,15 @@ class Machine(RuleBasedStateMachine):
 
     def open(self, disk: SimulatedFiles) -> None:
         self.disk = disk
+        self.blocks: dict[int, tuple[int, LeasedMessage, int]] = {}
+        """(reader, message, until when it is kept) of the blocks that are open."""
         small = {"durability": OS, "segment_bytes": 1 << 16, "frontier_lease_ms": FRONTIER_LEASE_MS}
         self.store = open_small(disk, self.clock, **small)
         self.partition = self.store.create_topic("mail").partition(0)
         self.readers = [
-            self.store.subscribe("mail", name, lease_ms=lease_ms, retry=RETRY, dead_letter="dead")
+            self.store.subscribe(
+                "mail", name, lease_ms=lease_ms, retry=RETRY, dead_letter="dead", max_lease_ms=MAX_LEASES * lease_ms
+            )
             for name, lease_ms in READERS
         ]
 
@@ -216,6 +222,22 @@ class Machine(RuleBasedStateMachine):
             elif good:
                 delay_ms = RETRY.delay_ms(side.failures[offset] + 1) if delay_ms is None else delay_ms
                 side.back(offset, self.now_ms + delay_ms, failed=True)
+        elif how == "reject":
+            answer = reader.reject(message)
+            assert (good, not good) == (answer.done, answer.stale)
+            if good:
+                side.failures[offset] += 1
+                self.die(name, offset)
+        elif how == "open":
+            if message.subscription in self.readers and id(message) not in self.blocks:
+                message.__enter__()
+                self.blocks[id(message)] = self.readers.index(message.subscription), message, message.deadline_ms
+        elif how == "end":
+            if self.blocks:
+                _, (_, message, _) = self.blocks.popitem()
+                if not message.settled and message.offset in side_of(self, message).read():
+                    side_of(self, message).finish(message.offset)
+                message.__exit__(None, None, None)
         elif how == "release":
             assert good == reader.release(message).done
             if good:
@@ -226,6 +248,26 @@ class Machine(RuleBasedStateMachine):
             if good:
                 assert self.now_ms + lease_ms <= answer.deadline_ms
                 side.leases[offset] = answer.deadline_ms
+
+    @rule()
+    def keep(self) -> None:
+        """The thread that keeps leases looks: what has a block and had a third of its lease is extended."""
+        keeper = self.store._subscriptions.keeper
+        assert keeper is not None
+        keeper.look()
+        for identity, (number, message, until_ms) in self.blocks.items():
+            (name, lease_ms), kept = READERS[number], self.readers[number].kept
+            last_ms = message.deadline_ms + (MAX_LEASES - 1) * lease_ms
+            third_is_over = until_ms - self.now_ms <= lease_ms - lease_ms // 3
+            if message.settled or not third_is_over or self.now_ms + lease_ms > last_ms:
+                continue
+            assert kept is not None
+            _, until_ms = kept._until[identity]
+            assert self.now_ms + lease_ms <= until_ms, "it is forgotten"
+            self.blocks[identity] = number, message, until_ms
+            side = self.sides[name]
+            if side.good(message):
+                side.leases[message.offset] = max(side.leases[message.offset], until_ms)
 
     @rule(number=st.integers(0, 2), to_end=st.booleans(), seldom=st.integers(0, 3))
     def seek(self, number: int, to_end: bool, seldom: int) -> None:
@@ -273,6 +315,10 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
+
+
+def side_of(machine: Machine, message: LeasedMessage) -> Side:
+    return machine.sides[message.subscription.name]
 
 
 TestMachine = Machine.TestCase

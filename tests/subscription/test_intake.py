@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from afterlog.errors import InvalidSubscription
+from afterlog.subscription.intake import Intake
+from tests.subscription.support import Setting, values
+from tests.support import Background, eventually
+
+
+@pytest.fixture
+def setting() -> Iterator[Setting]:
+    setting = Setting()
+    yield setting
+    setting.store.check()
+    setting.store.close()
+
+
+@pytest.mark.parametrize("rate", [0.5, 10, 95.5, 10_000])
+def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
+    chance, now_ms, taken = random.Random(rate), 0, list[tuple[int, int]]()
+    intake = Intake(rate, None, now_ms=lambda: now_ms, freed=lambda: None)
+    for _ in range(2_000):
+        now_ms += chance.choice([0, 1, 7, 150, 5_000])
+        count = min(intake.room(), chance.choice([1, 10, 1_000]))
+        if not count:
+            until_ms = intake.until_ms()
+            assert until_ms > now_ms
+            now_ms = until_ms
+            assert intake.room() or rate < 1
+            continue
+        intake.took([(0, row) for row in range(count)], [0] * count)
+        taken.append((now_ms, count))
+    burst = max(rate / 10, 1)
+    for first in range(0, len(taken), 37):
+        total = 0
+        for ms, count in taken[first : first + 200]:
+            total += count
+            assert total <= (ms - taken[first][0]) * rate / 1_000 + burst + 1e-6
+    assert sum(count for _, count in taken) > 100
+
+
+def test_a_clock_that_is_put_back_goes_on_from_there() -> None:
+    now_ms = 10_000_000
+    intake = Intake(10, None, now_ms=lambda: now_ms, freed=lambda: None)
+    intake.took([(0, 0)], [0])
+    now_ms -= 5_000_000
+    assert 0 == intake.room()
+    now_ms += 100
+    assert 1 == intake.room()
+
+
+def test_a_reader_takes_so_many_a_second(setting: Setting) -> None:
+    setting.send(*[b"x"] * 100)
+    with setting.subscribe(rate=100) as sub:
+        assert [10, 0] == [len(sub.receive(100)), len(sub.receive(100))]
+        setting.clock.advance(50)
+        assert [5, 0] == [len(sub.receive(100)), len(sub.receive(1))]
+        setting.clock.advance(100_000)
+        assert [1, 9, 0] == [len(sub.receive(1)), len(sub.receive(100)), len(sub.receive(100))]
+
+
+def test_who_waits_waits_for_the_next_token(setting: Setting) -> None:
+    setting.send(b"a", b"b")
+    clock = setting.clock
+    with setting.subscribe(rate=2) as sub:
+        messages = iter(sub)
+        assert b"a" == next(messages).value
+        started_ms = clock.now_ms()
+        clock.steps = [lambda: clock.set(clock.waits[-1][0] or 0)]
+        assert b"b" == next(messages).value
+        assert 500 == clock.now_ms() - started_ms
+        assert 1 == len(clock.waits), "nobody looks again and again"
+
+
+@pytest.mark.parametrize("how", ["ack", "ack_many", "nack", "release", "reject", "block", "another reader"])
+def test_so_many_at_a_time(setting: Setting, how: str) -> None:
+    setting.send(*[b"%d" % number for number in range(9)])
+    with setting.subscribe(max_in_flight=3, dead_letter="dead") as sub, setting.subscribe() as other:
+        received = sub.receive()
+        assert [3, 0, 0] == [len(received), len(sub.receive()), len(sub.receive(1))]
+        waiting = Background(lambda: sub.receive(timeout=None))
+        eventually(lambda: sub.agenda._paused_ms > 0)
+        if how == "ack_many":
+            sub.ack_many(received)
+        elif how == "block":
+            with received[0]:
+                pass
+        else:
+            {
+                "ack": lambda: sub.ack(received[0]),
+                "nack": lambda: sub.nack(received[0], delay=100),
+                "release": lambda: sub.release(received[0]),
+                "reject": lambda: received[0].reject(),
+                "another reader": lambda: other.ack(received[0]),
+            }[how]()
+        assert 1 <= len(waiting.answer()) <= 3
+        assert sub.intake is not None
+        assert sub.intake.in_flight() <= 3
+
+
+def test_a_lease_that_has_ended_counts_no_more(setting: Setting) -> None:
+    setting.send(b"a", b"b", b"c")
+    with setting.subscribe(max_in_flight=2, lease_ms=1_000) as sub:
+        first = sub.receive()
+        sub.extend(first[1], lease_ms=5_000)
+        assert 0 == len(sub.receive())
+        clock = setting.clock
+        clock.steps = [lambda: clock.set(clock.waits[-1][0] or 0)]
+        assert 1 == len(sub.receive(timeout=None))
+        assert 1 == len(clock.waits)
+        assert sub.intake is not None
+        assert 2 == sub.intake.in_flight()
+
+
+def test_iterations_share_what_may_be_in_flight(setting: Setting) -> None:
+    """None of them leases so much ahead that another has to wait."""
+    setting.send(*[b"%d" % number for number in range(40)])
+    with setting.subscribe(max_in_flight=4) as sub:
+        left, right = iter(sub), iter(sub)
+        for _ in range(8):
+            for messages in (left, right):
+                with next(messages):
+                    assert sub.intake is not None
+                    assert sub.intake.in_flight() <= 4
+
+
+def test_what_goes_back_is_not_in_flight(setting: Setting) -> None:
+    setting.send(*[b"%d" % number for number in range(20)])
+    with setting.subscribe(max_in_flight=8) as sub:
+        messages: Any = iter(sub)
+        for _ in range(4):
+            sub.ack(next(messages))
+        assert sub.intake is not None
+        assert sub.intake.in_flight() > 0
+        messages.close()
+        assert 0 == sub.intake.in_flight()
+        assert 8 == len(sub.receive(100))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"rate": 0}, {"rate": -1}, {"rate": True}, {"rate": "5"}, {"rate": float("nan")}, {"rate": float("inf")},
+     {"max_in_flight": 0}, {"max_in_flight": 1.5}, {"max_in_flight": True}, {"max_lease_ms": 0}],
+)  # fmt: skip
+def test_limits_that_cannot_be(setting: Setting, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSubscription):
+        setting.subscribe(**settings)
+    assert values(setting.subscribe().receive()) == []
