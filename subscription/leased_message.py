@@ -97,7 +97,14 @@ class LeasedMessage(Message):
         subscription = self.subscription
         if subscription.background is not None:
             raise TypeError("received in afterlog.aio, where the end of a block must be awaited: `async with message:`")
-        self._open(subscription.blocks)
+        blocks = subscription.blocks
+        try:
+            blocks[id(self)] = self
+            if blocks.asleep:
+                blocks.wake()
+        except BaseException:  # an exception in here: the block does not begin, and nobody ends it
+            blocks.pop(id(self), None)
+            raise
         return self
 
     def __exit__(
@@ -118,7 +125,14 @@ class LeasedMessage(Message):
     async def __aenter__(self) -> LeasedMessage:
         if self.subscription.background is None:
             raise TypeError("received by blocking calls: `with message:`, or subscribe in afterlog.aio")
-        self._open(self.subscription.blocks)
+        blocks = self.subscription.blocks
+        try:
+            blocks[id(self)] = self
+            if blocks.asleep:
+                blocks.wake()
+        except BaseException:
+            blocks.pop(id(self), None)
+            raise
         return self
 
     async def __aexit__(
@@ -135,15 +149,6 @@ class LeasedMessage(Message):
             if blocks.watched and not blocks:
                 await background(blocks.ended)  # which may close what was waiting for it
         return True if isinstance(error, Exception) else None
-
-    def _open(self, blocks: OpenBlocks[LeasedMessage]) -> None:
-        try:
-            blocks[id(self)] = self
-            if blocks.asleep:
-                blocks.wake()
-        except BaseException:
-            blocks.pop(id(self), None)
-            raise
 
     def _check_blocking(self, call: str) -> None:
         if self.subscription.background is not None:

@@ -49,7 +49,7 @@ class ReadAhead:
     def pop(self, now_ms: int) -> LeasedMessage | None:
         """The next message to hand out; None where it is time to fill: none is left, or half of its lease is over."""
         with self._lock:
-            if not self._messages or self._is_late(now_ms):
+            if not self._messages or self._messages[0].deadline_ms - now_ms < self._lease_ms // 2:
                 self.out = None
                 return None
             self.out = message = self._messages[0]  # before it is taken: a drain sees one of the two
@@ -66,7 +66,7 @@ class ReadAhead:
     def drain_late(self, now_ms: int) -> list[LeasedMessage]:
         """`drain`, where half of the lease is over."""
         with self._lock:
-            is_late = bool(self._messages) and self._is_late(now_ms)
+            is_late = bool(self._messages) and self._messages[0].deadline_ms - now_ms < self._lease_ms // 2
         return self.drain() if is_late else []
 
     def drain(self) -> list[LeasedMessage]:
@@ -75,6 +75,3 @@ class ReadAhead:
             messages = [*self._messages]
             self._messages.clear()
         return messages
-
-    def _is_late(self, now_ms: int) -> bool:
-        return self._messages[0].deadline_ms - now_ms < self._lease_ms // 2

@@ -22,6 +22,7 @@ from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer
 from afterlog.store import Store, open_store
+from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.subscription import Subscription
 from tests.simulated_disk import SimulatedFiles
 from tests.subscription.support import RETRY, values
@@ -325,6 +326,16 @@ def test_little_help_is_asked_of_threads(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- Stopping
 
 
+@asynccontextmanager
+async def handling(message: LeasedMessage) -> AsyncIterator[None]:
+    """The block of a message, which ends well: what a test asserts in it leaves it."""
+    await message.__aenter__()
+    try:
+        yield
+    finally:
+        await message.__aexit__(None, None, None)
+
+
 def test_a_drain_waits_for_handlers_and_gives_back_what_waits() -> None:
     async def test(setting: Setting) -> None:
         await setting.send(*[b"%d" % number for number in range(9)])
@@ -379,16 +390,16 @@ def test_a_slow_task_is_not_run_twice_and_a_close_does_not_stop_its_ack() -> Non
         blocking = setting.store._blocking
         async with setting.subscribe(max_in_flight=1, dead_letter="dead") as subscription, setting.subscribe() as other:
             [message] = await subscription.receive()
-            async with message:
+            async with handling(message):
                 for _ in range(9):
                     setting.clock.advance(10_000 // 3)
                     keeper = blocking._subscriptions.keeper
                     assert keeper is not None
                     keeper.look()
                 assert [b"b"] == values(await other.receive())
-                with pytest.raises(TypeError, match="await subscription.reject"):
+                with pytest.raises(TypeError, match="reject"):
                     message.reject("why")
-                with pytest.raises(TypeError, match="await subscription.nack"):
+                with pytest.raises(TypeError, match="nack"):
                     message.retry()
                 await subscription.close()
             assert (1, 0) == ((await other.stats()).acked, (await other.stats()).expired)

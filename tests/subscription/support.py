@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from afterlog.store import Store
+from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
 from tests.simulated_disk import SimulatedFiles
@@ -42,6 +44,16 @@ class Setting:
         """(value, reason, count) of the dead letters."""
         found = [(each.message.value, each.origin) for each in self.store.dead_letters(topic)]
         return [(value, origin.reason, origin.redelivery_count) for value, origin in found if origin is not None]
+
+
+@contextmanager
+def handling(message: LeasedMessage) -> Iterator[LeasedMessage]:
+    """The block of a message, which ends well: what a test asserts in it leaves it."""
+    message.__enter__()
+    try:
+        yield message
+    finally:
+        message.__exit__(None, None, None)
 
 
 def values(messages: Iterable[Any]) -> list[bytes | None]:

@@ -9,7 +9,7 @@ import pytest
 
 from afterlog.errors import InvalidArgument, NoDeadLetterTopic, NotInMainThread, StoreClosed, WrongType
 from afterlog.subscription.draining import Draining
-from tests.subscription.support import Setting, values
+from tests.subscription.support import Setting, handling, values
 from tests.support import Background, Gate, eventually
 
 
@@ -42,7 +42,7 @@ class TestDrain:
             for _ in range(3):
                 with next(messages):
                     pass
-            with next(messages) as message:
+            with handling(next(messages)) as message:
                 assert not sub.drain(0)
                 assert [(each, 0) for each in (b"4", b"5", b"6", b"7", b"8")] == sorted(
                     (each.value, each.redelivery_count) for each in other.receive()
@@ -155,7 +155,7 @@ class TestOnASignal:
 
     def test_a_handler_that_takes_too_long(self, setting: Setting, before: list[int]) -> None:
         setting.send(b"a")
-        with setting.subscribe() as sub, sub.receive()[0]:
+        with setting.subscribe() as sub, handling(sub.receive()[0]):
             with sub.draining_on(signal.SIGTERM, timeout=1.5) as draining:
                 signal.raise_signal(signal.SIGTERM)
             assert not draining.drained
@@ -163,7 +163,7 @@ class TestOnASignal:
 
     def test_an_exception_is_not_held_up(self, setting: Setting, before: list[int]) -> None:
         setting.send(b"a")
-        with setting.subscribe() as sub, sub.receive()[0]:
+        with setting.subscribe() as sub, handling(sub.receive()[0]):
             draining = sub.draining_on(signal.SIGTERM).__enter__()
             signal.raise_signal(signal.SIGTERM)
             draining.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
@@ -202,7 +202,7 @@ class TestRejectAndRetry:
         setting.send(b"a", b"b", b"c")
         with setting.subscribe(dead_letter="mail.dead") as sub:
             received = sub.receive()
-            with received[0] as message:
+            with handling(received[0]) as message:
                 assert 1 == message.reject("no such address").done
             assert 2 == sub.reject(received[1:]).done
             assert 3 == sub.reject(received).stale
@@ -226,7 +226,7 @@ class TestRejectAndRetry:
         with setting.subscribe() as sub:
             for delay_ms in (5_000, 2_000):
                 [message] = sub.receive()
-                with message:
+                with handling(message):
                     assert 1 == message.retry(None if delay_ms == 2_000 else delay_ms / 1_000).done
                 setting.clock.advance(delay_ms - 1)
                 assert not sub.receive()

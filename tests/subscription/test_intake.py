@@ -8,7 +8,7 @@ import pytest
 
 from afterlog.errors import InvalidSubscription
 from afterlog.subscription.intake import Intake
-from tests.subscription.support import Setting, values
+from tests.subscription.support import Setting, handling, values
 from tests.support import Background, eventually
 
 
@@ -124,7 +124,7 @@ def test_iterations_share_what_may_be_in_flight(setting: Setting) -> None:
         left, right = iter(sub), iter(sub)
         for _ in range(8):
             for messages in (left, right):
-                with next(messages):
+                with handling(next(messages)):
                     assert sub.intake is not None
                     assert sub.intake.in_flight() <= 4
 

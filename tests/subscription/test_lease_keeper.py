@@ -12,7 +12,7 @@ from afterlog.store import open_store
 from afterlog.subscription.lease_keeper import KeptLeases
 from afterlog.subscription.leased_message import LeasedMessage
 from tests.simulated_disk import SimulatedFiles
-from tests.subscription.support import Setting, values
+from tests.subscription.support import Setting, handling, values
 from tests.support import NOW_MS, PATH, eventually, small
 
 LEASE_MS = 9_000
@@ -42,7 +42,7 @@ def slow_handlers_are_not_run_twice(setting: Setting) -> None:
     setting.send(b"a", b"b", b"c")
     with setting.subscribe(lease_ms=LEASE_MS) as sub, setting.subscribe() as other:
         first, second, third = sub.receive()
-        with first, second:
+        with handling(first), handling(second):
             for _ in range(20):
                 later(setting, LEASE_MS // 3)
                 assert [] == [each for each in other.receive() if each.value != b"c"]
@@ -56,7 +56,7 @@ def what_was_released_is_somebody_elses(setting: Setting) -> None:
     setting.send(b"a")
     with setting.subscribe(lease_ms=LEASE_MS) as sub, setting.subscribe(lease_ms=LEASE_MS) as other:
         [message] = sub.receive()
-        with message:
+        with handling(message):
             sub.release(message)
             [again] = other.receive()
             assert 0 == again.redelivery_count
@@ -106,7 +106,7 @@ def test_no_longer_than_max_lease_ms(setting: Setting) -> None:
     setting.send(b"a")
     with setting.subscribe(lease_ms=LEASE_MS, max_lease_ms=30_000) as sub, setting.subscribe() as other:
         [message] = sub.receive()
-        with message:
+        with handling(message):
             for _ in range(9):
                 later(setting, 3_000)
                 assert not other.receive()
@@ -120,7 +120,7 @@ def test_what_nobody_wants_to_be_kept(setting: Setting) -> None:
     setting.send(b"a")
     with setting.subscribe(lease_ms=LEASE_MS, auto_extend=False) as sub, setting.subscribe() as other:
         [message] = sub.receive()
-        with message:
+        with handling(message):
             later(setting, LEASE_MS // 2)
             later(setting, LEASE_MS)
             assert [b"a"] == values(other.receive())
@@ -130,7 +130,7 @@ def test_no_lease_is_made_shorter(setting: Setting) -> None:
     setting.send(b"a")
     with setting.subscribe(lease_ms=LEASE_MS, max_lease_ms=20_000) as sub, setting.subscribe() as other:
         [message] = sub.receive()
-        with message:
+        with handling(message):
             sub.extend(message, lease_ms=100_000)
             for _ in range(33):
                 later(setting, 3_000)
@@ -144,7 +144,7 @@ def test_what_waits_behind_a_slow_handler_goes_to_another_reader(setting: Settin
         for _ in range(3):
             with next(messages):
                 pass
-        with next(messages):
+        with handling(next(messages)):
             later(setting, LEASE_MS // 3)
             assert [] == [*other.receive()]
             later(setting, LEASE_MS // 3)
@@ -157,7 +157,7 @@ def test_it_sleeps_while_no_block_is_open(setting: Setting) -> None:
         keeper = setting.store._subscriptions.keeper
         assert keeper is not None
         assert keeper.left_ms() is None
-        with sub.receive()[0]:
+        with handling(sub.receive()[0]):
             assert sub.blocks.asleep, "its thread sets that"
             look(setting)
             assert (False, LEASE_MS // 3) == (sub.blocks.asleep, keeper.left_ms())
@@ -173,7 +173,7 @@ def test_the_thread() -> None:
         with store.subscribe("mail", "s", lease_ms=LEASE_MS) as sub, store.subscribe("mail", "s") as other:
             assert "afterlog-leases" not in {thread.name for thread in threading.enumerate()}
             [message] = sub.receive()
-            with message:
+            with handling(message):
                 keeper = store._subscriptions.keeper
                 assert keeper is not None
                 for _ in range(7):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from afterlog.errors import StoreClosed
-from tests.subscription.support import Setting, values
+from tests.subscription.support import Setting, handling, values
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_a_block_that_ends_behind_a_close_still_acks(setting: Setting) -> None:
     setting.send(b"a", b"b", b"c", b"d")
     sub = setting.subscribe(dead_letter="mail.dead")
     first, second, third, fourth = sub.receive()
-    with first:
-        with second:
-            with third:
+    with handling(first):
+        with handling(second):
+            with handling(third):
                 sub.close()
                 with setting.subscribe() as other:
                     assert [] == [*other.receive()]
