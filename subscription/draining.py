@@ -117,4 +117,4 @@ def _drain(words: SimpleQueue[bool], reader: Drainable) -> None:
 
 def _restorable(previous: Any) -> Callable[[int, FrameType | None], Any] | int:
     """A handler that was not set by Python is not known to it; the default is put there."""
-    return signal.SIG_DFL if previous is None else previous  # type: ignore[no-any-return]
+    return signal.SIG_DFL if previous is None else previous
