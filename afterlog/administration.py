@@ -177,6 +177,7 @@ class Administration:
             consumer.close()
         for reader in readers:
             reader.close()
+            self.subscriptions.let_go(reader)  # handlers that are at work have nothing to ack any more
 
     def _names(self, topic: str, is_one: Callable[[Any, str], bool]) -> list[str]:
         self.topic_of(topic)

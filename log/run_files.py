@@ -34,7 +34,7 @@ Span = tuple[int, int]
 """[first, end) of a bucket's name, offsets."""
 
 
-class Place(NamedTuple):
+class Reach(NamedTuple):
     """A place between two entries of a segment."""
 
     offset: int
@@ -90,17 +90,17 @@ def runs_of_sealed(open_run: OpenRun, spans: Collection[Span], known: Checkpoint
     groups.sort(key=lambda group: group.segments[0].base_offset)
     missing = tuple(mark for mark in known.sealed if mark in left & needed)
     tiles = (
-        (mark, _tiling(open_run, spans, Place(mark.end_offset, mark.log_bytes), mark.base_offset)) for mark in missing
+        (mark, _tiling(open_run, spans, Reach(mark.end_offset, mark.log_bytes), mark.base_offset)) for mark in missing
     )
     return SealedRuns(tuple(groups), missing, tuple(faults), {mark: tuple(runs) for mark, runs in tiles if runs})
 
 
 def runs_of_active(open_run: OpenRun, spans: Iterable[Span], known: Checkpoints) -> list[Run]:
     """The runs of the active segment that are in use, in offset order; none where none reach the recovery point."""
-    return _tiling(open_run, spans, Place(known.recovery.offset, known.recovery.position), known.recovery.segment)
+    return _tiling(open_run, spans, Reach(known.recovery.offset, known.recovery.position), known.recovery.segment)
 
 
-def _tiling(open_run: OpenRun, spans: Iterable[Span], upto: Place, segment: int) -> list[Run]:
+def _tiling(open_run: OpenRun, spans: Iterable[Span], upto: Reach, segment: int) -> list[Run]:
     """Runs that follow each other from the beginning of a segment to a place in it; none where none reach it."""
     offset, position, runs = segment, 0, list[Run]()
     for first, end in sorted(spans, key=lambda span: (span[0], -span[1])):
@@ -112,7 +112,7 @@ def _tiling(open_run: OpenRun, spans: Iterable[Span], upto: Place, segment: int)
             if run.coverage == Coverage(first, end, segment, position, segment, behind):
                 runs.append(run)
                 offset, position = end, behind
-    return runs if Place(offset, position) == upto else []
+    return runs if Reach(offset, position) == upto else []
 
 
 def _segments_in(span: Span, known: Checkpoints) -> tuple[SealedMark, ...]:

@@ -85,7 +85,7 @@ class OpenSubscriptions:
                     settings,
                     clock=self._clock,
                     usable=self._usable,
-                    on_close=lambda: self._closed(reader),
+                    on_close=lambda: self.let_go(reader),
                 )
                 reader.blocks.wake = self.keeper.wake
                 self._readers[reader] = names
@@ -151,7 +151,8 @@ class OpenSubscriptions:
             raise InvalidSubscription(f"{open_with}, not {delay_ms}")
         return part
 
-    def _closed(self, reader: Subscription) -> None:
+    def let_go(self, reader: Subscription) -> None:
+        """A reader names nothing any more: it is closed, and no block of its messages is open, or it must not wait."""
         with self._lock:
             self._readers.pop(reader, None)
             self._close_unread()

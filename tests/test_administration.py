@@ -22,6 +22,7 @@ from afterlog.errors import (
     OffsetOutOfRange,
     RemoteRefused,
     StorageFull,
+    StoreClosed,
     TopicBusy,
     TopicDeleted,
     UnknownGroup,
@@ -160,7 +161,7 @@ def test_readers_are_in_the_way_unless_it_is_forced(disk: SimulatedFiles, clock:
         with pytest.raises(GroupBusy):
             store.reset_group("t", "g", EARLIEST)
         store.delete_topic("t", force=True)
-        assert (True, True) == (consumer.closed, subscription.closed)
+        assert (True, True) == (consumer.closed, subscription.ended)
         assert [] == folders(disk, "t")
 
 
@@ -338,6 +339,18 @@ def test_a_deleted_subscription_begins_anew(disk: SimulatedFiles, clock: ManualC
             store.delete_group("t", "s")
         store.delete_group("t", "g")
         assert 4 == len(values(store, group="g"))
+
+
+def test_a_handler_of_a_deleted_subscription_acks_nothing_of_the_next(disk: SimulatedFiles, clock: ManualClock) -> None:
+    with filled(disk, clock) as store:
+        message = store.subscribe("t", "s").receive(1)[0]
+        with pytest.raises(StoreClosed), message:
+            store.delete_subscription("t", "s", force=True)
+        with store.subscribe("t", "s") as subscription:
+            received = subscription.receive()
+            assert 4 == subscription.ack_many(received).acked
+    with open_small(disk, clock) as store, store.subscribe("t", "s") as subscription:
+        assert [] == list(subscription.receive())
 
 
 def test_a_crash_amid_the_deletion_of_a_subscription(disk: SimulatedFiles, clock: ManualClock) -> None:
