@@ -266,7 +266,9 @@ def test_a_poisoned_partition_merges_nothing() -> None:
 
 
 def crowded_store(files: SimulatedFiles | HeldFiles, sends: int = 40) -> Store:
-    store = open_store(PATH, small(max_num_buckets=2, segment_bytes=1 << 20), ManualClock(NOW_MS), files)
+    """No segment has more than one run when it rolls: those would be merged as well."""
+    config = small(max_num_buckets=2, segment_bytes=1 << 20, min_index_count_per_bucket=64)
+    store = open_store(PATH, config, ManualClock(NOW_MS), files)
     partition = store.create_topic("t").partition(0)
     for number in range(sends):
         partition.log.roll() if number % 10 == 9 else store.send("t", b"%d" % number)
