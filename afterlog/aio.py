@@ -304,8 +304,9 @@ class AsyncSubscription(Closing):
 
         blocking.blocks.listen(tell)
         try:
+            await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
             async with asyncio.timeout(timeout):
-                while not await self._run(lambda: blocking.drain(0.0)):
+                while not blocking.is_idle():
                     await ended.wait()
                     ended.clear()
         except TimeoutError:

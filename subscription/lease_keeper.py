@@ -97,9 +97,9 @@ class LeaseKeeper:
 
     def wake(self) -> None:
         """A block has opened, and nobody looks. From any thread."""
-        if not self._in_thread:
-            return
         with self._lock:
+            if not self._in_thread:
+                return
             if self._background is None:
                 self._background = Background.weakly(
                     "afterlog-leases", self, LeaseKeeper.look, clock=self._clock, left_ms=LeaseKeeper.left_ms

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,10 @@ def test_frozen_and_its_own(make: Callable[..., list[Any]]) -> None:
 
 @WAYS
 def test_more_slots_in_a_subclass(make: Callable[..., list[Any]]) -> None:
-    names = [field.name for field in dataclasses.fields(LeasedMessage)]
-    [message] = make(LeasedMessage, 1, {name: [name] for name in names} | {"settled": Same(False)})
+    names, reader = [field.name for field in dataclasses.fields(LeasedMessage)], SimpleNamespace(intake=None)
+    [message] = make(
+        LeasedMessage, 1, {name: [name] for name in names} | {"settled": Same(False), "subscription": Same(reader)}
+    )
     assert ("topic", "deadline_ms", False) == (message.topic, message.deadline_ms, message.settled)
     assert RecordId("topic", "partition", "offset") == message.id  # type: ignore[arg-type]
     message.settle()
