@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         TopicBusy,
         TopicDeleted,
         TopicExists,
+        UniqueKeyConflict,
         UnknownGroup,
         UnknownPartition,
         UnknownSchedule,
@@ -117,8 +118,8 @@ _HOME = {
         "NotInMainThread", "NotPending", "OffsetOutOfRange", "OutOfResources", "PartitionPoisoned", "PositionPending",
         "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
         "ScheduleExists", "SparkUnavailable", "StorageFull", "StoreClosed", "StoreForked", "StoreLocked",
-        "SubscriptionPoisoned", "TopicBusy", "TopicDeleted", "TopicExists", "UnknownGroup", "UnknownPartition",
-        "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType",
+        "SubscriptionPoisoned", "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup",
+        "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -151,9 +152,9 @@ __all__ = [
     "ReadOnlyTopic", "Received", "Record", "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing",
     "RemoteRefused", "RemoteUnavailable", "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord",
     "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked", "Subscription",
-    "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists", "UnknownGroup",
-    "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType",
-    "__version__", "decode_batch", "encode_batch", "open",
+    "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict",
+    "UnknownGroup", "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec",
+    "WrongType", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 

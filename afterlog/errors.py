@@ -25,6 +25,7 @@
     ├── UnknownGroup(LookupError)       no consumer group of this name has committed a position in the topic
     ├── OffsetOutOfRange(IndexError)    a position below the log start or beyond the log end
     │   └── PositionPending             a position among what is pending, where no rank is final
+    ├── UniqueKeyConflict(ValueError)   a pending record holds the unique key; nothing was written
     ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
     ├── StorageError(OSError)           what the disk did not do; only its leaves are raised
     │   ├── CorruptFile                 bytes on disk fail their checks: file, position and reason are named
@@ -179,6 +180,20 @@ class OffsetOutOfRange(AfterlogError, IndexError):
 
 class PositionPending(OffsetOutOfRange):
     """What is sent later may be due earlier, and take that rank. Seek to `afterlog.LATEST`, or to `AtTime(instant)`."""
+
+
+class UniqueKeyConflict(AfterlogError, ValueError):
+    """A pending record holds the unique key: `record` is its id, None where it is another one of the same call.
+
+    Nothing was written. Cancel that one, or send with on_conflict="keep" or "replace".
+    """
+
+    def __init__(self, message: str, *, record: object = None) -> None:
+        super().__init__(message)
+        self.record = record
+
+    def __reduce__(self) -> tuple[partial[UniqueKeyConflict], tuple[str]]:
+        return partial(type(self), record=self.record), (str(self),)
 
 
 class NotPending(AfterlogError, LookupError):

@@ -21,6 +21,8 @@
     00000000000000050000.timeindex          its time index
     00000000000000050000.deliverafterindex  its run
     00000000000000050000.cancelindex        what its control batches cancelled, where there are any
+    00000000000000050000-00000000000000100000.uniquekeys
+                                            who holds which unique key, of the offsets [first, end)
     buckets/00000000000000050000-00000000000000100000.deliverafterindex
                                             a bucket: a run of the offsets [first, end), either of a part of the
                                             active segment or of several sealed ones
@@ -77,6 +79,7 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 DELIVER_AFTER_INDEX = ".deliverafterindex"
 CANCEL_INDEX = ".cancelindex"
+UNIQUE_KEYS = ".uniquekeys"
 PREPARED = ".prepared"
 HANDOVER = ".handover"
 
@@ -95,6 +98,7 @@ _PREPARED = re.compile(
     r"(?P<job>[a-zA-Z0-9._-]{1,120})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
     r"(?P<suffix>\.prepared|\.handover)\Z"
 )
+_UNIQUE_KEYS = re.compile(r"[0-9]{20}-[0-9]{20}\.uniquekeys\Z")
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
 
 
@@ -146,6 +150,14 @@ def parse_bucket_file(name: str) -> tuple[int, int] | None:
         return None
     first, end = int(match["first"]), int(match["end"])
     return (first, end) if first < end <= _OFFSET_MAX else None
+
+
+def unique_key_file(first_offset: int, end_offset: int) -> str:
+    return f"{first_offset:020d}-{end_offset:020d}{UNIQUE_KEYS}"
+
+
+def is_unique_key_file(name: str) -> bool:
+    return _UNIQUE_KEYS.match(name) is not None
 
 
 def position_file(partition_folder: Path, group: str) -> Path:

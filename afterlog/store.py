@@ -26,6 +26,7 @@ from afterlog.deletions import Deletions
 from afterlog.environment import random_generator
 from afterlog.errors import (
     GroupBusy,
+    InvalidArgument,
     InvalidRecord,
     InvalidSubscription,
     NameTaken,
@@ -51,7 +52,7 @@ from afterlog.log.topic_settings import TopicChanges, TopicOptions, TopicSetting
 from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name, parse_backup_folder
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers
-from afterlog.records.columns import Int64Array
+from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColumn, asked_column, asked_ms
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.records.instants import Instant, InstantColumn
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from afterlog.produce.adoption import Adopted, Adoptions
     from afterlog.produce.prepared import Prepared
     from afterlog.produce.producer import Producer
+    from afterlog.records.unique_key import OnConflict
     from afterlog.schedule_document import Schedule
     from afterlog.schedules import Schedules
     from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -331,17 +333,29 @@ class Store:
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        unique_key: bytes | None = None,
+        on_conflict: OnConflict = "raise",
     ) -> RecordId:
         """Append one record; its id. Returns when it is safe under the store's durability.
 
         delay: seconds or timedelta from now; deliver_after: epoch ms, aware datetime or ISO 8601; neither: as soon as
         possible. check_instants: whether a deliver_after that is surely wrong is refused; None: as the topic says.
-        Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull.
+
+        unique_key: of 1 to 1,024 bytes; while the record is pending, no other of the topic has it, or, where
+        `partition` is given, of that partition; else the unique key decides the partition, and not `key`. Where
+        another one holds it: on_conflict="raise" raises UniqueKeyConflict, "keep" appends nothing and returns the id
+        of that one, "replace" cancels that one and appends this, both or neither. Once a record is due or cancelled
+        its key is free; a reschedule takes it along. It is the record's first header, `unique-key`.
+
+        Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull; with a
+        unique key also InvalidTopic, where the topic is FIFO or uploads its segments, InvalidArgument, CorruptFile.
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
         check = target.checks_instants(check_instants)
-        number = target.partition_of(_key(key)) if partition is None else target.checked_partition(partition)
+        claim = None if unique_key is None and on_conflict == "raise" else _claim(unique_key, on_conflict)
+        by = _key(key) if claim is None else claim[0]
+        number = target.partition_of(by) if partition is None else target.checked_partition(partition)
         record = SingleRecord(
             byte_string(value),
             byte_string(key, "keys"),
@@ -349,6 +363,8 @@ class Store:
             now_ms,
             asked_ms(now_ms, delay, deliver_after, check_instants=check),
         )
+        if claim is not None:
+            return target.record_id(number, target.append_one_unique(number, record, *claim))
         return target.record_id(number, target.append_one(number, record))
 
     def send_many(
@@ -363,6 +379,8 @@ class Store:
         timestamps: Int64Array | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        unique_keys: Any = None,
+        on_conflict: OnConflict = "raise",
     ) -> Int64Array:
         """Append many records as columns; their offsets, int64[n], in the order given.
 
@@ -371,6 +389,12 @@ class Store:
         `afterlog.records.instants`). check_instants: as in `send`. headers: the same for every record.
         timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
         without keys, to one partition, another with each call.
+
+        unique_keys: a column as keys are, None for a record without one; on_conflict: as in `send`. A record that is
+        kept out has the offset of the one that holds its key, also of one before it in the call; of those that replace
+        each other within the call the last is appended, and all have its offset. Without `partition` each goes by its
+        unique key, those without one by their keys. With "raise" nothing is written on a conflict, but where another
+        thread takes a key meanwhile and the call spans partitions.
 
         Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call
         of more than 2^20 records, or one that spans segments or partitions, the parts before that stay.
@@ -383,17 +407,23 @@ class Store:
         key_column, key_valid = (None, None) if keys is None else ragged(keys, "keys")
         if key_column is not None and len(key_column[0]) - 1 != count:
             raise InvalidRecord(f"{count} values but {len(key_column[0]) - 1} keys")
+        unique = None
+        if unique_keys is not None or on_conflict != "raise":
+            unique, on_conflict = _claims(unique_keys, on_conflict)
         columns = RecordColumns(
             values=value_column,
             value_valid=value_valid,
             keys=key_column,
             key_valid=key_valid,
-            headers=same_headers(headers, count),
+            headers=same_headers(headers, count) if unique is None else _sections(headers, unique, count),
             timestamps=np.full(count, now_ms) if timestamps is None else timestamp_column(timestamps, count),
             deliver_after=asked_column(count, now_ms, delay, deliver_after, check_instants=check),
         )
         if count == 0:
             return np.empty(0, np.int64)
+        if unique is not None:
+            number = None if partition is None else target.checked_partition(partition)
+            return target.append_unique(columns, unique, on_conflict, number)
         if partition is None and keys is not None and target.partition_count > 1:
             return target.append_by_key(columns)
         return target.append(target.partition_of(None) if partition is None else partition, columns)
@@ -1035,6 +1065,29 @@ def _named(position: Position | datetime) -> Position:
 def _check_id(record: object) -> None:
     if not isinstance(record, RecordId):
         raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
+
+
+def _claim(unique_key: Any, on_conflict: Any) -> tuple[bytes, OnConflict]:
+    """What a send says of its unique key. Raises InvalidRecord, InvalidArgument."""
+    [key], on_conflict = _claims([unique_key], on_conflict)
+    return key, on_conflict
+
+
+def _claims(unique_keys: Any, on_conflict: Any) -> tuple[list[Any], OnConflict]:
+    from afterlog.records.unique_key import checked_keys, on_conflict_of
+
+    on_conflict = on_conflict_of(on_conflict)
+    if unique_keys is None or (type(unique_keys) is list and unique_keys == [None]):
+        raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give one, or leave it out")
+    return checked_keys(unique_keys), on_conflict
+
+
+def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:
+    from afterlog.records.unique_key import sections
+
+    if len(unique_keys) != count:
+        raise InvalidRecord(f"{count} values but {len(unique_keys)} unique keys")
+    return sections(header_section(headers), unique_keys)
 
 
 def _key(key: Any) -> bytes | None:

@@ -45,6 +45,7 @@ from afterlog.names import (
     SCHEDULES,
     SUBSCRIPTIONS,
     TOPICS,
+    is_unique_key_file,
     journal_file,
     parse_bucket_file,
     parse_journal_file,
@@ -52,6 +53,7 @@ from afterlog.names import (
     parse_segment_file,
     partition_folder,
     segment_file,
+    unique_key_file,
 )
 from afterlog.produce.topic import Topic
 from afterlog.topics import OpenTopics
@@ -245,12 +247,17 @@ class StoreImage:
         """All of a partition but for its readers. whole: the active log, too, as it lies."""
         sealed = {mark.base_offset for mark in known.sealed if mark.local}
         links, copies, unknown = {CHECKPOINTS}, set[str](), list[str]()
+        held = () if known.unique_keys is None else known.unique_keys.files
+        keys = {unique_key_file(mark.first, mark.end) for mark in held}
         for name in self.files.names(self.path / folder):
             base, suffix = parse_segment_file(name) or (-1, "")
             if base in sealed:
                 links.add(name)
             elif base == known.active.base_offset and (whole or suffix != LOG):
                 copies.add(name)
+            elif is_unique_key_file(name):
+                if name in keys:
+                    links.add(name)
             elif not suffix and name not in _OF_A_PARTITION:
                 unknown.append(name)
         writer.make_folder(f"{folder}/{BUCKETS}")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.positions import Position
     from afterlog.log.topic_settings import BacklogQuotaPolicy
     from afterlog.produce.topic import Topic
+    from afterlog.records.unique_key import OnConflict
     from afterlog.store import Store
     from afterlog.subscription.received import Received
 
@@ -151,6 +152,14 @@ def create(
 @click.option("--delay", type=Duration(), help="How long from now.")
 @click.option("--at", type=InstantType(), help="When.")
 @click.option("--key", help="The records' key.")
+@click.option("--unique-key", help="While VALUE is pending, no other record has it; it decides the partition.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["raise", "keep", "replace"]),
+    default="raise",
+    show_default=True,
+    help="Where another pending record has the unique key: fail, keep that one, or replace it.",
+)
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
 @click.option("--json-input", is_flag=True, help="Lines are JSON objects: value, key, headers, delay, deliver_after.")
 @JSON
@@ -161,11 +170,16 @@ def send(
     delay: int | None,
     at: int | datetime | None,
     key: str | None,
+    unique_key: str | None,
+    on_conflict: OnConflict,
     make: bool,
     json_input: bool,
     as_json: bool,
 ) -> None:
     """Append VALUE, or, without it, every line of the standard input.
+
+    With --unique-key the record is appended where no pending one of its partition has that key; --on-conflict keep
+    prints the id of the one that has, replace cancels it.
 
     A JSON value, key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line goes before
     --delay, --at and --key.
@@ -174,6 +188,10 @@ def send(
         raise click.UsageError("give --delay or --at, not both")
     if json_input and value is not None:
         raise click.UsageError("--json-input reads lines: leave VALUE out")
+    if unique_key is not None and value is None:
+        raise click.UsageError("--unique-key is for one record: give VALUE")
+    if unique_key is None and on_conflict != "raise":
+        raise click.UsageError("--on-conflict goes with --unique-key")
     from afterlog.cli.output import json_line, progress
 
     with opened(data, create=make) as store:
@@ -183,7 +201,10 @@ def send(
         due = at if delay is None else store.clock.now_ms() + delay
         default = InputRecord(value=None, key=None if key is None else encoded(key), deliver_after=due)
         if value is not None:
-            sent = store.send(topic, encoded(value), key=default.key, deliver_after=default.deliver_after)
+            sent = store.send(
+                topic, encoded(value), key=default.key, deliver_after=default.deliver_after,
+                unique_key=None if unique_key is None else encoded(unique_key), on_conflict=on_conflict,
+            )  # fmt: skip
             row = {"topic": sent.topic, "partition": sent.partition, "offset": sent.offset}
             click.echo(json_line(row) if as_json else str(sent))
             return

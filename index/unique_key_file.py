@@ -1,6 +1,6 @@
 """A file of unique keys: which records of a stretch of the log hold which, by hash, for good.
 
-    header | hashed i64 × rows | offset i64 × rows | due i64 × rows | CRC-32C u32      all little-endian
+    header | hashed i64 x rows | offset i64 x rows | due i64 x rows | CRC-32C u32      all little-endian
 
     header, 40 bytes:  magic u32 = "AFUK" | version u16 = 1 | 0 u16
                        first offset i64 | end offset i64 | rows i64 | latest due i64
@@ -13,8 +13,8 @@ one, or all of them are due. What is missing or rotten is made anew from the log
 
 Example: of the offsets 0 to 8, one record, of offset 7, whose key has the hash 5, due at 1700000060000 ms:
 
-    41 46 55 4B  01 00  00 00  00 × 8  09 00 × 7  01 00 × 7  60 52 E6 CF 8B 01 00 00
-    05 00 × 7    07 00 × 7    60 52 E6 CF 8B 01 00 00    CRC
+    41 46 55 4B  01 00  00 00  00 x 8  09 00 x 7  01 00 x 7  60 52 E6 CF 8B 01 00 00
+    05 00 x 7    07 00 x 7    60 52 E6 CF 8B 01 00 00    CRC
 
 Procedure for a change of the format: raise VERSION; a file of another version counts as missing.
 """

@@ -15,6 +15,7 @@ import numpy as np
 from afterlog.errors import StorageFull
 from afterlog.files import Bytes
 from afterlog.index.entries import Entries
+from afterlog.index.unique_keys import UniqueKeyIndex
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.commit import Commit
 from afterlog.log.context import DueCheckpoint, LogContext
@@ -98,6 +99,8 @@ class Appender:
         active.sparse.add_one(position, offset, record.timestamp)
         due_ms = max(record.deliver_after, stamp_ms)  # the stamping rule
         version.delayed_index.bucket.add(due_ms, offset, position, 1)
+        if version.unique_keys is not None and record.headers and due_ms > stamp_ms:
+            self._claim_one(version.unique_keys, record.headers, offset, due_ms)
         self._wrote(End(offset + 1, active.size), version.cancellations, due_ms)
         if AS_SOON_AS_POSSIBLE < record.deliver_after < stamp_ms:
             self.clamped_records += 1
@@ -141,15 +144,19 @@ class Appender:
         """Write batches at a stamp that is in flight: all of them, or none. `control`: what the first of them says."""
         version = self._versions.current
         active, start = version.active, version.written.position
+        keys = version.unique_keys if batches.has_headers else None
         records = batches.records[row:last]
         end = version.written.offset + records.cumsum()
         offset = end - records
         position = np.empty(last - row, np.int64)
+        written: list[tuple[Bytes, int]] = []
         try:
             for first, stop in batches.pieces(row, last):
                 data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms)
                 np.add(at[:-1], active.size, out=position[first - row : stop - row])
                 active.append(data)
+                if keys is not None:
+                    written.append((data, int(offset[first - row])))
         except BaseException:
             self._withdraw(active, start)
             raise
@@ -163,6 +170,9 @@ class Appender:
             due = np.maximum(asked, stamp_ms)
             due_ms = int(due.min())
             version.delayed_index.bucket.add_many(Entries(due, offset, position, records))
+        if keys is not None:
+            for data, base_offset in written:
+                self._claim(keys, data, base_offset, stamp_ms)
         cancellations = version.cancellations
         if control is not None:
             cancelled = control.rows(int(offset[0]))
@@ -170,6 +180,20 @@ class Appender:
             cancellations = cancellations.wrote(cancelled)
         self._wrote(End(int(end[-1]), active.size), cancellations, due_ms)
         self.clamped_records += clamped_records(asked, records, stamp_ms)
+
+    def _claim_one(self, keys: UniqueKeyIndex, headers: bytes, offset: int, due_ms: int) -> None:
+        """Note the unique key of a record that was written, where it has one."""
+        from afterlog.records.unique_key import hash_of, key_of
+
+        key = key_of(headers)
+        if key is not None:
+            keys.recent.add_one(hash_of(key), offset, due_ms)
+
+    def _claim(self, keys: UniqueKeyIndex, data: Bytes, base_offset: int, stamp_ms: int) -> None:
+        """Note the unique keys of the records in entries that were written."""
+        from afterlog.log.claims import rows_written
+
+        keys.recent.add(rows_written(data, base_offset, self._config.decompressed_bytes_max, stamp_ms))
 
     def _wrote(self, written: End, cancellations: Cancellations, due_ms: int) -> None:
         """The swap of an append: it reached the operating system."""

@@ -28,6 +28,9 @@ Meaning:
   its run there, and whether its files are in the folder, too. Left out where it was not. Of a segment that is not in
   the folder any more the cancel index is. Of a Kafka broker's segment also `records`, how many its run holds.
 - `topic_id`: of the topic whose partition it is; left out where it has none. Another one: an earlier topic's files.
+- `unique_keys`: where the partition was ever sent a unique key (log/unique_key_files.py): from which offset on there
+  may be any, up to where files tell of them, and the files: the offsets [first, end) of each, its rows, when all of
+  these are due, and its CRC-32C. Left out where nobody sent one.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
@@ -43,6 +46,7 @@ from afterlog.document import well_typed, whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.index.entries import Key
+from afterlog.index.unique_key_file import KeyFileMark
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
 
 FORMAT = "afterlog-checkpoints"
@@ -56,6 +60,7 @@ _ABSENT = {
     "removals": (),
     "records": None,
     "topic_id": None,
+    "unique_keys": None,
 }
 """Values that are not written."""
 _MARKS = ("index", "time_index", "cancel_index", "run")
@@ -151,6 +156,26 @@ class ActiveMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueKeysMark:
+    """The unique keys of the partition, as far as they are durable beside the log."""
+
+    since: int
+    """No record below holds one."""
+    upto: int
+    """The files tell of all from `since` up to here."""
+    files: tuple[KeyFileMark, ...] = ()
+
+    def forgotten(self) -> UniqueKeysMark:
+        """With no files: whoever opens the log next reads all of it from the log."""
+        return UniqueKeysMark(since=self.since, upto=self.since)
+
+    @staticmethod
+    def of_json(row: dict[str, Any]) -> UniqueKeysMark:
+        files = tuple(KeyFileMark(*map(whole, file)) for file in row["files"])
+        return well_typed(UniqueKeysMark(**{**row, "files": files}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
     """The content of the file."""
 
@@ -162,6 +187,7 @@ class Checkpoints:
     sealed: tuple[SealedMark, ...] = ()
     removals: tuple[str, ...] = ()
     topic_id: str | None = None
+    unique_keys: UniqueKeysMark | None = None
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -183,6 +209,7 @@ class Checkpoints:
                 sealed=tuple(SealedMark.of_json(row) for row in body["sealed"]),
                 removals=tuple(map(str, body.get("removals", ()))),
                 topic_id=None if body.get("topic_id") is None else str(body["topic_id"]),
+                unique_keys=None if (keys := body.get("unique_keys")) is None else UniqueKeysMark.of_json(keys),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
@@ -252,7 +279,7 @@ def _plain(value: Any) -> Any:
     A file with many sealed segments is written once a second while records are delivered.
     """
     if isinstance(value, tuple):
-        return value if isinstance(value, FileMark) else list(map(_plain, value))
+        return value if isinstance(value, FileMark | KeyFileMark) else list(map(_plain, value))
     names = getattr(value, "__dataclass_fields__", None)
     if names is None:
         return value

@@ -45,8 +45,12 @@ class LogClock:
 
     def stamp(self, end_offset: int) -> int:
         """The reading of an append up to `end_offset`, which is in flight from now on until `landed` or `withdrawn`."""
+        self._in_flight.append((self.reading(), end_offset))
+        return self._stamp_ms
+
+    def reading(self) -> int:
+        """What the next stamp would be, and no stamp is below from now on: to decide by, with nothing in flight."""
         self._stamp_ms = max(self._now_ms(), self._stamp_ms, self.used_ms)
-        self._in_flight.append((self._stamp_ms, end_offset))
         return self._stamp_ms
 
     @property

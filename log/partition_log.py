@@ -31,7 +31,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -66,6 +66,9 @@ from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches
 from afterlog.records.single import SingleRecord
 
+if TYPE_CHECKING:
+    from afterlog.log.unique_appends import UniqueAppends
+
 logger = logging.getLogger("afterlog.log")
 
 _NO_APPENDS = "nothing is appended to it; send to a topic of your own"
@@ -82,6 +85,7 @@ class RecoveredLog(NamedTuple):
 
 
 FromVersion = TypeVar("FromVersion")
+Sent = TypeVar("Sent")
 Recover = Callable[[LogContext, CheckpointFile | None], RecoveredLog]
 """Makes of what is on disk what a log starts from. The checkpoints are read from their file, into those given."""
 
@@ -257,6 +261,26 @@ class PartitionLog:
                 self.commit.failed(error)
         self.commit.committed(offset + 1)
         return offset
+
+    def append_unique(self, send: Callable[[UniqueAppends], Sent]) -> Sent:
+        """What `send` gives, which looks who holds some unique keys and appends, with nobody in between.
+
+        All that it has seen or appended is safe under the durability then. Raises as `append` does; InvalidTopic where
+        the topic can have no unique keys.
+        """
+        self._check_own(_NO_APPENDS)
+        settings = self.context.settings
+        if not settings.delayed or settings.remote_storage_enable:
+            kind = "uploads its segments" if settings.delayed else "was made with delayed=False: nothing is pending"
+            raise InvalidTopic(f"the topic {kind}: it has no unique keys; send to another one")
+        from afterlog.log.unique_appends import UniqueAppends
+
+        with self._append_lock, self._writing():
+            appends = UniqueAppends(self.context, self.versions, self._appender, self._upkeep.unique_keys, self._mark)
+            sent = send(appends)
+            end_offset = self.versions.current.written.offset
+        self.commit.committed(end_offset)
+        return sent
 
     def takes_one(self, record: SingleRecord) -> bool:
         """Whether `append_one` can take it; else `append` does, or says why not."""

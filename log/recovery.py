@@ -2,6 +2,7 @@
 
     checkpoints ──> sealed segments ──> active segment: scan from the recovery point, cut the torn tail, sync
                 ──> runs of the sealed segments ──> runs of the active one ──> the rest into the mutable bucket
+                ──> unique keys, where anybody ever sent one: their files, and those of the tail
 
 The log is the only truth. Below the recovery point a failed check is corruption: a typed error, nothing is cut. Above
 it, the first entry that fails its checks begins the torn tail, which is cut and reported. Indexes that are missing,
@@ -36,6 +37,7 @@ from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import Intact, read, read_segment, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
+from afterlog.log.unique_key_files import recovered_keys
 from afterlog.log.version import End, Version
 from afterlog.names import (
     BUCKETS,
@@ -47,9 +49,11 @@ from afterlog.names import (
     SUBSCRIPTIONS,
     TIME_INDEX,
     bucket_key,
+    is_unique_key_file,
     parse_segment_file,
     run_key,
     segment_file,
+    unique_key_file,
 )
 
 logger = logging.getLogger("afterlog.recovery")
@@ -143,6 +147,7 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, n
         cancellations=Cancellations.of(Cancelled.concatenate([*cancelled, tail.cancelled]), known.log_start.key),
         written=end,
         visible=end,
+        unique_keys=recovered_keys(context, checkpoints, sealed, active),
     )
     active.rest()
     return RecoveredLog(
@@ -186,6 +191,7 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     active = known.active.base_offset
     alive = {mark.base_offset for mark in known.sealed} | {active}
     remote = {mark.base_offset for mark in known.sealed if not mark.local}
+    keys = {unique_key_file(mark.first, mark.end) for mark in known.unique_keys.files} if known.unique_keys else set()
     for name in files.names(folder):
         segment = parse_segment_file(name)
         if segment is not None and segment[0] > active and segment[1] == LOG:
@@ -196,7 +202,7 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
         unneeded = segment is not None and (
             segment[0] not in alive or (segment[0] in remote and segment[1] != CANCEL_INDEX)
         )
-        if unneeded or name.endswith(TEMPORARY_SUFFIX):
+        if unneeded or name.endswith(TEMPORARY_SUFFIX) or (is_unique_key_file(name) and name not in keys):
             files.unlink(folder / name)
     for name in files.names(folder / BUCKETS):
         if name.endswith(TEMPORARY_SUFFIX):

@@ -1,7 +1,7 @@
 """The recovery point, and how it moves: behind it recovery reads the log, below it the indexes that were made durable.
 
     append lock      begin    what the log, its bucket and its indexes are at this end
-    files lock       store    log synced ──> run of the bucket ──> sparse indexes ──> checkpoints
+    files lock       store    log synced ──> run of the bucket ──> sparse indexes ──> unique keys ──> checkpoints
     append lock      finish   swap: the run, and a bucket of what was appended meanwhile
 
 So appends go on while files are written (docs/decisions/0039). What is stored is true already: a kill behind
@@ -26,6 +26,7 @@ from afterlog.log.checkpoints import CheckpointFile, Recovery
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
 from afterlog.log.segment import ActiveSegment, Saved, Unsaved
+from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys
 from afterlog.log.version import End, Version, VersionSet
 
 BEHIND = 4
@@ -39,6 +40,7 @@ class Moment(NamedTuple):
     version: Version
     recovery: Recovery
     unsaved: Unsaved
+    keys: UnsavedKeys | None
 
 
 class Stored(NamedTuple):
@@ -60,6 +62,7 @@ class RecoveryPoint:
         commit: Commit,
         clock: LogClock,
         config: Config,
+        unique_keys: UniqueKeyFiles,
     ) -> None:
         self.files_lock = threading.RLock()
         """Taken within the append lock, never around it."""
@@ -69,6 +72,7 @@ class RecoveryPoint:
         self._commit = commit
         self._clock = clock
         self._config = config
+        self._unique_keys = unique_keys
 
     @property
     def offset(self) -> int:
@@ -85,7 +89,10 @@ class RecoveryPoint:
         """Whether the mutable bucket is full, or much was appended, so many times."""
         version = self._versions.current
         fresh_bytes = version.written.position - self._checkpoints.current.recovery.position
-        full = version.delayed_index.bucket.count >= self._config.min_index_count_per_bucket * times
+        count = version.delayed_index.bucket.count
+        if version.unique_keys is not None:
+            count = max(count, version.unique_keys.recent.count)
+        full = count >= self._config.min_index_count_per_bucket * times
         return full or fresh_bytes >= self._config.recovery_bytes * times
 
     def begin(self) -> Moment | None:
@@ -94,13 +101,14 @@ class RecoveryPoint:
         if self.offset == version.written.offset:
             return None
         active = version.active
-        return Moment(version, self.at(active, version.written), active.unsaved(version.written.offset))
+        unsaved, keys = active.unsaved(version.written.offset), self._unique_keys.unsaved(version)
+        return Moment(version, self.at(active, version.written), unsaved, keys)
 
     def store(self, moment: Moment) -> Stored | None:
         """Behind a sync of the log; None where the moment has gone. Raises StorageFull, with nothing stored."""
         with self.files_lock:
             self._commit.usable()
-            version, recovery, unsaved = moment
+            version, recovery, unsaved, keys = moment
             if self._versions.current.active.saved is not unsaved.since:
                 return None
             bucket, run = version.delayed_index.bucket, None
@@ -108,7 +116,8 @@ class RecoveryPoint:
                 run = self._buckets.store(bucket, *version.written)
             try:
                 mark = version.active.save(unsaved)
-                self._checkpoints.update(recovery=recovery, active=mark)
+                changes = self._unique_keys.saved(keys, recovery.offset, recovery.stamp_ms)
+                self._checkpoints.update(recovery=recovery, active=mark, **changes)
             except StorageFull:
                 if run is not None:
                     self._buckets.delete(run)
@@ -117,6 +126,7 @@ class RecoveryPoint:
 
     def finish(self, stored: Stored) -> None:
         """Under the append lock: make it true in memory, too. The runs that nobody needs any more go."""
+        self._unique_keys.reconcile()
         version, run = self._versions.current, stored.run
         if run is None:
             return

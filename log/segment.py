@@ -95,6 +95,11 @@ class SealedSegment:
             self.loaded.data = data
         return data
 
+    def pread(self, position: int, end: int) -> bytes:
+        """Up to SMALL_BYTES of what lies there; nothing, where it is not in the folder."""
+        data = self.mapped()
+        return b"" if data is None else data[position : min(end, position + SMALL_BYTES)].tobytes()
+
     def view(self, start: int, end: int) -> Iterable[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold the entries between `start` and `end`, none of them cut.
 

@@ -36,6 +36,7 @@ from afterlog.log.obsolete import Obsolete
 from afterlog.log.recovery_point import RecoveryPoint, Stored
 from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone, nothing_goes
 from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.unique_key_files import UniqueKeyFiles, check_unique_keys
 from afterlog.log.version import End, Version, VersionSet
 from afterlog.names import CANCEL_INDEX
 
@@ -59,7 +60,10 @@ class Upkeep:
         """marked: a block that changes files, and ends behind its swap."""
         self.obsolete = Obsolete(context.files)
         self._buckets = Buckets(context.bucket_storage(mending=True), max_num_buckets=context.config.max_num_buckets)
-        self.recovery_point = RecoveryPoint(self._buckets, checkpoints, versions, commit, clock, context.config)
+        self.unique_keys = UniqueKeyFiles(context, checkpoints, versions)
+        self.recovery_point = RecoveryPoint(
+            self._buckets, checkpoints, versions, commit, clock, context.config, self.unique_keys
+        )
         self._checkpoints = checkpoints
         self._versions = versions
         self._commit = commit
@@ -101,15 +105,16 @@ class Upkeep:
             with self._undone(version.delayed_index, index):
                 mark = version.active.seal(version.written.offset, last_due_ms, stamp_ms)
                 active = ActiveSegment.create(self._files, folder, beginning.offset, interval_bytes)
+                recovery = self.recovery_point.at(active, beginning)
+                keys = self.unique_keys.saved(self.unique_keys.unsaved(version), recovery.offset, recovery.stamp_ms)
                 self._checkpoints.update(
-                    sealed=(*self._checkpoints.current.sealed, mark),
-                    active=active.mark,
-                    recovery=self.recovery_point.at(active, beginning),
+                    sealed=(*self._checkpoints.current.sealed, mark), active=active.mark, recovery=recovery, **keys
                 )
             segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote)
             sealed = (*version.sealed, segment)
             self._versions.swap(sealed=sealed, active=active, delayed_index=index, written=beginning, visible=beginning)
             self._buckets.delete_replaced(version.delayed_index, index)
+            self.unique_keys.reconcile()
         del version, segment, sealed  # what retention removes goes at once, where nobody else holds it
         if not self._context.settings.remote_storage_enable:  # there it may have to read what is far away
             self.enforce_retention()
@@ -155,7 +160,7 @@ class Upkeep:
     @property
     def crowded(self) -> bool:
         """Whether there may be something for `merge_buckets` to do."""
-        return self._buckets.crowded(self._versions.current.delayed_index)
+        return self._buckets.crowded(self._versions.current.delayed_index) or self.unique_keys.crowded
 
     def merge_buckets(self, lock: threading.Lock, writing: Guard, proceed: Callable[[], object]) -> int:
         """Merge runs until no group has more than it should; the number of merges.
@@ -164,7 +169,7 @@ class Upkeep:
 
         `proceed` is called again and again, and raises where the merge should end.
         """
-        count = 0
+        count = self.unique_keys.merge(lock, writing, self._file_edit, self._commit.sync, proceed)
         while True:
             proceed()
             with lock, writing():
@@ -206,6 +211,12 @@ class Upkeep:
             with contextlib.suppress(StorageFull), self._marked():
                 run = self._buckets.merge_parts(parts)
                 self._swap_index(self._versions.current.delayed_index.replacing(parts, [run]))
+
+    @contextlib.contextmanager
+    def _file_edit(self) -> Iterator[None]:
+        """A block that changes files of which the checkpoints tell, too."""
+        with self.recovery_point.files_lock, self._marked():
+            yield
 
     def _merge_when_crowded(self) -> None:
         if self.crowded:
@@ -462,6 +473,8 @@ class Upkeep:
         """Prove that segments are dense but for what was removed, and that the index holds all behind the log start."""
         version, known = self._versions.current, self._checkpoints.current
         buckets.check(version.delayed_index)
+        if version.unique_keys is not None:
+            check_unique_keys(version, known, self._context.config.decompressed_bytes_max, self._clock.last_stamp_ms)
         end, index = version.written, version.delayed_index
         assert version.active.size == end.position
         assert known.recovery.offset <= end.offset

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.hidden_keys import HiddenKeys
+from afterlog.index.unique_keys import UniqueKeyIndex
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import LogStart
 from afterlog.log.log_clock import LogClock
@@ -61,6 +62,8 @@ class Version(NamedTuple):
     written: End
     visible: End
     """Safe under the durability: what may be delivered."""
+    unique_keys: UniqueKeyIndex | None = None
+    """Of all that is written; None where nobody ever sent with a unique key."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -143,6 +146,11 @@ class VersionSet:
         with self._lock:
             return self._clock.stamp(end_offset)
 
+    def stamp_reading(self) -> int:
+        """What a stamp would be now, and none is below from now on."""
+        with self._lock:
+            return self._clock.reading()
+
     def withdraw(self) -> None:
         """The append begun last failed, and left nothing behind."""
         with self._lock:
@@ -157,8 +165,9 @@ class VersionSet:
         with self._lock:
             if due_ms < self._coming_ms:
                 self._coming_ms = due_ms
-            sealed, active, delayed_index, log_start, _, _, visible = self.current
-            self.current = version = Version(sealed, active, delayed_index, log_start, cancellations, end, visible)
+            sealed, active, delayed_index, log_start, _, _, visible, keys = self.current
+            version = Version(sealed, active, delayed_index, log_start, cancellations, end, visible, keys)
+            self.current = version
             told_ms = self._show(version) if safe else NEVER_MS
         if safe:
             self.notifier.notify(told_ms)
@@ -191,8 +200,9 @@ class VersionSet:
             cancellations = current.cancellations
             if cancellations.landing:
                 cancellations = cancellations.landed(end.offset)
-            sealed, active, delayed_index, log_start, _, written, _ = current
-            self.current = current = Version(sealed, active, delayed_index, log_start, cancellations, written, end)
+            sealed, active, delayed_index, log_start, _, written, _, keys = current
+            current = Version(sealed, active, delayed_index, log_start, cancellations, written, end, keys)
+            self.current = current
         self._clock.landed(current.visible.offset)
         coming_ms = self._coming_ms
         if current.visible.offset == current.written.offset:

@@ -95,8 +95,9 @@ def _unlink(files: Files, folder: Path, runs: Iterable[Path]) -> None:
 
 def _put_clock_back(context: LogContext, clock_ms: int) -> None:
     checkpoints = CheckpointFile.open(context.files, context.folder / CHECKPOINTS)
-    recovery = checkpoints.current.recovery
+    recovery, keys = checkpoints.current.recovery, checkpoints.current.unique_keys
     checkpoints.update(
         frontier=FrontierLease(used_ms=clock_ms, lease_ms=clock_ms),
         recovery=replace(recovery, stamp_ms=min(recovery.stamp_ms, clock_ms)),
+        unique_keys=keys and keys.forgotten(),  # what was due by the clock of before may be pending again
     )

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from afterlog.errors import CorruptFile
+from afterlog.files import map_file
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
@@ -27,6 +28,7 @@ from afterlog.log.checkpoints import (
     FrontierLease,
     Recovery,
     SealedMark,
+    UniqueKeysMark,
 )
 from afterlog.log.context import LogContext
 from afterlog.log.facts import UNKNOWN
@@ -42,6 +44,7 @@ from afterlog.offline.verify import (
     log_end,
     run_fault,
     sealed_runs,
+    unique_key_faults,
 )
 
 ListedMarks = Callable[[], Sequence[SealedMark]]
@@ -147,6 +150,7 @@ class RepairPlanner:
             sealed=tuple(self._sealed),
             removed_records=removed,
             log_start=start,
+            unique_keys=self._unique_keys(known, recovery),
         )
         stale = self._remade(self._run_faults(content)) if self._delayed else []
         clock_ms = self._clock_ms(content) if put_clock_back else None
@@ -330,6 +334,25 @@ class RepairPlanner:
         # Nothing but its log is known: recovery takes all of that for the tail.
         recovery = replace(recovery, position=0, offset=active.base_offset)
         return recovery, ActiveMark(base_offset=active.base_offset), active.end_offset
+
+    def _unique_keys(self, known: Checkpoints, recovery: Recovery) -> UniqueKeysMark | None:
+        """What the checkpoints will say of unique keys: the files as they are, or recovery reads the log for them."""
+        mark = known.unique_keys
+        if mark is None:
+            return self._unique_keys_of_logs(recovery.stamp_ms) if self._anew and self._delayed else None
+        faults = self._remade(unique_key_faults(self._files, self._folder, mark))
+        return mark.forgotten() if faults or self._cuts or recovery != known.recovery else mark
+
+    def _unique_keys_of_logs(self, stamp_ms: int) -> UniqueKeysMark | None:
+        """The same where only the logs can tell; None where no record that is pending holds one."""
+        from afterlog.log.claims import rows_written
+
+        limit_bytes = self._context.config.decompressed_bytes_max
+        for base, log in sorted(self._logs.items()):
+            data = map_file(self._files, log.path)[: log.stop]
+            if len(rows_written(data, base, limit_bytes, stamp_ms)):
+                return UniqueKeysMark(since=base, upto=base)
+        return None
 
     def _cut(self, log: Intact, end_offset: int, reason: str = "") -> None:
         cut = Cut(

@@ -5,6 +5,7 @@
     checkpoints    intact, and in agreement with the logs
     .log           every checksum of every entry, offsets dense, sizes as sealed
     .index, .timeindex, .cancelindex    as durable (CRC in the checkpoints), and every entry true of the log
+    .uniquekeys    the very file that the checkpoints name, and its checksum
     .deliverafterindex, buckets    `Run.check`, and the very entries of the log
 
 Of segments that are in object storage only the checkpoints tell, and the cancel index is here: that much is verified,
@@ -27,7 +28,8 @@ from afterlog.errors import CorruptFile, StorageError
 from afterlog.files import Files, map_file
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Run
-from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark
+from afterlog.index.unique_key_file import UniqueKeyFile
+from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark, UniqueKeysMark
 from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.log_clock import BEHIND_MS_MAX
 from afterlog.log.run_files import Group, OpenRun, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
@@ -41,11 +43,13 @@ from afterlog.names import (
     OFFSET_INDEX,
     TIME_INDEX,
     segment_file,
+    unique_key_file,
 )
 from afterlog.records.columns import Int64Array
 
 OPEN = "opening the store mends it"
 OPEN_REMOTE = "opening the store with its object storage mends it"
+SEND = "opening the store mends it, or the first send with a unique key"
 REPAIR = "see `afterlog repair`"
 CLOCK = "set the clock right, wait, or see `afterlog repair --clock`"
 
@@ -91,6 +95,8 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
     base_offset = known.active.base_offset
     active = read_log(files, folder / segment_file(base_offset, LOG), base_offset, advance=advance)
     yield from _verify_active(files, active, known, delayed)
+    if known.unique_keys is not None:
+        yield from (Finding.of(error, SEND) for error in unique_key_faults(files, folder, known.unique_keys))
     held = known.recovery.offset - base_offset + sum(mark.records for mark in known.sealed)
     if delayed and known.removed_records + held != known.recovery.offset:
         message = (
@@ -187,6 +193,15 @@ def cancel_index_fault(files: Files, log_path: Path, mark: SealedMark | ActiveMa
         return ""
     there = files.exists(log_path.with_suffix(CANCEL_INDEX))
     return f"fails its checksum over {mark.cancel_index[0]} bytes" if there else GONE
+
+
+def unique_key_faults(files: Files, folder: Path, mark: UniqueKeysMark) -> Iterator[CorruptFile]:
+    """What is wrong with the files of unique keys."""
+    for each in mark.files:
+        try:
+            UniqueKeyFile(files, folder / unique_key_file(each.first, each.end), each).rows()
+        except CorruptFile as error:
+            yield error
 
 
 def sealed_runs(files: Files, folder: Path, known: Checkpoints) -> SealedRuns:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from afterlog.arguments import flag
-from afterlog.errors import InvalidRecord, TopicDeleted, UnknownPartition
+from afterlog.errors import InvalidRecord, TopicDeleted, UniqueKeyConflict, UnknownPartition
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.records.columns import Int64Array, Ragged
-from afterlog.records.encode import Batches, RecordColumns, encode
+from afterlog.records.encode import Batches, RecordColumns, encode, ragged
 from afterlog.records.single import SingleRecord
 
 if TYPE_CHECKING:
     from afterlog.fetch.message import ScheduledRecord
     from afterlog.fetch.partition import Partition
+    from afterlog.produce.unique_send import Conflict
+    from afterlog.records.unique_key import OnConflict
 
 
 class Topic:
@@ -195,6 +197,68 @@ class Topic:
         if log.takes_one(record):
             return log.append_one(record)
         return int(self.append(number, record.columns())[0])
+
+    def append_one_unique(self, number: int, record: SingleRecord, key: bytes, on_conflict: OnConflict) -> int:
+        """Append one record with a unique key to one partition; its offset, or with "keep" that of who holds the key.
+
+        Raises UniqueKeyConflict.
+        """
+        from afterlog.produce.unique_send import send_one
+        from afterlog.records.unique_key import with_unique_key
+
+        record = record._replace(headers=with_unique_key(record.headers, key))
+        offset, conflict = send_one(self.log(number), record, key, on_conflict)
+        if conflict:
+            holder = self.record_id(number, offset)
+            raise UniqueKeyConflict(f"{holder} is pending, and holds the unique key {key!r:.100}", record=holder)
+        return offset
+
+    def append_unique(
+        self, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict, partition: int | None
+    ) -> Int64Array:
+        """Append records, each with its unique key in its headers, to a partition, or each to that of its unique key.
+
+        Those without one then go by their keys. Raises UniqueKeyConflict; where that is found before anything is
+        written, nothing is. Another thread that takes a key meanwhile may make it so late that other partitions have
+        theirs.
+        """
+        from afterlog.produce.unique_send import held_by, send_columns
+
+        if partition is not None or len(self._logs) == 1:
+            rows_of = {0 if partition is None else partition: np.arange(len(columns))}
+        else:
+            numbers = self._partitions_of_unique(columns, keys)
+            rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
+        parts = [
+            (number, rows, columns if len(rows) == len(columns) else columns.take(rows), [keys[row] for row in rows])
+            for number, rows in rows_of.items()
+        ]
+        if on_conflict == "raise" and len(parts) > 1:
+            for number, rows, part, held in parts:
+                self._check_conflict(number, rows, held_by(self.log(number), part, held), keys)
+        offsets = np.empty(len(columns), np.int64)
+        for number, rows, part, held in parts:
+            sent = send_columns(self.log(number), part, held, on_conflict)
+            offsets[rows] = self._check_conflict(number, rows, sent, keys)
+        return offsets
+
+    def _check_conflict(
+        self, number: int, rows: Int64Array, sent: Int64Array | Conflict, keys: list[bytes | None]
+    ) -> Int64Array:
+        if isinstance(sent, np.ndarray):
+            return sent
+        row, offset, other_row = int(rows[sent.row]), sent.offset, sent.other_row
+        holder = None if offset is None else self.record_id(number, offset)
+        has = f"{holder} is pending, and holds" if other_row is None else f"record {int(rows[other_row])} has"
+        raise UniqueKeyConflict(f"{has} the unique key {keys[row]!r:.100} of record {row} of the call", record=holder)
+
+    def _partitions_of_unique(self, columns: RecordColumns, keys: list[bytes | None]) -> Int64Array:
+        """Where each of the records goes: by its unique key, without one by its key. InvalidRecord without either."""
+        rows = [row for row, key in enumerate(keys) if key is None]
+        numbers = partitions_of_keys(ragged([key or b"" for key in keys])[0], len(self._logs))
+        if rows:
+            numbers[rows] = self.partitions_of(columns.take(np.array(rows)))
+        return numbers
 
     def check_record(self, number: int, record: SingleRecord) -> None:
         """Raises what an append of it would: RecordTooLarge, InvalidRecord, and as `PartitionLog.check_asked`."""

@@ -60,6 +60,11 @@ class Batches(ABC):
         asked = self.deliver_after[row:last] if delayed else None
         return kernels.stamp_entries(*self.encoded(row, last), base_offset, stamp_ms, asked, extra)
 
+    @property
+    def has_headers(self) -> bool:
+        """Whether a record may have any."""
+        return True
+
     def __len__(self) -> int:
         return len(self.records)
 
@@ -84,6 +89,15 @@ class EncodedBatches(Batches):
     def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
         start, end = int(self.positions[row]), int(self.positions[last])
         return self.data[start:end], self.positions[row : last + 1] - start
+
+    @staticmethod
+    def of(batches: Batches, row: int, last: int) -> EncodedBatches:
+        """The batches from `row` to `last` by themselves."""
+        data, positions = batches.encoded(row, last)
+        rows = slice(row, last)
+        return EncodedBatches(
+            positions, batches.records[rows], batches.deliver_after[rows], batches.max_timestamp[rows], data
+        )
 
     def behind(self, row: int) -> EncodedBatches:
         """Without the batches in front of `row`."""
@@ -119,6 +133,10 @@ class ColumnBatches(Batches):
             part.values, part.value_valid, part.keys, part.key_valid, part.headers,
             part.timestamps, part.deliver_after if delayed else None, bounds, base_offset, stamp_ms, extra,
         )  # fmt: skip
+
+    @property
+    def has_headers(self) -> bool:
+        return self.columns.headers is not None
 
     def _part(self, row: int, last: int) -> tuple[RecordColumns, Int64Array]:
         first, stop = int(self.bounds[row]), int(self.bounds[last])

@@ -81,7 +81,7 @@ def sections(section: bytes, keys: Sequence[bytes | None]) -> Ragged:
     column, _ = ragged([*made])
     if len(held) == len(keys):
         return column
-    plain, _ = ragged([section or zigzag(0)])
+    plain, _ = ragged([section])
     has = np.fromiter(map(bool, keys), np.bool_, len(keys))
     return kernels.take_items(join_ragged([column, plain]), np.where(has, np.cumsum(has) - 1, len(held)))
 

@@ -1,0 +1,129 @@
+"""Appends that look first who holds a unique key: found and appended under one append lock, so nobody comes in between.
+
+    key ──> hash ──> rows of that hash ──> pending? ──> the very key in the log? ──> its holder
+                     UniqueKeyIndex        the clock, cancellations    claims
+
+A holder is pending by the reading that the look-up took: no stamp is below it from then on. What replaces it is a
+RESCHEDULE with one batch behind it, in one write: recovery keeps both or neither. Where a holder falls due between the
+reading and the stamp, it is delivered, and what should have replaced it is appended all the same: the key is free.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from afterlog.errors import CorruptFile
+from afterlog.index.growing_columns import Int64Array
+from afterlog.log.append import Appender
+from afterlog.log.claims import keys_at
+from afterlog.log.context import LogContext
+from afterlog.log.mark import Mark
+from afterlog.log.unique_key_files import UniqueKeyFiles
+from afterlog.log.version import VersionSet
+from afterlog.records.control import Control, ControlType
+from afterlog.records.encode import Batches
+from afterlog.records.single import SingleRecord
+from afterlog.records.unique_key import hash_of, hashes_of
+
+
+class Holders(NamedTuple):
+    """Who holds some keys: int64 columns of one length. As a rule one record a key."""
+
+    which: Int64Array
+    """The row of the key that was asked for."""
+    offset: Int64Array
+    due: Int64Array
+
+
+class UniqueAppends:
+    """Of one log, which makes it within its append lock, for one call."""
+
+    def __init__(
+        self, context: LogContext, versions: VersionSet, appender: Appender, files: UniqueKeyFiles, mark: Mark
+    ) -> None:
+        self._limit_bytes = context.config.decompressed_bytes_max
+        self._versions = versions
+        self._appender = appender
+        self._files = files
+        self._mark = mark
+        if versions.current.unique_keys is None:
+            with mark.held():
+                files.begin()
+        self.reading_ms = versions.stamp_reading()
+        """By which a record is pending: it is due later."""
+
+    def holders_of_one(self, key: bytes) -> Holders:
+        """Who holds a key. Raises CorruptFile."""
+        version, hashed = self._versions.current, hash_of(key)
+        keys = version.unique_keys
+        assert keys is not None
+        try:
+            found = keys.find_one(hashed)
+        except CorruptFile as error:
+            self._mend(error)
+            return self.holders_of_one(key)
+        if not found:
+            return _NOBODY
+        offset, due = np.array(found, np.int64).T.copy()
+        holders = self._pending(Holders(np.zeros(len(offset), np.int64), offset, due))
+        keys.recent.forget(hashed, {*offset.tolist()} - {*holders.offset.tolist()})
+        return self._confirmed(holders, [key])
+
+    def holders(self, keys: list[bytes]) -> Holders:
+        """Who holds keys that differ. Raises CorruptFile."""
+        index = self._versions.current.unique_keys
+        assert index is not None
+        try:
+            found = index.find(hashes_of(keys))
+        except CorruptFile as error:
+            self._mend(error)
+            return self.holders(keys)
+        return self._confirmed(self._pending(Holders(*found)), keys)
+
+    def append_one(self, record: SingleRecord) -> int:
+        """Append a record for which `takes_one` is true; its offset."""
+        return self._appender.append_one(record)
+
+    def append(self, batches: Batches) -> int:
+        """Append batches; the offset of the first record."""
+        first = self._versions.current.written.offset
+        self._appender.append(batches)
+        return first
+
+    def replace(self, offset: Int64Array, due: Int64Array, batch: Batches) -> int:
+        """Cancel what is pending of some holders, and append one batch in their place; the offset of its first record.
+
+        Both, or neither.
+        """
+        before = self._versions.current.written.offset
+        self._appender.append_control(Control(ControlType.RESCHEDULE, offset, due, batch))
+        if self._versions.current.written.offset == before:  # all of them have just fallen due
+            self._appender.append(batch)
+        return self._versions.current.written.offset - int(batch.records.sum())
+
+    def _pending(self, found: Holders) -> Holders:
+        cancelled = self._versions.current.cancellations.targets
+        is_pending = found.due > self.reading_ms
+        if cancelled.count and len(is_pending):
+            is_pending &= ~cancelled.holds(found.due, found.offset)
+        return found if bool(is_pending.all()) else Holders(*(column[is_pending] for column in found))
+
+    def _confirmed(self, found: Holders, keys: list[bytes]) -> Holders:
+        """Those of which the log says that it is the very key, each once, in offset order."""
+        if not len(found.offset):
+            return _NOBODY
+        offset, first = np.unique(found.offset, return_index=True)
+        which, due = found.which[first], found.due[first]
+        there = keys_at(self._versions.current, offset, self._limit_bytes)
+        same = np.array([keys[row] == key for row, key in zip(which.tolist(), there, strict=True)], np.bool_)
+        return Holders(which[same], offset[same], due[same])
+
+    def _mend(self, rotten: CorruptFile) -> None:
+        with self._mark.held():
+            self._files.mend(rotten)
+
+
+_NONE = np.empty(0, np.int64)
+_NOBODY = Holders(_NONE, _NONE, _NONE)
