@@ -353,7 +353,7 @@ class Store:
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
         check = target.checks_instants(check_instants)
-        claim = None if unique_key is None and on_conflict == "raise" else _claim(unique_key, on_conflict)
+        claim = None if _unasked(unique_key, on_conflict) else _claim(unique_key, on_conflict)
         by = _key(key) if claim is None else claim[0]
         number = target.partition_of(by) if partition is None else target.checked_partition(partition)
         record = SingleRecord(
@@ -408,7 +408,7 @@ class Store:
         if key_column is not None and len(key_column[0]) - 1 != count:
             raise InvalidRecord(f"{count} values but {len(key_column[0]) - 1} keys")
         unique = None
-        if unique_keys is not None or on_conflict != "raise":
+        if not _unasked(unique_keys, on_conflict):
             unique, on_conflict = _claims(unique_keys, on_conflict)
         columns = RecordColumns(
             values=value_column,
@@ -1067,17 +1067,23 @@ def _check_id(record: object) -> None:
         raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
 
 
+def _unasked(unique: Any, on_conflict: Any) -> bool:
+    """Whether a send says nothing of unique keys."""
+    return unique is None and isinstance(on_conflict, str) and on_conflict == "raise"
+
+
 def _claim(unique_key: Any, on_conflict: Any) -> tuple[bytes, OnConflict]:
     """What a send says of its unique key. Raises InvalidRecord, InvalidArgument."""
-    [key], on_conflict = _claims([unique_key], on_conflict)
+    [key], on_conflict = _claims(None if unique_key is None else [unique_key], on_conflict)
+    assert key is not None
     return key, on_conflict
 
 
-def _claims(unique_keys: Any, on_conflict: Any) -> tuple[list[Any], OnConflict]:
+def _claims(unique_keys: Any, on_conflict: Any) -> tuple[list[bytes | None], OnConflict]:
     from afterlog.records.unique_key import checked_keys, on_conflict_of
 
     on_conflict = on_conflict_of(on_conflict)
-    if unique_keys is None or (type(unique_keys) is list and unique_keys == [None]):
+    if unique_keys is None:
         raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give one, or leave it out")
     return checked_keys(unique_keys), on_conflict
 

@@ -114,11 +114,12 @@ class UniqueAppends:
         """Those of which the log says that it is the very key, each once, in offset order."""
         if not len(found.offset):
             return _NOBODY
-        offset, first = np.unique(found.offset, return_index=True)
-        which, due = found.which[first], found.due[first]
+        offset, row = np.unique(found.offset, return_inverse=True)
         there = keys_at(self._versions.current, offset, self._limit_bytes)
-        same = np.array([keys[row] == key for row, key in zip(which.tolist(), there, strict=True)], np.bool_)
-        return Holders(which[same], offset[same], due[same])
+        pairs = zip(found.which.tolist(), row.tolist(), strict=True)  # a hash may be that of several keys
+        same = np.flatnonzero(np.fromiter((keys[key] == there[at] for key, at in pairs), np.bool_, len(row)))
+        _, first = np.unique(row[same], return_index=True)  # a record holds one key, and may be in two places
+        return Holders(*(column[same[first]] for column in found))
 
     def _mend(self, rotten: CorruptFile) -> None:
         with self._mark.held():

@@ -36,7 +36,7 @@ class Conflict(NamedTuple):
     other_row: int | None = None
 
 
-class Plan(NamedTuple):
+class SendPlan(NamedTuple):
     """What becomes of the rows of a call."""
 
     appended: Int64Array
@@ -103,7 +103,7 @@ def _will_be_pending(log: PartitionLog, columns: RecordColumns, appends: UniqueA
     return (columns.deliver_after > AS_SOON_AS_POSSIBLE) & (columns.deliver_after > appends.reading_ms - spread_ms)
 
 
-def _raising(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: Holders) -> Plan | Conflict:
+def _raising(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: Holders) -> SendPlan | Conflict:
     if len(holders.which):
         at = int(np.flatnonzero(np.isin(number, holders.which))[0])
         holder = int(np.flatnonzero(holders.which == number[at])[0])
@@ -115,7 +115,7 @@ def _raising(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: 
     return _all(len(pending))
 
 
-def _keeping(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: Holders) -> Plan | Conflict:
+def _keeping(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: Holders) -> SendPlan | Conflict:
     count = len(pending)
     first = _first_pending(pending, rows, number)
     holder = np.full(len(first), -1, np.int64)
@@ -128,10 +128,10 @@ def _keeping(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: 
     answer, kept = place.copy(), np.full(count, -1, np.int64)
     answer[rows] = np.where(held, -1, place[np.minimum(rows, first[number])])
     kept[rows] = holder[number]
-    return Plan(appended, answer, kept, _nobody())
+    return SendPlan(appended, answer, kept, _nobody())
 
 
-def _replacing(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: Holders) -> Plan | Conflict:
+def _replacing(pending: BoolArray, rows: Int64Array, number: Int64Array, holders: Holders) -> SendPlan | Conflict:
     count = len(pending)
     order = np.argsort(number, kind="stable")
     of_key, each = number[order], rows[order]
@@ -149,19 +149,19 @@ def _replacing(pending: BoolArray, rows: Int64Array, number: Int64Array, holders
     taker = np.zeros(int(of_key[-1]) + 1 if len(order) else 0, np.int64)
     taker[of_key[is_first]] = answer[each[is_first]]
     replaced = Holders(taker[holders.which], holders.offset, holders.due)
-    return Plan(np.flatnonzero(~dropped), answer, np.full(count, -1, np.int64), replaced)
+    return SendPlan(np.flatnonzero(~dropped), answer, np.full(count, -1, np.int64), replaced)
 
 
-PLANS: dict[OnConflict, Callable[[BoolArray, Int64Array, Int64Array, Holders], Plan | Conflict]] = {
+PLANS: dict[OnConflict, Callable[[BoolArray, Int64Array, Int64Array, Holders], SendPlan | Conflict]] = {
     "raise": _raising,
     "keep": _keeping,
     "replace": _replacing,
 }
 
 
-def _all(count: int) -> Plan:
+def _all(count: int) -> SendPlan:
     each = np.arange(count)
-    return Plan(each, each, np.full(count, -1, np.int64), _nobody())
+    return SendPlan(each, each, np.full(count, -1, np.int64), _nobody())
 
 
 def _nobody() -> Holders:
@@ -177,7 +177,7 @@ def _first_pending(pending: BoolArray, rows: Int64Array, number: Int64Array) -> 
     return first
 
 
-def _done(log: PartitionLog, appends: UniqueAppends, columns: RecordColumns, plan: Plan) -> Int64Array:
+def _done(log: PartitionLog, appends: UniqueAppends, columns: RecordColumns, plan: SendPlan) -> Int64Array:
     """Append what is planned; the offsets that the rows get."""
     offsets = np.empty(len(plan.appended), np.int64)
     if len(plan.appended):

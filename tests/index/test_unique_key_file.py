@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afterlog.errors import CorruptFile
+from afterlog.files import Bytes, publish
+from afterlog.index.key_rows import KeyRows
+from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile, decoded, encoded
+from tests.index.support import int64
+from tests.simulated_disk import SimulatedFiles
+
+ROWS = KeyRows(int64(-4, 5, 5), int64(8, 2, 7), int64(30, 10, 20))
+PATH = Path("/keys")
+
+
+def content(rows: KeyRows = ROWS, first: int = 2, end: int = 9) -> Bytes:
+    return np.frombuffer(b"".join(bytes(part) for part in encoded(rows, first, end)[1]), np.uint8)
+
+
+@dataclass
+class Stored:
+    disk: SimulatedFiles
+    mark: KeyFileMark
+
+    def file(self) -> UniqueKeyFile:
+        return UniqueKeyFile(self.disk, PATH, self.mark)
+
+
+@pytest.fixture
+def stored() -> Stored:
+    disk = SimulatedFiles()
+    mark, parts = encoded(ROWS, 2, 9)
+    publish(disk, PATH, parts)
+    return Stored(disk, mark)
+
+
+def test_the_example_of_the_drawing() -> None:
+    example = bytes.fromhex(
+        "4146554B 0100 0000 0000000000000000 0900000000000000 0100000000000000 6052E6CF8B010000"
+        "0500000000000000 0700000000000000 6052E6CF8B010000"
+    )
+    assert example == content(KeyRows(int64(5), int64(7), int64(1_700_000_060_000)), 0, 9)[:-4].tobytes()
+
+
+def test_what_is_encoded_is_decoded(stored: Stored) -> None:
+    mark, rows = decoded(content())
+    assert (2, 9, 3, 30) == mark[:4]
+    assert stored.mark == mark
+    assert [column.tolist() for column in (ROWS.hashed, ROWS.offset, ROWS.due)] == [
+        column.tolist() for column in (rows.hashed, rows.offset, rows.due)
+    ]
+    file = stored.file()
+    assert file.rows() is file.rows()
+
+
+def test_every_bit_is_seen() -> None:
+    for bit in range(8 * len(content())):
+        damaged = content().copy()
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError):
+            assert decoded(damaged)[0] == decoded(content())[0] or not damaged[6:8].any()
+            raise ValueError("the two bytes that mean nothing")
+
+
+def test_every_length_is_seen() -> None:
+    for size in range(len(content())):
+        with pytest.raises(ValueError):
+            decoded(content()[:size])
+
+
+def test_what_its_header_does_not_say() -> None:
+    for wrong in (content(first=3), content(end=8), content(KeyRows(*(column[::-1] for column in ROWS)))):
+        with pytest.raises(ValueError):
+            decoded(wrong)
+
+
+def test_another_file_is_not_the_one_of_the_mark(stored: Stored) -> None:
+    mark, parts = encoded(KeyRows(ROWS.hashed, ROWS.offset, int64(30, 11, 20)), 2, 9)
+    publish(stored.disk, PATH, parts)
+    with pytest.raises(CorruptFile, match="not the file"):
+        stored.file().rows()
+    stored.disk.unlink(PATH)
+    with pytest.raises(CorruptFile, match="gone"):
+        stored.file().rows()
