@@ -33,7 +33,7 @@ from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.index.entries import Entries, Key
-from afterlog.log import recovery
+from afterlog.log import recovery, unique_key_files
 from afterlog.names import SUBSCRIPTIONS
 from afterlog.records.batch import decode_batch
 from afterlog.records.columns import FAULTS
@@ -168,6 +168,28 @@ class Session:
         control = self.control((offset,), (value, asked))
         assert control + 1 == self.store.reschedule(RecordId(TOPIC, 0, offset), deliver_after=asked).offset
         self.returned(control, 2)
+
+    def unique(self, value: bytes, key: bytes, after: int, *, instead: int | None = None) -> None:
+        """One append with a unique key, which nobody holds, or the record of an offset, which it replaces."""
+        asked = self.clock.now_ms() + after
+        if instead is None:
+            self.disk.mark(Tried(((value, asked),)))
+            record = self.store.send(TOPIC, value, deliver_after=asked, unique_key=key)
+            self.returned(record.offset, 1)
+        else:
+            control = self.control((instead,), (value, asked))
+            record = self.store.send(TOPIC, value, deliver_after=asked, unique_key=key, on_conflict="replace")
+            assert control + 1 == record.offset
+            self.returned(control, 2)
+        assert record == self.store.send(TOPIC, b"not sent", unique_key=key, on_conflict="keep", delay=1)
+
+    def unique_many(self, *records: tuple[bytes, bytes, int]) -> None:
+        """One append of (value, key, ms from now), whose keys nobody holds."""
+        values, keys, after = zip(*records, strict=True)
+        asked = [self.clock.now_ms() + each for each in after]
+        self.disk.mark(Tried(tuple(zip(values, asked, strict=True))))
+        offsets = self.store.send_many(TOPIC, values, deliver_after=asked, unique_keys=keys)
+        self.returned(int(offsets[0]), len(records))
 
     def control(self, targets: tuple[int, ...], *followers: tuple[bytes, int]) -> int:
         """Mark what is about to be written; the offset of the control record."""
@@ -347,6 +369,23 @@ def cancels(session: Session) -> None:
     session.cancel(5)
     session.advance(30)
     session.poll()
+
+
+def unique_keys(session: Session) -> None:
+    """In memory, in files and in merged ones; replaced, cancelled, rescheduled, due, and taken again."""
+    session.unique(b"a", b"k", 10**6)
+    session.partition.log.checkpoint()
+    session.unique(b"b", b"k", 10**6 + 1, instead=0)
+    session.unique_many((b"c", b"l", 10**6), (b"d", b"m", 10**6), (b"e", b"n", 20), (b"f", b"o", 10**6))
+    session.partition.log.roll()
+    session.cancel(3)
+    session.unique(b"g", b"l", 10**6)
+    session.reschedule(4, b"d", 10**6 + 9)
+    session.merge(room=False)
+    session.merge()
+    session.advance(60)
+    session.unique(b"h", b"n", 10**6)
+    session.unique(b"i", b"k", 10**6, instead=2)
 
 
 def cancels_go(session: Session) -> None:
@@ -584,6 +623,8 @@ SCENARIOS = (
     Scenario("merges", merges, small(max_num_buckets=1), topic={"retention_ms": 20}),
     Scenario("rolls in parts", rolls_in_parts, topic={"retention_ms": 20}),
     Scenario("cancels", cancels),
+    Scenario("unique keys", unique_keys),
+    Scenario("unique keys written", unique_keys, small(OS), survives_power_cut=False),
     Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),
     Scenario("acked", acked, topic={"retention_by_subscriptions": True}),
@@ -691,7 +732,7 @@ class Verifier:
 
     def _recover(self, disk: SimulatedFiles, now_ms: int, explored: bool) -> Observed:
         clock = ManualClock(now_ms)
-        with patch.object(recovery, "_rebuilt", _lost):
+        with patch.object(recovery, "_rebuilt", _lost), patch.object(unique_key_files, "made_anew", _lost):
             store = self._open(disk, clock)
         try:
             there = TOPIC in {topic.name for topic in store.topics()}
@@ -720,6 +761,8 @@ class Verifier:
         lost = losers(disk, partition)
         if self._scenario.topic.get("retention_by_subscriptions"):
             store.enforce_retention()  # by acks, too, that the first life had no time to make durable
+
+        check_unique_keys(store, partition)
         with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
             committed = consumer.committed()[0]
         disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
@@ -807,6 +850,18 @@ def losers(disk: SimulatedFiles, partition: Partition) -> list[str]:
     return found
 
 
+def check_unique_keys(store: Store, partition: Partition) -> None:
+    """Each pending record has its unique key for itself, and who asks for that is told of it."""
+    reading_ms, end = partition.log.versions.stamp_reading(), partition.log.written
+    pending = [each for each in partition.scheduled(1_000).to_messages() if each.due > reading_ms]
+    held = [(dict(each.headers)["unique-key"], each.offset) for each in pending if each.headers]
+    assert len(held) == len({key for key, _ in held}), "two records have one key"
+    for key, offset in held:
+        kept = store.send(TOPIC, b"not sent", unique_key=key, on_conflict="keep", delay=1)
+        assert offset == kept.offset, f"{key!r} is forgotten"
+    assert end == partition.log.written
+
+
 def stop(store: Store) -> None:
     """Leave it as a crash does, but for its thread."""
     if store._sync is not None:
@@ -831,6 +886,8 @@ def fingerprint(store: Store, disk: SimulatedFiles) -> int:
         known += [(segment.base_offset, segment.size) for segment in log.version.segments]
         known += [log._clock.used_ms, log._clock.last_stamp_ms, log.version.active.sparse.to_bytes()]
         known.append(log.version.hidden.offsets().tobytes())
+        keys = log.version.unique_keys
+        known += [] if keys is None else [each.tobytes() for rows in keys.recent.levels() for each in rows]
     return hash(tuple(known))
 
 

@@ -47,6 +47,8 @@ TOPICS: dict[str, dict[str, Any]] = {
         "backlog_quota_ms": 1_000,
         "backlog_quota_policy": "consumer_backlog_eviction",
     },
+
+    "keys": {},
 }
 LEFT = b"left"
 """Records of the last two begin so that nothing lets go: not acked, or pending."""
@@ -132,6 +134,46 @@ class Life:
         offsets = self.store.send_many("t", values, deliver_after=[self.clock.now_ms() + n % 3 for n in range(9)])
         for offset, value in zip(offsets.tolist(), values, strict=True):
             self.told.acknowledge("t", offset, value)
+
+    def unique(self, value: bytes, key: bytes, on_conflict: Any = "raise") -> RecordId:
+        """With a unique key, due in a minute."""
+        self.told.asked["keys"].add(value)
+        at = self.clock.now_ms() + 60_000
+        record = self.store.send("keys", value, deliver_after=at, unique_key=key, on_conflict=on_conflict)
+        if on_conflict != "keep":
+            self.told.acknowledge("keys", record.offset, value)
+        return record
+
+    def first_unique_key(self) -> None:
+        """In a partition that has had none."""
+        self.told.asked["rest"].add(b"struck")
+        at = self.clock.now_ms() + 5
+        record = self.store.send("rest", b"struck", deliver_after=at, unique_key=b"new")
+        self.told.acknowledge("rest", record.offset, b"struck")
+
+    def replace(self) -> None:
+        """What holds a key, by one and by many."""
+        holders = [self.unique(b"", b"k%d" % number, "keep").offset for number in range(1, 5)]
+        self.told.asked["keys"].discard(b"")
+        self.told.moving.update(("keys", offset) for offset in holders)
+        self.unique(b"instead 1", b"k1", "replace")
+        values = [b"instead %d" % number for number in range(2, 5)]
+        self.told.asked["keys"].update(values)
+        offsets = self.store.send_many(
+            "keys", values, delay=[60, 60, 61], unique_keys=[b"k2", b"k3", b"k4"], on_conflict="replace"
+        )
+        for offset, value in zip(offsets.tolist(), values, strict=True):
+            self.told.acknowledge("keys", offset, value)
+        self.told.gone.update(("keys", offset) for offset in holders)
+
+    def verify_keys(self) -> None:
+        """Every key is held, by one record."""
+        pending = self.store.pending("keys", limit=100)
+        keys = [dict(record.headers)["unique-key"] for record in pending]
+        assert {b"k%d" % number for number in range(6)} <= {*keys}
+        assert len(keys) == len({*keys})
+        for record, key in zip(pending, keys, strict=True):
+            assert record.offset == self.store.send("keys", b"", unique_key=key, on_conflict="keep", delay=1).offset
 
     def flush(self) -> None:
         with self.store.producer("t") as producer:
@@ -279,6 +321,10 @@ class Life:
         with self.store.subscribe("going", "s") as going:
             going.ack_many(going.receive())
         self.store.topic("rest").partition(0).log.checkpoint()  # nobody opens it again, until somebody asks for it
+        for number in range(6):
+            self.unique(b"held %d" % number, b"k%d" % number)
+            if number % 2:
+                self.store.topic("keys").partition(0).log.checkpoint()
         self.clock.advance(1_600)
         self.subscription = self.subscribe()
         first, second, *_ = self.subscription.receive(4)
@@ -341,6 +387,7 @@ class Life:
     def verify(self) -> None:
         """All is there that was acknowledged, and nothing that nobody asked for, or twice."""
         self.store.check()
+        self.verify_keys()
         self.clock.advance(10_000_000)
         there = {topic.name for topic in self.store.topics()}
         held = {name: self.values(name) if name in there else {} for name in TOPICS}
@@ -434,6 +481,14 @@ def life_of(durability: Durability) -> Life:
 OPERATIONS: dict[str, Callable[[Life], object]] = {
     "send": lambda life: life.send(b"struck", 5),
     "send many": Life.send_many,
+    "send a unique key": lambda life: life.unique(b"struck", b"new"),
+    "first unique key": lambda life: life.first_unique_key(),
+    "replace": Life.replace,
+    "checkpoint unique keys": lambda life: (
+        life.unique(b"struck", b"new"),
+        life.store.topic("keys").partition(0).log.checkpoint(),
+    ),
+    "merge unique keys": lambda life: life.store.topic("keys").partition(0).log.merge_buckets(),
     "first use": lambda life: life.send(b"struck", 5, "rest"),
     "flush": Life.flush,
     "roll": lambda life: life.partition.log.roll(),

@@ -26,6 +26,8 @@ class Expected:
     due: int
     told: int = AS_SOON_AS_POSSIBLE
     """What a reader is told that it asked for: its own time, where its batch asked for a later one."""
+    key: bytes | None = field(default=None, compare=False)
+    """The unique key that it was sent with."""
 
 
 @dataclass(slots=True)
@@ -142,6 +144,11 @@ class Model:
         """A new life: readings may start below those of the one before, where a crash lost them."""
         self.life_reading_ms = 0
         self.opened_ms = max(self.stamp_ms, self.delivered_ms)
+
+    def holders(self, key: bytes, after_ms: int) -> list[int]:
+        """Who holds a unique key, of those that are due later."""
+        rows = enumerate(self.records)
+        return [row for row, each in rows if each.key == key and each.due > after_ms and row not in self.cancelled]
 
     # What must be.
 

@@ -16,13 +16,17 @@ import numpy as np
 
 from afterlog import document
 from afterlog.cleanup import Cleanup
+
+from afterlog.errors import StorageFull
 from afterlog.files import TEMPORARY_SUFFIX, Data, Files
 from afterlog.index import buckets, merge
 from afterlog.index.buckets import Buckets
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
+from afterlog.index.key_rows import KeyRows
 from afterlog.index.run import Run
-from afterlog.log import recovery
+from afterlog.index.unique_keys import to_merge
+from afterlog.log import claims, recovery, unique_key_files
 from afterlog.log.append import Appender
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
@@ -33,9 +37,12 @@ from afterlog.log.scan import read, steps
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.store_frontier import SharedLease, StoreFrontier
 from afterlog.log.upkeep import Upkeep
+
+from afterlog.log.unique_appends import UniqueAppends
+from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys, opened_file
 from afterlog.log.version import End
-from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, segment_file
-from afterlog.records.control import Control, Controls
+from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, UNIQUE_KEYS, segment_file
+from afterlog.records.control import Control, Controls, ControlType
 from afterlog.records.encode import Batches
 from afterlog.subscription.backlog import Backlogs
 from afterlog.topics import OpenTopics
@@ -212,6 +219,30 @@ def rescheduled_in_two(log: PartitionLog, offset: int, follower: Batches) -> int
     return log.append(follower)
 
 
+def replaced_in_two(appends: UniqueAppends, offset: Any, due: Any, batch: Batches) -> int:
+    appends._appender.append_control(Control(ControlType.CANCEL, offset, due))
+    return appends.append(batch)
+
+
+def upto_without_a_file(files: UniqueKeyFiles, unsaved: UnsavedKeys | None, end: int, stamp_ms: int) -> Any:
+    """The checkpoints say that files tell of all, and what was in memory is in none."""
+    return ORIGINAL_SAVED(files, unsaved and UnsavedKeys((), unsaved.cancelled), end, stamp_ms)
+
+
+def sources_go_first(files: UniqueKeyFiles, *arguments: Any) -> int:
+    mark = files._checkpoints.current.unique_keys
+    for each in to_merge(mark.files) if mark else ():
+        opened_file(files._context, each).rows()
+        files._context.files.unlink(files._path(each))
+    with patch.object(unique_key_files, "opened_file", held_file):
+        return ORIGINAL_KEY_MERGE(files, *arguments)
+
+
+def held_file(context: Any, mark: Any) -> Any:
+    """Of a source that is unlinked already: as its merge had it open."""
+    raise StorageFull("no room", path=context.folder)
+
+
 def blind_to_cancels(*arguments: Any, **settings: Any) -> Any:
     return replace(read(*arguments, **settings), cancelled=Cancelled.empty())
 
@@ -253,6 +284,8 @@ ORIGINAL_CANCEL = PartitionLog._cancel
 ORIGINAL_CLOSE = PartitionLog.close
 ORIGINAL_RECOVER = OpenTopics.recover
 ORIGINAL_CLOCK = LogClock.__init__
+ORIGINAL_KEY_MERGE = UniqueKeyFiles.merge
+ORIGINAL_SAVED = UniqueKeyFiles.saved
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
 ORIGINAL_WROTE = Appender._wrote
@@ -302,6 +335,15 @@ BUGS = (
     Bug("cancels in the tail not read", NAMED["cancels"], planted=patched(recovery, "read", blind_to_cancels)),
     Bug("cancel index not read", NAMED["cancels"],
         planted=patched(recovery, "load_cancelled", lambda *_: Cancelled.empty())),
+    Bug("unique keys of the tail not read", NAMED["unique keys"],
+        planted=patched(claims, "rows_of_tail", lambda *_: KeyRows.empty())),
+    Bug("unique keys not in the file", NAMED["unique keys"],
+        planted=patched(UniqueKeyFiles, "saved", upto_without_a_file)),
+    Bug("no sync of a file of unique keys", NAMED["unique keys"],
+        without(lambda _, path: path.name.endswith(f"{UNIQUE_KEYS}.tmp"))),
+    Bug("files of unique keys removed before they are merged", NAMED["unique keys"],
+        planted=patched(UniqueKeyFiles, "merge", sources_go_first)),
+    Bug("replaced in two appends", NAMED["unique keys"], planted=patched(UniqueAppends, "replace", replaced_in_two)),
     Bug("control batch due at once", NAMED["cancels go"], planted=patched(Control, "batches", due_at_once)),
     Bug("an ack frees a segment before it is durable", NAMED["acked later"],
         planted=patched(Backlogs, "acked", acked_as_it_is)),

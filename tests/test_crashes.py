@@ -23,6 +23,8 @@ STATES_MIN = {
     "rolls": 50_000,
     "merges": 44_000,
     "cancels": 19_500,
+    "unique keys": 30_000,
+    "unique keys written": 30_000,
     "cancels go": 19_500,
     "retention": 25_000,
     "acked": 36_000,

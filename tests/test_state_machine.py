@@ -37,6 +37,7 @@ from afterlog import (
     Record,
     RecordId,
     Store,
+    UniqueKeyConflict,
     decode_batch,
     encode_batch,
 )
@@ -64,6 +65,8 @@ COARSE = CrashModel(every_byte_max=4, sector_cuts_max=2)
 
 asked_after = st.one_of(st.none(), st.integers(-200, 400), st.integers(0, 20), st.sampled_from([10**6, 10**12]))
 values = st.binary(max_size=12) | st.integers(0, 700).map(bytes)
+keys = st.sampled_from([b"a", b"b", b"c"])
+ways = st.sampled_from(["raise", "keep", "replace"])
 records = st.lists(st.tuples(values, asked_after), min_size=1, max_size=12)
 
 
@@ -187,12 +190,15 @@ class LogMachine(RuleBasedStateMachine):
 
     # Appending.
 
-    def sent(self, first_offset: int, batch: list[tuple[bytes, int]], of_batch: bool) -> None:
+    def sent(
+        self, first_offset: int, batch: list[tuple[bytes, int]], of_batch: bool, keys: tuple[bytes | None, ...] = ()
+    ) -> None:
         latest = max(asked for _, asked in batch)
         rows = []
         for offset, (value, asked) in enumerate(batch, first_offset):
             due = self.due_of(offset) if self.delayed else 0
-            rows.append(Expected(value=value, asked=latest if of_batch else asked, due=due, told=asked))
+            key = keys[offset - first_offset] if keys else None
+            rows.append(Expected(value=value, asked=latest if of_batch else asked, due=due, told=asked, key=key))
         self.model.appended(first_offset, rows, self.now_ms(), self.lease_ms)
         self.durable(to_end=self.config.durability.kind != "interval")
 
@@ -276,7 +282,69 @@ class LogMachine(RuleBasedStateMachine):
         assert [offset] * (again is not None) == self.answered([offset], [answer])
         if again is not None:
             self.control([offset])
-            self.sent(again.offset, [(self.model.records[offset].value, asked)], of_batch=True)
+            moved = self.model.records[offset]
+            self.sent(again.offset, [(moved.value, asked)], of_batch=True, keys=(moved.key,))
+
+    # Unique keys.
+
+    @precondition(lambda self: self.delayed)
+    @rule(value=values, after=asked_after, key=keys, way=ways)
+    def send_unique(self, value: bytes, after: int | None, key: bytes, way: Any) -> None:
+        asked, end = self.asked(after), len(self.model.records)
+        deliver_after = None if asked < 0 else asked
+        conflict, record = None, None
+        try:
+            record = self.store.send("mail", value, deliver_after=deliver_after, unique_key=key, on_conflict=way)
+        except UniqueKeyConflict as error:
+            conflict = error.record
+        sure, perhaps = self.holders(key)
+        assert len(perhaps) <= 1 or not sure
+        if conflict is not None:
+            assert way == "raise"
+            assert conflict.offset in perhaps  # type: ignore[attr-defined]
+        elif record is not None and record.offset < end:
+            assert way == "keep"
+            assert record.offset in perhaps
+        elif record is not None:
+            if record.offset > end:
+                assert way == "replace"
+                assert sure or perhaps
+                self.control(sure or perhaps)
+            assert record.offset > end or not sure
+            self.sent(record.offset, [(value, asked)], of_batch=True, keys=(key,))
+        self.model.check_stamps([], self.now_ms(), self.lease_ms)
+        self.durable(to_end=self.config.durability.kind != "interval")
+
+    def holders(self, key: bytes) -> tuple[list[int], list[int]]:
+        """Who surely holds it, by any clock that the log may have; and who may."""
+        now_ms = self.now_ms()
+        most = self.model.holders(key, self.model.stamp_most(now_ms, self.lease_ms))
+        return most, self.model.holders(key, self.model.stamp_least(now_ms))
+
+    @precondition(lambda self: self.delayed)
+    @rule(rows=st.lists(st.tuples(values, asked_after, st.none() | keys), min_size=1, max_size=8))
+    def send_many_unique(self, rows: list[tuple[bytes, int | None, bytes | None]]) -> None:
+        """Keeping: of what is not appended another record holds the key."""
+        batch = [(value, self.asked(0 if after is None else after)) for value, after, _ in rows]
+        end, asked = len(self.model.records), [key for *_, key in rows]
+        sent = self.store.send_many(
+            "mail", [value for value, _ in batch], deliver_after=[at for _, at in batch], unique_keys=asked,
+            on_conflict="keep",
+        ).tolist()  # fmt: skip
+        appended = [row for row, offset in enumerate(sent) if offset >= end and offset not in sent[:row]]
+        assert [*range(end, end + len(appended))] == [sent[row] for row in appended]
+        for row, (key, offset) in enumerate(zip(asked, sent, strict=True)):
+            if offset < end:
+                assert key is not None
+                assert offset in self.holders(key)[1]
+            elif row not in appended:
+                assert key == asked[sent.index(offset)]
+            else:
+                assert key is None or not self.holders(key)[0]
+        if appended:
+            self.sent(end, [batch[row] for row in appended], of_batch=False, keys=tuple(asked[row] for row in appended))
+        self.model.check_stamps([], self.now_ms(), self.lease_ms)
+        self.durable(to_end=self.config.durability.kind != "interval")
 
     def answered(self, offsets: list[int], answers: list[CancelResult]) -> list[int]:
         now_ms = self.now_ms()

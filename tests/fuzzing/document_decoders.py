@@ -15,6 +15,7 @@ from afterlog import document
 from afterlog.config import Config
 from afterlog.errors import CorruptFile, CorruptRemote
 from afterlog.fetch.group import GroupPosition
+from afterlog.index.unique_key_file import KeyFileMark
 from afterlog.log.checkpoints import (
     ActiveMark,
     CheckpointFile,
@@ -24,6 +25,7 @@ from afterlog.log.checkpoints import (
     Recovery,
     RemoteMark,
     SealedMark,
+    UniqueKeysMark,
 )
 from afterlog.log.facts import FileMark
 from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
@@ -109,6 +111,7 @@ def _checkpoints() -> Sequence[Checkpoints]:
         removed_records=2,
         sealed=(sealed,),
         removals=(ATTEMPT,),
+        unique_keys=UniqueKeysMark(since=1, upto=20, files=(KeyFileMark(1, 9, 2, 7_000, 99),)),
     )
     return [Checkpoints.of_new_log(), Checkpoints.of_new_log(7), full]
 

@@ -11,10 +11,11 @@ import numpy as np
 from crc32c import crc32c
 
 from afterlog.errors import CorruptFile
-from afterlog.index import _packing, packed_chunk
+from afterlog.index import _packing, packed_chunk, unique_key_file
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Key
+from afterlog.index.key_rows import KeyRows
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.packed_chunk import BLOCK, HEAD
 from afterlog.index.run import Run
@@ -181,6 +182,34 @@ def read_cancel_index(data: bytes) -> str:
     return accepted(len(found), len(controls[0]))
 
 
+def read_unique_keys(data: bytes) -> str:
+    try:
+        mark, found = unique_key_file.decoded(np.frombuffer(data, np.uint8))
+    except ValueError as error:
+        return refused(error)
+    again, content = unique_key_file.encoded(found, mark.first, mark.end)
+    assert mark == again or data[6:8] != bytes(2)
+    which, at = found.matching(np.unique(found.hashed))
+    assert len(at) == len(which) == len(found) == mark.rows
+    assert all(found.matching_one(hashed) for hashed in found.hashed[:3].tolist())
+    return accepted(len(found), len(content))
+
+
+def mend_unique_keys(data: bytearray) -> None:
+    """The checksum at the end."""
+    if len(data) > 4:
+        data[-4:] = struct.pack("<I", crc32c(bytes(data[:-4])))
+
+
+def _unique_key_seeds() -> Sequence[bytes]:
+    seeds = []
+    for count in (1, 9, 60):
+        column = np.arange(count)
+        rows = KeyRows(column * 7919 % 97 - 40, column + 3, column * 1_000).sorted()
+        seeds.append(b"".join(bytes(part) for part in unique_key_file.encoded(rows, 2, count + 5)[1]))
+    return seeds
+
+
 def _flat(form: str, *numbers: tuple[int, ...]) -> bytes:
     return b"".join(struct.pack(form, *each) for each in numbers)
 
@@ -208,4 +237,5 @@ INDEX_DECODERS: Final = (
         lambda: [_flat(">qqq", *((9 + n // 3, n, n * 99) for n in range(k))) for k in (1, 9, 60)],
         read_cancel_index,
     ),
+    Decoder("unique-keys", _unique_key_seeds, read_unique_keys, mend_unique_keys),
 )

@@ -26,7 +26,9 @@ def test_matching_is_what_a_loop_finds(column: list[int], asked: list[int]) -> N
     ]
     assert sorted(expected) == pairs
     for each in asked:
-        assert [(offset, offset * 10) for offset, there in enumerate(column) if there == each] == held.matching_one(each)
+        assert [(offset, offset * 10) for offset, there in enumerate(column) if there == each] == held.matching_one(
+            each
+        )
 
 
 def test_what_cannot_be() -> None:
