@@ -47,7 +47,6 @@ TOPICS: dict[str, dict[str, Any]] = {
         "backlog_quota_ms": 1_000,
         "backlog_quota_policy": "consumer_backlog_eviction",
     },
-
     "keys": {},
 }
 LEFT = b"left"

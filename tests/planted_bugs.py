@@ -16,7 +16,6 @@ import numpy as np
 
 from afterlog import document
 from afterlog.cleanup import Cleanup
-
 from afterlog.errors import StorageFull
 from afterlog.files import TEMPORARY_SUFFIX, Data, Files
 from afterlog.index import buckets, merge
@@ -36,10 +35,9 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import read, steps
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.store_frontier import SharedLease, StoreFrontier
-from afterlog.log.upkeep import Upkeep
-
 from afterlog.log.unique_appends import UniqueAppends
 from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys, opened_file
+from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import End
 from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, UNIQUE_KEYS, segment_file
 from afterlog.records.control import Control, Controls, ControlType

@@ -152,7 +152,8 @@ class Result:
             except subprocess.TimeoutExpired:
                 how = f"did not end within {ROUND_S_MAX} s"
         if how:
-            how = f"{how}: {' '.join(f'{name}={value}' for name, value in seeded.items())}, see {log}"
+            how = f"{how}: {' '.join(f'{name}={value}' for name, value in seeded.items())}"
+            print(f"what it said: {log}", flush=True)
         else:
             log.unlink()
         seconds = round(time.monotonic() - started, 1)
