@@ -78,8 +78,8 @@ def decoded(data: Bytes) -> tuple[KeyFileMark, KeyRows]:
     """What `encoded` made, as views. ValueError with the reason where it cannot be that."""
     if len(data) < HEADER.size + _CRC.size:
         raise ValueError("shorter than a header")
-    magic, version, _, first, end, count, latest_due = HEADER.unpack(data[: HEADER.size].tobytes())
-    if (magic, version) != (MAGIC, VERSION):
+    magic, version, zero, first, end, count, latest_due = HEADER.unpack(data[: HEADER.size].tobytes())
+    if (magic, version, zero) != (MAGIC, VERSION, 0):
         raise ValueError("no file of unique keys of a version that is known here")
     if count < 1 or len(data) != HEADER.size + count * ROW_BYTES + _CRC.size:
         raise ValueError(f"{len(data)} bytes cannot be {count} rows")

@@ -16,7 +16,7 @@ import numpy as np
 
 from afterlog import document
 from afterlog.cleanup import Cleanup
-from afterlog.errors import StorageFull
+from afterlog.errors import CorruptFile, StorageFull
 from afterlog.files import TEMPORARY_SUFFIX, Data, Files
 from afterlog.index import buckets, merge
 from afterlog.index.buckets import Buckets
@@ -24,7 +24,8 @@ from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.key_rows import KeyRows
 from afterlog.index.run import Run
-from afterlog.index.unique_keys import to_merge
+from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile
+from afterlog.index.unique_keys import RecentKeys, to_merge
 from afterlog.log import claims, recovery, unique_key_files
 from afterlog.log.append import Appender
 from afterlog.log.cancellation import Cancellations
@@ -222,23 +223,35 @@ def replaced_in_two(appends: UniqueAppends, offset: Any, due: Any, batch: Batche
     return appends.append(batch)
 
 
-def upto_without_a_file(files: UniqueKeyFiles, unsaved: UnsavedKeys | None, end: int, stamp_ms: int) -> Any:
-    """The checkpoints say that files tell of all, and what was in memory is in none."""
-    return ORIGINAL_SAVED(files, unsaved and UnsavedKeys((), unsaved.cancelled), end, stamp_ms)
+@contextlib.contextmanager
+def keys_in_memory_only() -> Iterator[None]:
+    """The checkpoints say that files tell of all, and what is in memory stays there and is in none."""
+    original = UniqueKeyFiles.saved
+
+    def saved(files: UniqueKeyFiles, unsaved: UnsavedKeys | None, end: int, stamp_ms: int) -> Any:
+        return original(files, unsaved and UnsavedKeys((), unsaved.cancelled), end, stamp_ms)
+
+    with (
+        patch.object(UniqueKeyFiles, "saved", saved),
+        patch.object(RecentKeys, "behind", lambda keys, offset: keys),
+    ):
+        yield
 
 
 def sources_go_first(files: UniqueKeyFiles, *arguments: Any) -> int:
-    mark = files._checkpoints.current.unique_keys
+    """A merge that has its sources in memory before it begins, and on the disk no more."""
+    mark, held = files._checkpoints.current.unique_keys, dict[KeyFileMark, UniqueKeyFile]()
     for each in to_merge(mark.files) if mark else ():
-        opened_file(files._context, each).rows()
-        files._context.files.unlink(files._path(each))
-    with patch.object(unique_key_files, "opened_file", held_file):
+        with contextlib.suppress(CorruptFile):
+            file = opened_file(files._context, each)
+            file.rows()
+            held[each] = file
+            files._context.files.unlink(files._path(each))
+    opened = patch.object(
+        unique_key_files, "opened_file", lambda context, each: held.get(each) or opened_file(context, each)
+    )
+    with opened:
         return ORIGINAL_KEY_MERGE(files, *arguments)
-
-
-def held_file(context: Any, mark: Any) -> Any:
-    """Of a source that is unlinked already: as its merge had it open."""
-    raise StorageFull("no room", path=context.folder)
 
 
 def blind_to_cancels(*arguments: Any, **settings: Any) -> Any:
@@ -283,7 +296,6 @@ ORIGINAL_CLOSE = PartitionLog.close
 ORIGINAL_RECOVER = OpenTopics.recover
 ORIGINAL_CLOCK = LogClock.__init__
 ORIGINAL_KEY_MERGE = UniqueKeyFiles.merge
-ORIGINAL_SAVED = UniqueKeyFiles.saved
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
 ORIGINAL_WROTE = Appender._wrote
@@ -335,8 +347,7 @@ BUGS = (
         planted=patched(recovery, "load_cancelled", lambda *_: Cancelled.empty())),
     Bug("unique keys of the tail not read", NAMED["unique keys"],
         planted=patched(claims, "rows_of_tail", lambda *_: KeyRows.empty())),
-    Bug("unique keys not in the file", NAMED["unique keys"],
-        planted=patched(UniqueKeyFiles, "saved", upto_without_a_file)),
+    Bug("unique keys not in the file", NAMED["unique keys"], planted=keys_in_memory_only),
     Bug("no sync of a file of unique keys", NAMED["unique keys"],
         without(lambda _, path: path.name.endswith(f"{UNIQUE_KEYS}.tmp"))),
     Bug("files of unique keys removed before they are merged", NAMED["unique keys"],

@@ -15,6 +15,7 @@ from tests.simulated_disk import SimulatedFiles
 
 ROWS = KeyRows(int64(-4, 5, 5), int64(8, 2, 7), int64(30, 10, 20))
 PATH = Path("/keys")
+CANNOT = "shorter|no file|cannot be|checksum|order|negative|header says"
 
 
 def content(rows: KeyRows = ROWS, first: int = 2, end: int = 9) -> Bytes:
@@ -61,25 +62,24 @@ def test_every_bit_is_seen() -> None:
     for bit in range(8 * len(content())):
         damaged = content().copy()
         damaged[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(ValueError):
-            assert decoded(damaged)[0] == decoded(content())[0] or not damaged[6:8].any()
-            raise ValueError("the two bytes that mean nothing")
+        with pytest.raises(ValueError, match=CANNOT):
+            decoded(damaged)
 
 
 def test_every_length_is_seen() -> None:
     for size in range(len(content())):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=CANNOT):
             decoded(content()[:size])
 
 
 def test_what_its_header_does_not_say() -> None:
     for wrong in (content(first=3), content(end=8), content(KeyRows(*(column[::-1] for column in ROWS)))):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=CANNOT):
             decoded(wrong)
 
 
 def test_another_file_is_not_the_one_of_the_mark(stored: Stored) -> None:
-    mark, parts = encoded(KeyRows(ROWS.hashed, ROWS.offset, int64(30, 11, 20)), 2, 9)
+    _, parts = encoded(KeyRows(ROWS.hashed, ROWS.offset, int64(30, 11, 20)), 2, 9)
     publish(stored.disk, PATH, parts)
     with pytest.raises(CorruptFile, match="not the file"):
         stored.file().rows()

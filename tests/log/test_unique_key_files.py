@@ -80,16 +80,12 @@ class TestSaved:
         keyed.file(0, 1)
         keyed.send(2)
         keyed.log.roll()
-        assert ([2, 1], 3) == (self.of(keyed), keyed.mark.upto)
+        assert ([2, 1], 3) == (keyed.rows(), keyed.mark.upto)
         assert 2 == len(keyed.names())
         assert 0 == keyed.log.version.unique_keys.recent.count  # type: ignore[union-attr]
         again = keyed.again()
         with patch.object(claims, "rows_of_log", side_effect=AssertionError("made anew")):
             assert [0, 1, 2] == again.again().held(range(3))
-
-    @staticmethod
-    def of(keyed: Keyed) -> list[int]:
-        return keyed.rows()
 
     def test_what_is_not_pending_is_left_out(self, keyed: Keyed) -> None:
         keyed.send(0, 5)
@@ -237,7 +233,6 @@ class TestOffline:
     def test_verify_and_repair(self, keyed: Keyed) -> None:
         keyed.file(0, 1)
         keyed.send(2)
-        keyed.store.close()
         disk = killed(keyed.disk)
         with OfflineStore(PATH, disk, keyed.clock) as store:
             assert [] == [*store.verify()]
