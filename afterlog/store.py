@@ -1074,18 +1074,21 @@ def _unasked(unique: Any, on_conflict: Any) -> bool:
 
 def _claim(unique_key: Any, on_conflict: Any) -> tuple[bytes, OnConflict]:
     """What a send says of its unique key. Raises InvalidRecord, InvalidArgument."""
-    [key], on_conflict = _claims(None if unique_key is None else [unique_key], on_conflict)
-    assert key is not None
-    return key, on_conflict
+    from afterlog.records.unique_key import checked_key, on_conflict_of
+
+    return checked_key(_given(unique_key)), on_conflict_of(on_conflict)
 
 
 def _claims(unique_keys: Any, on_conflict: Any) -> tuple[list[bytes | None], OnConflict]:
     from afterlog.records.unique_key import checked_keys, on_conflict_of
 
-    on_conflict = on_conflict_of(on_conflict)
-    if unique_keys is None:
+    return checked_keys(_given(unique_keys)), on_conflict_of(on_conflict)
+
+
+def _given(unique: Any) -> Any:
+    if unique is None:
         raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give one, or leave it out")
-    return checked_keys(unique_keys), on_conflict
+    return unique
 
 
 def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:

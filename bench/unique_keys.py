@@ -37,6 +37,8 @@ def measure(folder: Path, pending: int, times: int = TIMES, call_records: int = 
     figures: dict[str, Any] = {"pending": pending}
     with new_store(folder / "plain", afterlog.OS) as store:
         figures["send"] = _each(times, lambda number: store.send(TOPIC, VALUE, deliver_after=START_MS + FAR_MS))
+        moved = [store.send(TOPIC, VALUE, deliver_after=START_MS + FAR_MS) for _ in range(times)]
+        figures["reschedule"] = _each(times, lambda row: store.reschedule(moved[row], delay=90_000))
         figures["record_of_send_many"] = _bulk(store, call_records, None, "raise")
     before = resident_bytes()["anonymous"]
     store = new_store(folder / "keyed", afterlog.OS)

@@ -58,11 +58,11 @@ class KeyRows(NamedTuple):
 
     def matching_one(self, hashed: int) -> list[tuple[int, int]]:
         """(offset, due) of those with this hash."""
-        row, found = int(self.hashed.searchsorted(hashed)), list[tuple[int, int]]()
-        while row < len(self.hashed) and self.hashed[row] == hashed:
-            found.append((int(self.offset[row]), int(self.due[row])))
-            row += 1
-        return found
+        first = int(self.hashed.searchsorted(hashed))
+        if first == len(self.hashed) or self.hashed[first] != hashed:  # as a rule
+            return []
+        rows = slice(first, int(self.hashed.searchsorted(hashed, "right")))
+        return list(zip(self.offset[rows].tolist(), self.due[rows].tolist(), strict=True))
 
     def matching(self, hashes: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Pairs of equal hashes: the row among `hashes`, and the row here. Quicker where `hashes` ascend."""

@@ -25,6 +25,9 @@ from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile
 SINGLES_MAX = 4_096
 """Rows in the dict, about 200 bytes each. Larger: fewer sorts, more memory."""
 
+FEW = 16
+"""Rows that go into the dict one by one."""
+
 
 class RecentKeys:
     """Rows in memory. Not thread-safe: the log calls it under its append lock."""
@@ -49,10 +52,12 @@ class RecentKeys:
 
     def add(self, rows: KeyRows) -> None:
         """Rows in offset order, behind those that are there."""
-        if not len(rows):
+        if len(rows) > FEW:
+            self._fold()
+            self._levels = _including(self._levels, rows)
             return
-        self._fold()
-        self._levels = _including(self._levels, rows)
+        for row in zip(rows.hashed.tolist(), rows.offset.tolist(), rows.due.tolist(), strict=True):
+            self.add_one(*row)
 
     def find_one(self, hashed: int) -> list[tuple[int, int]]:
         """(offset, due) of the rows with this hash."""

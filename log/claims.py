@@ -68,8 +68,14 @@ def keys_at(version: Version, offsets: Int64Array, limit_bytes: int) -> list[byt
     The records are pending, so they are in the folder. Each entry is read once.
     """
     found = find_entries(version.all_written(), offsets)
-    _, first, entry = np.unique(found.offset, return_index=True, return_inverse=True)
-    rows_of = np.split(np.argsort(entry, kind="stable"), np.cumsum(np.bincount(entry))[:-1])
+    if len(offsets) == 1:
+        entry, offset = found.entry(0), int(offsets[0])
+        if not entry.records:
+            return [None]
+        segment = next(each for each in reversed(version.segments) if each.base_offset <= offset)
+        return [_keys_of_entry(version, segment, entry, limit_bytes)(offset - entry.offset)]
+    _, first, which_entry = np.unique(found.offset, return_index=True, return_inverse=True)
+    rows_of = np.split(np.argsort(which_entry, kind="stable"), np.cumsum(np.bincount(which_entry))[:-1])
     bases = np.array([segment.base_offset for segment in version.segments])
     which = bases.searchsorted(found.offset[first], "right") - 1
     keys: list[bytes | None] = [None] * len(offsets)

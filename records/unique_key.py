@@ -32,6 +32,7 @@ KEY_BYTES_MAX: Final = 1_024
 HEADERS_MAX: Final = 8_191
 """That a record with a unique key may have: their number takes two bytes then."""
 OnConflict = Literal["raise", "keep", "replace"]
+_WAYS: Final = get_args(OnConflict)
 _NAME: Final = zigzag(len(UNIQUE_KEY)) + UNIQUE_KEY.encode()
 _PATTERN: Final = np.frombuffer(_NAME, np.uint8)
 _SIZES: Final = tuple(map(zigzag, range(KEY_BYTES_MAX + 1)))
@@ -43,7 +44,7 @@ def on_conflict_of(asked: Any) -> OnConflict:
     """What a call says of conflicts. Raises InvalidArgument."""
     if not isinstance(asked, str):
         raise WrongType(f'on_conflict is "raise", "keep" or "replace", not {asked!r:.100}')
-    if asked not in get_args(OnConflict):
+    if asked not in _WAYS:
         raise InvalidArgument(f'on_conflict is "raise", "keep" or "replace", not {asked!r:.100}')
     return asked  # type: ignore[return-value]
 
@@ -65,6 +66,15 @@ def checked_keys(column: Any) -> list[bytes | None]:
         for row in np.flatnonzero(~valid).tolist():
             keys[row] = None
     return keys
+
+
+def checked_key(key: Any) -> bytes:
+    """One unique key, of anything bytes-like. Raises InvalidRecord."""
+    if type(key) is bytes and 1 <= len(key) <= KEY_BYTES_MAX:
+        return key
+    [checked] = checked_keys([key])
+    assert checked is not None, "the caller has one"
+    return checked
 
 
 def with_unique_key(section: bytes, key: bytes) -> bytes:
@@ -95,11 +105,17 @@ def _around(section: bytes) -> tuple[bytes, bytes]:
 
 
 def key_of(section: bytes) -> bytes | None:
-    """The unique key in an encoded header section, where there is one."""
-    if _NAME not in section[: len(_NAME) + 2]:  # as a rule
+    """The unique key in an encoded header section, where there is one: as `keys_in` finds it."""
+    at = 1 if section[:1] < b"\x80" else 2
+    if not section.startswith(_NAME, at):  # as a rule
         return None
-    rows, start, end = keys_in((np.array([0, len(section)]), np.frombuffer(section, np.uint8)))
-    return section[int(start[0]) : int(end[0])] if len(rows) else None
+    at += len(_NAME)
+    size = section[at] if at < len(section) else 1  # of a null the number is odd
+    if size >= 0x80 and at + 1 < len(section):
+        at += 1
+        size = size & 0x7F | section[at] << 7
+    key = section[at + 1 : at + 1 + (size >> 1)]
+    return key if size & 1 == 0 and 1 <= size >> 1 == len(key) <= KEY_BYTES_MAX else None
 
 
 def keys_in(headers: Ragged) -> tuple[Int64Array, Int64Array, Int64Array]:

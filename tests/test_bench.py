@@ -24,6 +24,7 @@ from bench import (
     subscriptions,
     tier,
     topics,
+    unique_keys,
     walks,
     workloads,
 )
@@ -40,6 +41,12 @@ def test_a_store_is_filled_and_drained(tmp_path: Path, kind: Dues) -> None:
         workloads.make_due(store)
         assert 100 == workloads.drain(store, "late")
     assert len(workloads.log_bytes(tmp_path / "store")) > 1_000
+
+
+def test_what_unique_keys_cost(tmp_path: Path) -> None:
+    figures = unique_keys.measure(tmp_path, 60, times=3, call_records=20)
+    assert {"send", "send_new", "send_kept", "send_replacing", "record_new", "record_kept"} <= {*figures}
+    assert (60, 1) == (figures["pending"], figures["files"])
 
 
 def test_single_records_are_sent_and_polled(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ class TestSchedule:
         assert "" == "\n".join(run("pending", data, "mail").stdout.splitlines()[1:])
         assert "mail-0@2 already cancelled\n" == run("cancel", "mail-0@2", env={"AFTERLOG_DATA": str(data)}).stdout
 
+    def test_unique_keys(self, data: Path) -> None:
+        assert "mail-0@0\n" == run("send", data, "mail", "a", "--delay", "1h", "--unique-key", "k").stdout
+        assert "mail-0@0 is pending" in run("send", data, "mail", "b", "--unique-key", "k", code=2).stderr
+        again = ("send", data, "mail", "b", "--delay", "1h", "--unique-key", "k", "--on-conflict")
+        assert "mail-0@0\n" == run(*again, "keep").stdout
+        assert "mail-0@2\n" == run(*again, "replace").stdout
+        assert ["b"] == [row["value"] for row in rows(run("pending", data, "mail", "--json"))]
+
     def test_reschedule(self, data: Path) -> None:
         run("send", data, "mail", "a", "--delay", "1h")
         assert "mail-0@2\n" == run("reschedule", data, "mail-0@0", "--delay", "2h").stdout
@@ -75,6 +83,8 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("code", "args", "message"),
         [
+            (2, ["send", "{data}", "mail", "--unique-key", "k"], "give VALUE"),
+            (2, ["send", "{data}", "mail", "v", "--on-conflict", "keep"], "goes with --unique-key"),
             (2, ["cancel", "{data}"], "Missing argument"),
             (2, ["cancel", "{data}", "mail-0"], "names no record"),
             (2, ["reschedule", "{data}", "mail-0@0"], "--delay or --at"),
