@@ -16,7 +16,7 @@ import numpy as np
 
 from afterlog import document
 from afterlog.cleanup import Cleanup
-from afterlog.errors import CorruptFile, StorageFull
+from afterlog.errors import CorruptFile
 from afterlog.files import TEMPORARY_SUFFIX, Data, Files
 from afterlog.index import buckets, merge
 from afterlog.index.buckets import Buckets
