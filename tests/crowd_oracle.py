@@ -12,6 +12,7 @@ from typing import Any
 from afterlog import EARLIEST, CancelResult
 from afterlog.store import Store
 from afterlog.tier.manifest import Manifest
+from tests.crowd_passing import PassingOracle, passing_topic
 from tests.killed_crowd import RETENTION_MS, TOPICS, row
 from tests.tier.support import faults
 
@@ -85,6 +86,12 @@ class CrowdOracle:
         self.failures: dict[int, int] = {}
         self.not_before_ms: dict[int, int] = {}
         self.received = self.redelivered = 0
+        self.passing: dict[str, PassingOracle] = {}
+        """Of topics that come and go."""
+
+    def hear_change(self, who: str, *said: Any) -> None:
+        topic = passing_topic(who)
+        self.passing.setdefault(topic, PassingOracle(topic)).hear(*said)
 
     @property
     def mail(self) -> TopicOracle:
@@ -212,6 +219,8 @@ class CrowdOracle:
         """A copy of the folder, opened when everything is due."""
         for topic in self.topics.values():
             self.verify_topic(store, topic, killed_ms)
+        for passing in self.passing.values():
+            passing.verify(store)
         self.verify_subscription(store)
         store.check()
         assert [] == faults(manifest), "D13"

@@ -245,6 +245,9 @@ def live(folder: Path, seed: str) -> None:
         for topic in chance.sample([*TOPICS], chance.choice([0, 1, 3])):
             consumer = store.consumer(topic, group="group", auto_commit=False)
             hands.append(Follower(consumer, topic, store, seed, f"follower of {topic}"))
+        from tests.crowd_passing import Changer
+
+        hands += [Changer(store, seed, f"changer {number}") for number in range(chance.choice([0, 1, 2]))]
         hands += [Keeper(store, seed, f"keeper {number}") for number in range(chance.choice([0, 1, 2]))]
         threads = [threading.Thread(target=hand.work, daemon=True) for hand in hands]
         for thread in threads:
@@ -279,6 +282,18 @@ def poll_skips_one() -> None:
     patch.object(Consumer, "poll", poll).start()
 
 
+def key_is_forgotten() -> None:
+    from tests import crowd_passing
+
+    crowd_passing.key_is_forgotten()
+
+
+def deletion_stays_in_memory() -> None:
+    from tests import crowd_passing
+
+    crowd_passing.deletion_stays_in_memory()
+
+
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -287,6 +302,8 @@ BUGS = {
         position_stays_in_memory,
         nack_has_no_delay,
         poll_skips_one,
+        key_is_forgotten,
+        deletion_stays_in_memory,
     )
 }
 
