@@ -11,6 +11,7 @@ Invariant (`check`): rows ascend by hash, and where hashes are equal by offset.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ class KeyRows(NamedTuple):
         """The same in order, of rows of which equal hashes come in offset order."""
         return self.take(np.argsort(self.hashed, kind="stable"))
 
-    def take(self, rows: Int64Array | npt.NDArray[np.bool_]) -> KeyRows:
+    def take(self, rows: Int64Array | npt.NDArray[np.bool_] | slice) -> KeyRows:
         """Those at `rows`, in that order, or where that is true."""
         return KeyRows(self.hashed[rows], self.offset[rows], self.due[rows])
 
@@ -72,6 +73,20 @@ class KeyRows(NamedTuple):
         which = np.repeat(hit, count[hit])
         within = np.arange(len(which)) - np.repeat(np.cumsum(count[hit]) - count[hit], count[hit])
         return which, first[which] + within
+
+    @staticmethod
+    def merged(parts: list[KeyRows], chunk_rows: int) -> Iterator[KeyRows]:
+        """All rows of sorted parts, each of which lies behind those before it in offset order: a chunk at a time."""
+        if not parts:
+            return
+        edges = np.unique(max(parts, key=len).hashed[chunk_rows::chunk_rows]).tolist()
+        starts = [0] * len(parts)
+        for edge in [*edges, None]:
+            stops = [len(each) if edge is None else int(each.hashed.searchsorted(edge)) for each in parts]
+            yield KeyRows.concatenate(
+                [each.take(slice(*rows)) for each, *rows in zip(parts, starts, stops, strict=True)]
+            ).sorted()
+            starts = stops
 
     def check(self) -> None:
         """ValueError where the invariant does not hold, or a number cannot be."""

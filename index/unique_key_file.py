@@ -22,6 +22,7 @@ Procedure for a change of the format: raise VERSION; a file of another version c
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,7 +30,7 @@ import numpy as np
 
 from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Data, Files, lost, map_file
+from afterlog.files import Bytes, Data, Files, lost, map_file, publishing
 from afterlog.index.key_rows import KeyRows
 
 HEADER: Final = struct.Struct(
@@ -63,19 +64,51 @@ class KeyFileMark(NamedTuple):
     crc: int
 
 
-def encoded(rows: KeyRows, first: int, end: int) -> tuple[KeyFileMark, list[Data]]:
-    """The content of a file of these rows, which are sorted and not none, and its mark."""
-    latest_due = int(rows.due.max())
-    parts: list[Data] = [HEADER.pack(MAGIC, VERSION, 0, first, end, len(rows), latest_due)]
-    parts += (np.ascontiguousarray(column, "<i8").view(np.uint8) for column in (rows.hashed, rows.offset, rows.due))
+Chunks = Callable[[], Iterable[KeyRows]]
+"""Sorted rows, some after some; called again for each column, and gives the same again."""
+
+
+def content(first: int, end: int, chunks: Chunks) -> Iterator[Data]:
+    """The parts of a file of these rows; none, where there are none. Memory: a chunk."""
+    facts = [(len(rows), int(rows.due.max(initial=0))) for rows in chunks()]
+    count, latest_due = sum(rows for rows, _ in facts), max((due for _, due in facts), default=0)
+    if not count:
+        return
     crc = 0
-    for part in parts:
+    for part in _without_checksum(HEADER.pack(MAGIC, VERSION, 0, first, end, count, latest_due), chunks):
         crc = crc32c(part, crc)
-    return KeyFileMark(first, end, len(rows), latest_due, crc), [*parts, _CRC.pack(crc)]
+        yield part
+    yield _CRC.pack(crc)
+
+
+def _without_checksum(header: bytes, chunks: Chunks) -> Iterator[Data]:
+    yield header
+    for column in KeyRows._fields:
+        for rows in chunks():
+            yield np.ascontiguousarray(getattr(rows, column), "<i8").view(np.uint8)
+
+
+def mark_of(header: bytes, end: bytes) -> KeyFileMark:
+    """Of a file with this first and this last part."""
+    _, _, _, first_offset, end_offset, count, latest_due = HEADER.unpack(header)
+    return KeyFileMark(first_offset, end_offset, count, latest_due, *_CRC.unpack(end))
+
+
+def write_keys(files: Files, path: Path, first: int, end: int, chunks: Chunks) -> KeyFileMark | None:
+    """Publish a file that covers the offsets from `first` to `end`; None, and no file, where there are no rows."""
+    parts = content(first, end, chunks)
+    header = part = next(parts, b"")
+    if not len(header):
+        return None
+    with publishing(files, path) as file:
+        file.append([header])
+        for part in parts:
+            file.append([part])
+    return mark_of(bytes(header), bytes(part))
 
 
 def decoded(data: Bytes) -> tuple[KeyFileMark, KeyRows]:
-    """What `encoded` made, as views. ValueError with the reason where it cannot be that."""
+    """What `content` made, as views. ValueError with the reason where it cannot be that."""
     if len(data) < HEADER.size + _CRC.size:
         raise ValueError("shorter than a header")
     magic, version, zero, first, end, count, latest_due = HEADER.unpack(data[: HEADER.size].tobytes())
@@ -122,3 +155,8 @@ class UniqueKeyFile:
                 raise CorruptFile("the disk does not give it", path=self.path)
             self._rows, self._data = rows, data
         return self._rows
+
+    def check_there(self) -> None:
+        """Behind a look at the rows: CorruptFile where the disk did not give some of them, which read as zeros."""
+        if self._data is not None and lost(self._data).pages:
+            raise CorruptFile("the disk does not give it", path=self.path)

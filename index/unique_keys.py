@@ -125,6 +125,7 @@ class UniqueKeyIndex(NamedTuple):
         found = self.recent.find_one(hashed)
         for file in self.files:
             found += file.rows().matching_one(hashed)
+            file.check_there()
         return found
 
     def find(self, hashes: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -136,6 +137,8 @@ class UniqueKeyIndex(NamedTuple):
             row, at = rows.matching(ordered)
             which.append(order[row])
             parts.append(rows.take(at))
+        for file in self.files:
+            file.check_there()
         found = KeyRows.concatenate(parts)
         return np.concatenate(which), found.offset, found.due
 

@@ -18,18 +18,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from afterlog.errors import CorruptFile
-from afterlog.files import publish
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.key_rows import KeyRows
-from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile, encoded
+from afterlog.index.unique_key_file import Chunks, KeyFileMark, UniqueKeyFile, write_keys
 from afterlog.index.unique_keys import RecentKeys, UniqueKeyIndex, to_merge
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, UniqueKeysMark
 from afterlog.log.context import LogContext
@@ -39,6 +39,8 @@ from afterlog.names import unique_key_file
 
 logger = logging.getLogger("afterlog.log")
 
+MERGED_ROWS = 1 << 18
+"""Of each file merged at a time, about. Larger: more memory, fewer searches."""
 WritingGuard = Callable[[], AbstractContextManager[object]]
 
 
@@ -85,9 +87,9 @@ class UniqueKeyFiles:
         if unsaved is None or mark is None:
             return {}
         rows = pending(KeyRows.concatenate([*unsaved.levels]), unsaved.cancelled, stamp_ms)
-        rows = rows.where((rows.offset >= mark.upto) & (rows.offset < end))
+        rows = rows.where((rows.offset >= mark.upto) & (rows.offset < end)).sorted()
         kept = tuple(file for file in mark.files if file.latest_due > stamp_ms)
-        made = write(self._context, rows.sorted(), mark.upto, end)
+        made = write(self._context, mark.upto, end, lambda: [rows])
         return {"unique_keys": replace(mark, upto=max(end, mark.upto), files=(*kept, *made))}
 
     def reconcile(self) -> None:
@@ -146,17 +148,21 @@ class UniqueKeyFiles:
                 known = self._checkpoints.current
                 cancelled = self._versions.current.cancellations.targets
             sources = () if known.unique_keys is None else to_merge(known.unique_keys.files)
+            if not sources:
+                break
             sync()  # what is cancelled must be so for good before its row goes
             with lock, writing():
                 parts = [opened_file(self._context, each) for each in sources]
             try:
-                rows = KeyRows.concatenate([file.rows() for file in parts])
+                rows = [file.rows() for file in parts]
+                left = partial(_left_of, rows, cancelled, known.recovery.stamp_ms, proceed)
+                made = write(self._context, sources[0].first, sources[-1].end, left)
+                for file in parts:
+                    file.check_there()
             except CorruptFile as error:
                 with lock, writing(), edit():
                     self.mend(error)
                 continue
-            rows = pending(rows, cancelled, known.recovery.stamp_ms)
-            made = write(self._context, rows.sorted(), sources[0].first, sources[-1].end)
             with lock, writing(), edit():
                 mark = self._checkpoints.current.unique_keys
                 if mark is not None and set(sources) <= set(mark.files):  # else some were all due meanwhile
@@ -192,13 +198,19 @@ def opened_file(context: LogContext, mark: KeyFileMark) -> UniqueKeyFile:
     return UniqueKeyFile(context.files, context.folder / unique_key_file(mark.first, mark.end), mark)
 
 
-def write(context: LogContext, rows: KeyRows, first: int, end: int) -> tuple[KeyFileMark, ...]:
+def _left_of(
+    parts: list[KeyRows], cancelled: HiddenKeys, stamp_ms: int, proceed: Callable[[], object]
+) -> Iterator[KeyRows]:
+    """What a merge leaves, some after some."""
+    for rows in KeyRows.merged(parts, MERGED_ROWS):
+        proceed()
+        yield pending(rows, cancelled, stamp_ms)
+
+
+def write(context: LogContext, first: int, end: int, chunks: Chunks) -> tuple[KeyFileMark, ...]:
     """Make a file of sorted rows, which covers the offsets from `first` to `end`; none where there are none."""
-    if not len(rows):
-        return ()
-    mark, content = encoded(rows, first, end)
-    publish(context.files, context.folder / unique_key_file(first, end), content)
-    return (mark,)
+    mark = write_keys(context.files, context.folder / unique_key_file(first, end), first, end, chunks)
+    return () if mark is None else (mark,)
 
 
 def made_anew(
@@ -221,7 +233,7 @@ def made_anew(
     limit_bytes = context.config.decompressed_bytes_max
     rows = rows_of_log((*sealed, active), first, end, active_end, limit_bytes, stamp_ms)
     kept = tuple(file for file in mark.files if file.end <= first)
-    return replace(mark, upto=end, files=(*kept, *write(context, rows, first, end)))
+    return replace(mark, upto=end, files=(*kept, *write(context, first, end, lambda: [rows])))
 
 
 def recovered_keys(

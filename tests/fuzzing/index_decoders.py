@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -187,8 +188,8 @@ def read_unique_keys(data: bytes) -> str:
         mark, found = unique_key_file.decoded(np.frombuffer(data, np.uint8))
     except ValueError as error:
         return refused(error)
-    again, content = unique_key_file.encoded(found, mark.first, mark.end)
-    assert (mark, data) == (again, b"".join(bytes(part) for part in content))
+    content = list(map(bytes, unique_key_file.content(mark.first, mark.end, lambda: [found])))
+    assert (mark, data) == (unique_key_file.mark_of(content[0], content[-1]), b"".join(content))
     which, at = found.matching(np.unique(found.hashed))
     assert len(at) == len(which) == len(found) == mark.rows
     assert all(found.matching_one(hashed) for hashed in found.hashed[:3].tolist())
@@ -206,7 +207,7 @@ def _unique_key_seeds() -> Sequence[bytes]:
     for count in (1, 9, 60):
         column = np.arange(count)
         rows = KeyRows(column * 7919 % 97 - 40, column + 3, column * 1_000).sorted()
-        seeds.append(b"".join(bytes(part) for part in unique_key_file.encoded(rows, 2, count + 5)[1]))
+        seeds.append(b"".join(map(bytes, unique_key_file.content(2, count + 5, partial(list, [rows])))))
     return seeds
 
 

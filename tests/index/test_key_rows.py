@@ -30,6 +30,18 @@ def test_matching_is_what_a_loop_finds(column: list[int], asked: list[int]) -> N
         assert expected == held.matching_one(each)
 
 
+@given(st.lists(hashes, max_size=4), st.integers(1, 9))
+def test_merged_a_few_at_a_time(columns: list[list[int]], chunk_rows: int) -> None:
+    parts, offset = list[KeyRows](), 0
+    for column in columns:
+        parts.append(KeyRows(int64(*column), np.arange(offset, offset + len(column)), int64(*column) * 0).sorted())
+        offset += len(column)
+    expected = KeyRows.concatenate(parts).sorted()
+    merged = KeyRows.concatenate([*KeyRows.merged(parts, chunk_rows)])
+    merged.check()
+    assert (expected.hashed.tolist(), expected.offset.tolist()) == (merged.hashed.tolist(), merged.offset.tolist())
+
+
 def test_what_cannot_be() -> None:
     for wrong in (
         KeyRows(int64(2, 1), int64(0, 1), int64(0, 0)),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, publish
+from afterlog.files import Bytes
+from afterlog.index import unique_key_file
 from afterlog.index.key_rows import KeyRows
-from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile, decoded, encoded
+from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile, decoded, write_keys
 from tests.index.support import int64
 from tests.simulated_disk import SimulatedFiles
 
@@ -19,7 +20,7 @@ CANNOT = "shorter|no file|cannot be|checksum|order|negative|header says"
 
 
 def content(rows: KeyRows = ROWS, first: int = 2, end: int = 9) -> Bytes:
-    return np.frombuffer(b"".join(bytes(part) for part in encoded(rows, first, end)[1]), np.uint8)
+    return np.frombuffer(b"".join(map(bytes, unique_key_file.content(first, end, lambda: [rows]))), np.uint8)
 
 
 @dataclass
@@ -34,8 +35,10 @@ class Stored:
 @pytest.fixture
 def stored() -> Stored:
     disk = SimulatedFiles()
-    mark, parts = encoded(ROWS, 2, 9)
-    publish(disk, PATH, parts)
+    mark = write_keys(
+        disk, PATH, 2, 9, lambda: [ROWS.take(slice(0, 1)), ROWS.take(slice(1, 1)), ROWS.take(slice(1, 3))]
+    )
+    assert mark is not None
     return Stored(disk, mark)
 
 
@@ -79,10 +82,15 @@ def test_what_its_header_does_not_say() -> None:
 
 
 def test_another_file_is_not_the_one_of_the_mark(stored: Stored) -> None:
-    _, parts = encoded(KeyRows(ROWS.hashed, ROWS.offset, int64(30, 11, 20)), 2, 9)
-    publish(stored.disk, PATH, parts)
+    write_keys(stored.disk, PATH, 2, 9, lambda: [KeyRows(ROWS.hashed, ROWS.offset, int64(30, 11, 20))])
     with pytest.raises(CorruptFile, match="not the file"):
         stored.file().rows()
     stored.disk.unlink(PATH)
     with pytest.raises(CorruptFile, match="gone"):
         stored.file().rows()
+
+
+def test_of_no_rows_there_is_no_file() -> None:
+    disk = SimulatedFiles()
+    assert write_keys(disk, PATH, 2, 9, lambda: [KeyRows.empty()]) is None
+    assert not disk.exists(PATH)
