@@ -16,7 +16,7 @@ from afterlog.files import read_file
 from afterlog.index.unique_key_file import UniqueKeyFile, decoded
 from afterlog.log import claims, unique_key_files
 from afterlog.log.checkpoints import CheckpointFile, UniqueKeysMark
-from afterlog.names import CHECKPOINTS, UNIQUE_KEYS, is_unique_key_file
+from afterlog.names import CHECKPOINTS, LOG, UNIQUE_KEYS, is_unique_key_file, segment_file
 from afterlog.offline.locked_store import OfflineStore
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, HeldFiles, killed, open_small, restored
@@ -242,6 +242,33 @@ class TestOffline:
             [finding] = store.verify()
             assert (path, "the file is gone") == (finding.path, finding.message)
         assert [0, 1, 2] == keyed.again(disk).held(range(3))
+
+    def test_repair_of_lost_checkpoints_finds_them_in_the_logs(self, keyed: Keyed) -> None:
+        keyed.file(0, 1)
+        keyed.log.roll()
+        keyed.send(2)
+        disk = killed(keyed.disk)
+        disk.unlink(FOLDER / CHECKPOINTS)
+        with OfflineStore(PATH, disk, keyed.clock) as store:
+            store.apply(store.plan())
+        again = keyed.again(disk)
+        assert [0, 1, 2] == again.held(range(3))
+        again.store.check()
+
+    def test_repair_that_cuts_has_them_read_anew(self, keyed: Keyed) -> None:
+        keyed.file(0, 1, 2)
+        disk = killed(keyed.disk)
+        path = FOLDER / segment_file(0, LOG)
+        data = bytearray(read_file(disk, path))
+        data[-3] ^= 1
+        disk.unlink(path)
+        disk.create(path).append([bytes(data)])
+        with OfflineStore(PATH, disk, keyed.clock) as store:
+            store.apply(store.plan())
+        again = keyed.again(disk)
+        assert [0, 1] == again.held(range(2))
+        assert 3 == again.send(2), "its record is lost"
+        again.store.check()
 
     def test_a_backup_has_them(self, keyed: Keyed) -> None:
         keyed.file(0, 1)
