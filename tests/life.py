@@ -436,7 +436,8 @@ class Life:
             subscription.ack_many(received)
         self.store.enforce_retention()
         for name in ("acked", "late"):
-            assert 0 == self.store.held_bytes(name).total, name
+            held = self.store.held_bytes(name)
+            assert 0 == held.total - held.pinned, name  # where a run was mended, who saw that holds it for a while
 
     def verify_schedules(self) -> None:
         """Each occurrence came once, and the next one of each schedule is pending."""

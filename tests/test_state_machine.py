@@ -149,6 +149,7 @@ class LogMachine(RuleBasedStateMachine):
     store: Store
     consumer: Consumer | None = None
     lease_ms = LEASE_MS
+    takes_unique_keys = True
     halted: Any = False
     """Nothing is delivered, because the clock cannot be right."""
 
@@ -287,7 +288,7 @@ class LogMachine(RuleBasedStateMachine):
 
     # Unique keys.
 
-    @precondition(lambda self: self.delayed)
+    @precondition(lambda self: self.delayed and self.takes_unique_keys)
     @rule(value=values, after=asked_after, key=keys, way=ways)
     def send_unique(self, value: bytes, after: int | None, key: bytes, way: Any) -> None:
         asked, end = self.asked(after), len(self.model.records)
@@ -321,7 +322,7 @@ class LogMachine(RuleBasedStateMachine):
         most = self.model.holders(key, self.model.stamp_most(now_ms, self.lease_ms))
         return most, self.model.holders(key, self.model.stamp_least(now_ms))
 
-    @precondition(lambda self: self.delayed)
+    @precondition(lambda self: self.delayed and self.takes_unique_keys)
     @rule(rows=st.lists(st.tuples(values, asked_after, st.none() | keys), min_size=1, max_size=8))
     def send_many_unique(self, rows: list[tuple[bytes, int | None, bytes | None]]) -> None:
         """Keeping: of what is not appended another record holds the key."""

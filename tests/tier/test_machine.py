@@ -33,6 +33,8 @@ FOLDER = "mail-0"
 
 
 class TieredMachine(LogMachine):
+    takes_unique_keys = False
+
     @initialize(
         durability=st.sampled_from([ALWAYS, ALWAYS, OS, Durability.interval(3_600_000)]),
         delayed=st.sampled_from([True, True, True, False]),
