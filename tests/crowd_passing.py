@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import patch
 
 import afterlog
-from afterlog.deletions import Deletions
 from afterlog.index.key_rows import KeyRows
 from afterlog.log import claims
 from afterlog.store import Store
@@ -160,17 +159,8 @@ class PassingOracle:
         self.claimed = dict(found)
 
 
-# Bugs, planted in a worker.
+# A bug, planted in a worker.
 
 
 def key_is_forgotten() -> None:
     patch.object(claims, "rows_of_tail", lambda *_: KeyRows.empty()).start()
-
-
-def deletion_stays_in_memory() -> None:
-    def known(deletions: Deletions, name: str, settings: Any) -> None:
-        deletions._known = type(deletions._known)(topics={**deletions._known.topics, name: settings})
-
-    patch.object(Deletions, "begin_topic", known).start()
-    patch.object(Deletions, "has_begun", lambda *_: True).start()
-    patch.object(Deletions, "_end_topic", lambda *_: None).start()

@@ -288,12 +288,6 @@ def key_is_forgotten() -> None:
     crowd_passing.key_is_forgotten()
 
 
-def deletion_stays_in_memory() -> None:
-    from tests import crowd_passing
-
-    crowd_passing.deletion_stays_in_memory()
-
-
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -303,7 +297,6 @@ BUGS = {
         nack_has_no_delay,
         poll_skips_one,
         key_is_forgotten,
-        deletion_stays_in_memory,
     )
 }
 
