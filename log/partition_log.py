@@ -276,7 +276,9 @@ class PartitionLog:
         from afterlog.log.unique_appends import UniqueAppends
 
         with self._append_lock, self._writing():
-            appends = UniqueAppends(self.context, self.versions, self._appender, self._upkeep.unique_keys, self._mark)
+            appends = UniqueAppends(
+                self.context, self.versions, self._appender, self._upkeep.unique_keys, self._upkeep.file_edit
+            )
             sent = send(appends)
             end_offset = self.versions.current.written.offset
         self.commit.committed(end_offset)

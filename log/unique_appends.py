@@ -10,6 +10,8 @@ reading and the stamp, it is delivered, and what should have replaced it is appe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +21,6 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.log.append import Appender
 from afterlog.log.claims import keys_at
 from afterlog.log.context import LogContext
-from afterlog.log.mark import Mark
 from afterlog.log.unique_key_files import UniqueKeyFiles
 from afterlog.log.version import VersionSet
 from afterlog.records.control import Control, ControlType
@@ -41,15 +42,21 @@ class UniqueAppends:
     """Of one log, which makes it within its append lock, for one call."""
 
     def __init__(
-        self, context: LogContext, versions: VersionSet, appender: Appender, files: UniqueKeyFiles, mark: Mark
+        self,
+        context: LogContext,
+        versions: VersionSet,
+        appender: Appender,
+        files: UniqueKeyFiles,
+        edit: Callable[[], AbstractContextManager[object]],
     ) -> None:
+        """edit: a block that changes files of which the checkpoints tell."""
         self._limit_bytes = context.config.decompressed_bytes_max
         self._versions = versions
         self._appender = appender
         self._files = files
-        self._mark = mark
+        self._edit = edit
         if versions.current.unique_keys is None:
-            with mark.held():
+            with edit():
                 files.begin()
         self.reading_ms = versions.stamp_reading()
         """By which a record is pending: it is due later."""
@@ -122,7 +129,7 @@ class UniqueAppends:
         return Holders(*(column[same[first]] for column in found))
 
     def _mend(self, rotten: CorruptFile) -> None:
-        with self._mark.held():
+        with self._edit():
             self._files.mend(rotten)
 
 

@@ -169,7 +169,7 @@ class Upkeep:
 
         `proceed` is called again and again, and raises where the merge should end.
         """
-        count = self.unique_keys.merge(lock, writing, self._file_edit, self._commit.sync, proceed)
+        count = self.unique_keys.merge(lock, writing, self.file_edit, self._commit.sync, proceed)
         while True:
             proceed()
             with lock, writing():
@@ -213,7 +213,7 @@ class Upkeep:
                 self._swap_index(self._versions.current.delayed_index.replacing(parts, [run]))
 
     @contextlib.contextmanager
-    def _file_edit(self) -> Iterator[None]:
+    def file_edit(self) -> Iterator[None]:
         """A block that changes files of which the checkpoints tell, too."""
         with self.recovery_point.files_lock, self._marked():
             yield
