@@ -78,6 +78,9 @@ class OpenTopics:
     """The mark of a deletion: those that are in `by_name` no more, and of which only the disk knows whether they went.
     """
 
+    making: set[str] = field(default_factory=set)
+    """The mark of a creation: whether a document names these, with an id that then counts, only the disk knows."""
+
     def recover(self) -> None:
         """Recover what is not at rest, in a new store from its object storage.
 
@@ -109,8 +112,11 @@ class OpenTopics:
             if there is not None and there.settings != settings:
                 raise TopicExists(f"{name} is there with {there.settings}, not {settings}")
             interceptors_of(name, settings.interceptors)  # before anything is made
+        stands = read_topics(self.files, self.path) if self.making.intersection(names) else {}
         missing = {
-            name: replace(settings, topic_id=unused_name()) for name in dict.fromkeys(names) if name not in self.by_name
+            name: replace(settings, topic_id=stands[name].topic_id if name in stands else unused_name())
+            for name in dict.fromkeys(names)
+            if name not in self.by_name
         }
         for name in missing:
             self.deletions.settle(name)  # nothing of an earlier one is left
@@ -122,7 +128,13 @@ class OpenTopics:
         if missing:
             make_room(self.files, self.path)
             self.files.sync_folder(self.path)
-            add_topics(self.files, self.path, missing)
+            self.making.update(missing)
+            if len(missing) == 1 and stands.keys() & missing.keys():
+                [(name, own)] = missing.items()
+                alter_topic(self.files, self.path, name, own)
+            else:
+                add_topics(self.files, self.path, missing)
+            self.making.difference_update(missing)
         for name, own in missing.items():
             self._add(name, own, new=True)
         return [self.by_name[name] for name in names]
