@@ -78,7 +78,7 @@ def test_killed_again_and_again(history: int, workers: Workers, tmp_path: Path) 
         ("position_stays_in_memory", "D9"),
         ("nack_has_no_delay", "D10"),
         ("poll_skips_one", "D2"),
-        ("key_is_forgotten", ""),  # by a key that is held twice, by one that is not found, or by `check`
+        ("key_is_forgotten", "^"),  # by a key that is held twice, by one that is not found, or by `check`
     ],
 )
 def test_planted_bug_is_caught(bug: str, seen: str, workers: Workers, tmp_path: Path) -> None:
