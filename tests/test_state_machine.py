@@ -400,8 +400,8 @@ class LogMachine(RuleBasedStateMachine):
         assert start + count == log_start <= max(position, start)
         if log_start > start:
             self.model.purged = log_start
-            if self.model.committed is not None:
-                self.model.committed = max(self.model.committed, log_start)
+        if self.model.committed is not None:  # also over what retention had taken before
+            self.model.committed = max(self.model.committed, log_start)
         self.durable(to_end=False)
 
     # The clock.
