@@ -55,7 +55,16 @@
     ├── NotInMainThread(RuntimeError)   signals, heeded by another thread
     ├── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
     ├── TopicBusy(RuntimeError)         somebody reads what is to be deleted or purged
-    └── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
+    ├── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
+    ├── InvalidRequest(ValueError)      what a client sent to a server cannot be read: path, parameter, JSON, Arrow
+    │   └── RequestTooLarge             more than the server takes in one request
+    ├── NotAllowed(PermissionError)     the server does not let this client do that
+    │   └── NotAuthenticated            no token, or none that the server knows
+    ├── ServerBusy(RuntimeError)        the client has as much under way as the server lets it
+    ├── ServerFailed(RuntimeError)      the server failed in a way that it did not expect; its log says how
+    ├── ServerUnavailable(ConnectionError)  nobody answers there, or the server is stopping; nothing was done
+    │   └── AnswerLost                  it was asked, and the answer never came: it may have been done or not
+    └── NotServed(RuntimeError)         only the process that has the store open can do that
 
 Each also derives from the builtin that a caller would reach for. `retriable` says whether the same call may succeed
 later without anybody changing anything in the program.
@@ -378,3 +387,45 @@ class TopicBusy(AfterlogError, RuntimeError):
 
 class SparkUnavailable(AfterlogError, RuntimeError):
     """No Spark here. `pip install "afterlog[spark]"`, and Java 17 or later: see docs/spark.md."""
+
+
+class InvalidRequest(AfterlogError, ValueError):
+    """The server cannot read the request, and did nothing. The message says what it takes; see its /v1/openapi.json."""
+
+
+class RequestTooLarge(InvalidRequest):
+    """The server takes no request of that size. Send less at a time, or raise the limit where it is started."""
+
+
+class NotAllowed(AfterlogError, PermissionError):
+    """The server does not let this client do that. Ask for a token with the scope that the message names."""
+
+
+class NotAuthenticated(NotAllowed):
+    """The server wants a token, and got none that it knows. Connect with `token=`."""
+
+
+class ServerBusy(AfterlogError, RuntimeError):
+    """This client has as much under way as the server lets one have. Wait for some of it, or use fewer connections."""
+
+    retriable = True
+
+
+class ServerFailed(AfterlogError, RuntimeError):
+    """The server met an error that it did not expect. Its log has the traceback; please report it."""
+
+
+class ServerUnavailable(AfterlogError, ConnectionError):
+    """Nobody answers there, or the server is stopping: nothing was done. Start it, or look at the address."""
+
+    retriable = True
+
+
+class AnswerLost(ServerUnavailable):
+    """The connection broke before the answer came: it may have been done or not. Look, then decide."""
+
+    retriable = False
+
+
+class NotServed(AfterlogError, RuntimeError):
+    """Only the process that has the store open can do that. Do it there, or with the command line on the folder."""

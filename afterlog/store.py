@@ -43,7 +43,8 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.files import PROCESS, Files, OsFiles
 from afterlog.log.background import Background
 from afterlog.log.bucket_merger import merge_crowded
-from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.cancel_result import CancelResult
+from afterlog.log.cancellation import Int8Array
 from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog

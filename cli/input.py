@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
-from afterlog.names import parse_partition_folder
+from afterlog.wire.byte_text import bytes_of, headers_of
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId
@@ -67,17 +65,6 @@ def instant(text: str) -> int | datetime:
     return parsed
 
 
-def record_id(text: str) -> RecordId:
-    """`mail-0@1042`: topic, partition and offset. Raises InvalidRecord."""
-    from afterlog.fetch.record_id import RecordId
-
-    folder, _, offset = text.rpartition("@")
-    partition = parse_partition_folder(folder)
-    if partition is None or not (offset.isascii() and offset.isdigit()) or len(offset) > 19 or int(offset) > _INT64_MAX:
-        raise InvalidRecord(f"{text!r} names no record: write <topic>-<partition>@<offset>, mail-0@1042")
-    return RecordId(*partition, int(offset))
-
-
 class Duration(click.ParamType[int]):
     name = "duration"
 
@@ -109,8 +96,10 @@ class RecordIdType(click.ParamType["RecordId"]):
     name = "record"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordId:
+        from afterlog.fetch.record_id import RecordId
+
         try:
-            return record_id(value) if isinstance(value, str) else value
+            return RecordId.parse(value) if isinstance(value, str) else value
         except InvalidRecord as error:
             self.fail(str(error), param, ctx)
 
@@ -147,31 +136,15 @@ def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) ->
         row = json.loads(line)
         if not isinstance(row, dict) or not row.keys() <= _RECORD_KEYS or "value" not in row:
             raise ValueError(f"needs one JSON object with value, and of {', '.join(sorted(_RECORD_KEYS))} only")
-        headers = row.get("headers") or {}
-        pairs = headers.items() if isinstance(headers, dict) else headers
         due = _deliver_after(row.get("delay"), row.get("deliver_after"), now_ms)
         return InputRecord(
-            value=_bytes(row["value"]),
-            key=_bytes(row["key"]) if "key" in row else default.key,
-            headers=tuple((str(name), _bytes(value)) for name, value in pairs),
+            value=bytes_of(row["value"]),
+            key=bytes_of(row["key"]) if "key" in row else default.key,
+            headers=headers_of(row.get("headers") or {}),
             deliver_after=default.deliver_after if due is None else due,
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(f"line {number}: {error}") from None
-
-
-def _bytes(value: Any) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case str():
-            return value.encode()
-        case {"base64": str(text)} if len(value) == 1:
-            try:
-                return base64.b64decode(text, validate=True)
-            except binascii.Error as error:
-                raise ValueError(f"no base64: {error}") from None
-    raise ValueError(f'write a string, null or {{"base64": "..."}}, not {json.dumps(value)[:60]}')
 
 
 def _deliver_after(delay: Any, deliver_after: Any, now_ms: int) -> int | datetime | None:

@@ -5,7 +5,6 @@ Piped into something else, output is plain text without colours, the same on eve
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import sys
@@ -17,6 +16,7 @@ import click
 
 from afterlog.clock import Clock
 from afterlog.environment import Pipe
+from afterlog.wire.byte_text import text_or_base64
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,16 +36,6 @@ _MESSAGE = (
 )  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
-
-
-def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes for JSON: a string where they are UTF-8, else {"base64": ...}; `--json-input` reads both."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def json_line(row: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
     from dataclasses import asdict
 
     from afterlog.cli.output import json_line
-    from afterlog.log.cancellation import CancelResult
+    from afterlog.log.cancel_result import CancelResult
 
     missed = False
     with opened(data) as store:

@@ -172,7 +172,8 @@ def _pairs(headers: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _show(found: Sequence[Schedule], now_ms: int, as_json: bool) -> None:
-    from afterlog.cli.output import clipped, iso, json_line, relative, span, table, text_or_base64
+    from afterlog.cli.output import clipped, iso, json_line, relative, span, table
+    from afterlog.wire.byte_text import text_or_base64
 
     if as_json:
         for each in found:

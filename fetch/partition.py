@@ -29,7 +29,8 @@ from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.entries import Entries, Key
 from afterlog.log.broker_time import offset_at_broker_time
-from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.cancel_result import CancelResult
+from afterlog.log.cancellation import Int8Array
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible

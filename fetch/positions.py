@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from afterlog.records.instants import Instant
+if TYPE_CHECKING:
+    from afterlog.records.instants import Instant
 
 
 class Edge(enum.Enum):

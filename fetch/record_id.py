@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from afterlog.errors import InvalidRecord
+from afterlog.names import parse_partition_folder
+
+_INT64_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class RecordId:
@@ -15,3 +20,17 @@ class RecordId:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}@{self.offset}"
+
+    @staticmethod
+    def parse(text: str) -> RecordId:
+        """Of what `str` made of one. Raises InvalidRecord.
+
+        >>> RecordId.parse("mail-0@1042")
+        RecordId(topic='mail', partition=0, offset=1042)
+        """
+        folder, _, offset = text.rpartition("@")
+        partition = parse_partition_folder(folder)
+        is_number = offset.isascii() and offset.isdigit() and len(offset) <= 19
+        if partition is None or not is_number or int(offset) > _INT64_MAX:
+            raise InvalidRecord(f"{text!r:.300} names no record: write <topic>-<partition>@<offset>, mail-0@1042")
+        return RecordId(*partition, int(offset))

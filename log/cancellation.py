@@ -19,7 +19,6 @@ log start; what has landed was written by a control batch below the visible end.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,21 +28,9 @@ from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import NOTHING_HIDDEN, HiddenKeys
+from afterlog.log.cancel_result import CancelResult
 
 Int8Array = npt.NDArray[np.int8]
-
-
-class CancelResult(enum.IntEnum):
-    """What came of a cancel; the numbers that `cancel_many` answers with."""
-
-    CANCELLED = 0
-    """It will not be delivered: it was pending until now."""
-    ALREADY_DELIVERED = 1
-    """It is due, and so delivered, or about to be."""
-    ALREADY_CANCELLED = 2
-    """It was cancelled, or rescheduled, before."""
-    UNKNOWN = 3
-    """No such record: it was never appended, retention has removed it, or the offset is a control record's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

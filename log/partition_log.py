@@ -48,7 +48,8 @@ from afterlog.errors import (
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.log.append import Appender
-from afterlog.log.cancellation import CancelResult, Int8Array
+from afterlog.log.cancel_result import CancelResult
+from afterlog.log.cancellation import Int8Array
 from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext

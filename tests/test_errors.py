@@ -25,7 +25,7 @@ from afterlog.errors import (
     StorageFull,
     StoreLocked,
 )
-from afterlog.log.cancellation import CancelResult
+from afterlog.log.cancel_result import CancelResult
 
 CLASSES = {
     name: each for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, AfterlogError)
@@ -84,7 +84,7 @@ class TestTree:
         retriable = {name for name, each in CLASSES.items() if each.retriable}
         assert retriable == {
             "BacklogQuotaExceeded", "StorageFull", "OutOfResources", "StoreLocked", "RemoteUnavailable", "ClockBehind",
-            "GroupBusy", "TopicBusy",
+            "GroupBusy", "TopicBusy", "ServerBusy", "ServerUnavailable",
         }  # fmt: skip
 
 

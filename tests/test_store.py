@@ -30,7 +30,7 @@ from afterlog.errors import (
 )
 from afterlog.fetch.record_id import RecordId
 from afterlog.files import PROCESS
-from afterlog.log.cancellation import CancelResult
+from afterlog.log.cancel_result import CancelResult
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.log.version import End
 from afterlog.names import CHECKPOINTS, LATER_TOPICS, LOCK, LOG, TOPICS

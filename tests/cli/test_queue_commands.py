@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import afterlog
-from afterlog.cli.input import record_id
 from afterlog.cli.output import CELL_WIDTH, clipped
 from afterlog.errors import InvalidRecord
 from afterlog.fetch.record_id import RecordId
@@ -110,7 +109,7 @@ class TestSchedule:
 
     def test_names_of_records(self) -> None:
         for record in (RecordId("mail", 0, 1042), RecordId("a-1.b", 12, 0), RecordId("x", 0, 2**63 - 1)):
-            assert record == record_id(str(record))
+            assert record == RecordId.parse(str(record))
         for text in (
             "",
             "mail",
@@ -124,7 +123,7 @@ class TestSchedule:
             f"m-0@{2**63}",
         ):
             with pytest.raises(InvalidRecord, match="names no record"):
-                record_id(text)
+                RecordId.parse(text)
 
     def test_what_fits_into_a_cell(self) -> None:
         assert ["text", "a\\nb", "\\xff", "é…", None] == [

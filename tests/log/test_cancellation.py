@@ -13,7 +13,8 @@ from afterlog.errors import PartitionPoisoned, StorageFull
 from afterlog.files import read_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
-from afterlog.log.cancellation import Cancellations, CancelResult
+from afterlog.log.cancel_result import CancelResult
+from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import BEFORE_ALL
 from afterlog.names import CANCEL_INDEX, CHECKPOINTS, LOG, segment_file
 from tests.index.support import int64

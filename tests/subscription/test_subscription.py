@@ -20,7 +20,7 @@ from afterlog.errors import (
     UnknownPartition,
 )
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
-from afterlog.log.cancellation import CancelResult
+from afterlog.log.cancel_result import CancelResult
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
