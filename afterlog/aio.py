@@ -239,7 +239,7 @@ class AsyncSubscription(Closing):
         self._blocking = subscription
         self._blocking.background = calls.run
         self._run = calls.run
-        self._line = Line(waiters, subscription.agenda)
+        self._line = Line(waiters, subscription.taking.agenda)
 
     @property
     def topic(self) -> str:
@@ -262,28 +262,28 @@ class AsyncSubscription(Closing):
         A few are leased ahead. What was not handed out goes back, uncounted, when the iteration ends; where it is left
         by a `break`, the event loop ends it soon after.
         """
-        subscription = self._blocking
-        ahead = subscription.begin()
+        taking = self._blocking.taking
+        ahead = taking.begin()
 
         def fill() -> Coroutine[Any, Any, bool]:
-            return self._run(lambda: subscription.fill(ahead), lambda _: subscription.end(ahead))
+            return self._run(lambda: taking.fill(ahead), lambda _: taking.end(ahead))
 
         try:
-            while not subscription.ended:
-                message = subscription.pop(ahead)
+            while not taking.ended:
+                message = taking.pop(ahead)
                 if message is not None:
                     yield message
                 else:
                     await self._line.found(fill, None)
         finally:
-            await self._run(lambda: subscription.end(ahead))
+            await self._run(lambda: taking.end(ahead))
 
     async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever)."""
         timeout = seconds("timeout", timeout)
 
         def look() -> Coroutine[Any, Any, Received | None]:
-            return self._run(lambda: self._blocking.look(max_records), self._give_back)
+            return self._run(lambda: self._blocking.taking.look(max_records), self._give_back)
 
         found = None if timeout == 0 or self._blocking.ended else await self._line.found(look, timeout)
         if found is None:
@@ -306,11 +306,11 @@ class AsyncSubscription(Closing):
         try:
             await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
             async with asyncio.timeout(timeout):
-                while not blocking.is_idle():
+                while not blocking.taking.is_idle():
                     await ended.wait()
                     ended.clear()
         except TimeoutError:
-            return blocking.is_idle()
+            return blocking.taking.is_idle()
         finally:
             blocking.blocks.leave(tell)
         return True

@@ -647,7 +647,7 @@ class Store:
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
         """
         from afterlog.subscription.policy import RetryPolicy
-        from afterlog.subscription.subscription import ReaderSettings
+        from afterlog.subscription.reader_settings import ReaderSettings
 
         target = self.topic(topic)
         check_name(name, "subscription")

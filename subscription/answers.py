@@ -73,3 +73,21 @@ class PartitionStats:
     position: int
     mark_delete: int
     high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStats:
+    """A subscription over all partitions that a reader has, and each by itself; see `PartitionStats`. Exact."""
+
+    pending: int
+    due: int
+    leased: int
+    retrying: int
+    acked: int
+    dead: int
+    nacked: int
+    expired: int
+    crashed: int
+    released: int
+    redelivered: int
+    partitions: dict[int, PartitionStats]

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from afterlog.subscription.journal import Journal
     from afterlog.subscription.lease_keeper import KeptLeases, LeaseKeeper
     from afterlog.subscription.partition_subscription import PartitionSubscription
-    from afterlog.subscription.subscription import ReaderPart, ReaderSettings, Subscription
+    from afterlog.subscription.reader_part import ReaderPart
+    from afterlog.subscription.reader_settings import ReaderSettings
+    from afterlog.subscription.subscription import Subscription
 
 PartName = tuple[str, int, str]
 """(topic, partition, subscription)"""
@@ -138,7 +140,7 @@ class OpenSubscriptions:
     def _acquired(self, partition: Partition, name: str, start: Position, delay_ms: int) -> ReaderPart:
         from afterlog.subscription.dead_letters import DeadLetters
         from afterlog.subscription.partition_subscription import PartitionSubscription
-        from afterlog.subscription.subscription import ReaderPart
+        from afterlog.subscription.reader_part import ReaderPart
 
         key = (partition.topic, partition.number, name)
         part = self._shared.get(key)
@@ -164,7 +166,7 @@ class OpenSubscriptions:
 
     def _kept(self) -> list[KeptLeases]:
         """Of the readers whose leases are kept. No lock: it is held while a subscription is opened."""
-        return [reader.kept for reader in self._readers.copy() if reader.kept is not None]
+        return [kept for reader in self._readers.copy() if (kept := reader.taking.kept) is not None]
 
     def _read(self) -> set[PartName]:
         """What open readers name."""

@@ -84,7 +84,7 @@ def test_so_many_at_a_time(setting: Setting, how: str) -> None:
         received = sub.receive()
         assert [3, 0, 0] == [len(received), len(sub.receive()), len(sub.receive(1))]
         waiting = Background(lambda: sub.receive(timeout=None))
-        eventually(lambda: sub.agenda._paused_ms > 0)
+        eventually(lambda: sub.taking.agenda._paused_ms > 0)
         if how == "ack_many":
             sub.ack_many(received)
         elif how == "block":

@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
         assert keeper is not None
         keeper.look()
         for identity, (number, message, until_ms) in self.blocks.items():
-            (name, lease_ms), kept = READERS[number], self.readers[number].kept
+            (name, lease_ms), kept = READERS[number], self.readers[number].taking.kept
             last_ms = message.deadline_ms + (MAX_LEASES - 1) * lease_ms
             third_is_over = until_ms - self.now_ms <= lease_ms - lease_ms // 3
             if message.settled or not third_is_over or self.now_ms + lease_ms > last_ms:

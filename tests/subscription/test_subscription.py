@@ -403,7 +403,7 @@ def test_a_seek_takes_back_what_was_leased_ahead(setting: Setting) -> None:
 def test_iterating_ends_when_another_thread_closes(setting: Setting) -> None:
     sub = setting.subscribe()
     thread = Background(lambda: [message.value for message in sub])
-    eventually(lambda: bool(sub._aheads))
+    eventually(lambda: bool(sub.taking.aheads))
     sub.close()
     assert [] == thread.answer()
     with pytest.raises(StoreClosed):
@@ -449,7 +449,7 @@ def test_what_happens_between_looking_and_waiting_is_not_slept_through(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with setting.subscribe() as sub:
-        sweep, sweeps = sub._sweep, []
+        sweep, sweeps = sub.taking._sweep, []
 
         def sweeping(max_records: int) -> object:
             sweeps.append(sweep(max_records))
@@ -457,7 +457,7 @@ def test_what_happens_between_looking_and_waiting_is_not_slept_through(
                 setting.send(b"a")
             return sweeps[-1]
 
-        monkeypatch.setattr(sub, "_sweep", sweeping)
+        monkeypatch.setattr(sub.taking, "_sweep", sweeping)
         assert [b"a"] == values(sub.receive(timeout=5))
         assert [] == setting.clock.waits
 

@@ -1,0 +1,94 @@
+"""One partition of a subscription, and what a reader with its own policy does there: lease, nack, bury, give back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from afterlog.errors import AfterlogError
+from afterlog.fetch.message_columns import Columns
+from afterlog.index.growing_columns import Int64Array
+from afterlog.subscription.answers import Lease, ReceiptResult
+from afterlog.subscription.dead_letters import DeadLetters
+from afterlog.subscription.partition_subscription import PartitionSubscription
+from afterlog.subscription.reader_settings import ReaderSettings
+from afterlog.subscription.received import Receipts
+
+LEASE_ENDED = "given up after {} deliveries, of which the last ended without an answer"
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPart:
+    """As all readers of the subscription share it. `settings`: of the reader that asks."""
+
+    subscription: PartitionSubscription
+    dead_letters: DeadLetters
+
+    @property
+    def number(self) -> int:
+        return self.subscription.partition.number
+
+    def lease(self, max_records: int, settings: ReaderSettings) -> Lease:
+        """Lease due records; those that have failed too often go to the dead letters at once."""
+        self.dead_letters.resume()
+        while True:
+            lease = self.subscription.receive(max_records, settings.lease_ms, policy=settings.policy)
+            if len(lease.exhausted):
+                try:
+                    self._give_up(lease, settings)
+                except BaseException:
+                    self.undo(lease.columns, lease.redelivery_count)
+                    self.undo(lease.exhausted, lease.exhausted_count)
+                    raise
+            if len(lease) or not len(lease.exhausted):
+                return lease
+
+    def nack(self, receipts: Receipts, delay_ms: int | None, reason: str, settings: ReaderSettings) -> ReceiptResult:
+        """These failed: they go out again after the delay, by default the policy's, or to the dead letters."""
+        failures = receipts.redelivery_count + 1
+        exhausted = settings.policy.exhausted(failures)
+        answers = []
+        if bool(exhausted.any()):
+            answers.append(self.bury(receipts.at(exhausted), failures[exhausted], reason or "nacked", settings))
+            receipts, failures = receipts.at(~exhausted), failures[~exhausted]
+        if len(failures):
+            given = None if delay_ms is None else np.full(len(failures), delay_ms)
+            delays_ms = settings.policy.delays_ms(failures, settings.random) if given is None else given
+            answers.append(
+                self.subscription.nack(receipts.delivery_offset, receipts.offset, receipts.redelivery_count, delays_ms)
+            )
+        return summed(answers)
+
+    def bury(self, receipts: Receipts, failures: Int64Array, reason: str, settings: ReaderSettings) -> ReceiptResult:
+        """Move leased records to the dead letters."""
+        assert settings.dead_letter is not None
+        buried = self.dead_letters.bury(settings.dead_letter, receipts, failures, reason)
+        return ReceiptResult(done=buried, stale=len(failures) - buried)
+
+    def release(self, receipts: Receipts) -> ReceiptResult:
+        """Give these back, to go out again at once."""
+        return self.subscription.release(receipts.delivery_offset, receipts.offset, receipts.redelivery_count)
+
+    def undo(self, columns: Columns, redelivery_count: Int64Array) -> None:
+        """Give back what a receive that failed had leased already; where that fails too, the lease ends by itself."""
+        with contextlib.suppress(AfterlogError):
+            self.subscription.release(columns.delivery_offset, columns.offset, redelivery_count)
+
+    def _give_up(self, lease: Lease, settings: ReaderSettings) -> None:
+        columns, failures = lease.exhausted, lease.exhausted_count
+        receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, failures)
+        for count in np.unique(failures).tolist():
+            rows = failures == count
+            self.bury(receipts.at(rows), failures[rows], LEASE_ENDED.format(count), settings)
+
+
+def summed(answers: Sequence[ReceiptResult]) -> ReceiptResult:
+    """Of all partitions."""
+    return ReceiptResult(
+        done=sum(answer.done for answer in answers),
+        stale=sum(answer.stale for answer in answers),
+        deadline_ms=min((answer.deadline_ms for answer in answers), default=0),
+    )

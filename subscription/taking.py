@@ -1,0 +1,264 @@
+"""What one reader takes: due records of its partitions in turn, within its limits; what it leases ahead, and keeps.
+
+    look ──> due records, leased        of the partitions on the agenda, in turn; no more than the intake has room for
+    begin ──> fill ──> pop, pop, …      an iteration: a few leased ahead (`read_ahead.py`), handed out one by one
+                └── end, drain, close   what was not handed out goes back
+
+Nothing here waits: who must not block calls these steps, and waits by the agenda for when to look again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from afterlog.arguments import whole
+from afterlog.clock import Clock
+from afterlog.errors import StoreClosed, StoreForked
+from afterlog.fetch.agenda import in_turn
+from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.partition import agenda_of
+from afterlog.subscription.answers import Lease
+from afterlog.subscription.intake import Intake
+from afterlog.subscription.lease_keeper import KeptLeases
+from afterlog.subscription.leased_message import LeasedMessage, Settling, complete
+from afterlog.subscription.open_blocks import OpenBlocks
+from afterlog.subscription.read_ahead import ReadAhead
+from afterlog.subscription.reader_part import ReaderPart
+from afterlog.subscription.reader_settings import ReaderSettings
+from afterlog.subscription.received import Receipts, Received, ReceivedOne
+
+
+class Taking:
+    """Of one reader. Thread-safe; what one iteration has leased ahead is for one thread."""
+
+    def __init__(self, reader: Settling, parts: Sequence[ReaderPart], settings: ReaderSettings, clock: Clock) -> None:
+        """reader: who settles the messages."""
+        self._reader = reader
+        self._rows = tuple(parts)
+        self._parts = {part.number: part for part in parts}
+        self._settings = settings
+        self._now_ms = parts[0].subscription.partition.log.context.now_ms
+        self._shared = shared = tuple(part.subscription for part in parts)
+        self.agenda = agenda_of([each.partition for each in shared], clock, delay_ms=shared[0].delay_ms)
+        """What it has to look at, and so how long there is nothing."""
+        for row, each in enumerate(shared):
+            self.agenda.follow(row, each.notifier)
+        self._turn = 0
+        self.aheads: list[ReadAhead] = []
+        self.blocks = OpenBlocks[LeasedMessage]()
+        """Of its messages, what is in handlers now."""
+        self.kept = self._keeping() if settings.auto_extend else None
+        self.intake = self._limits()
+        self.draining = False
+        self.closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it takes nothing more: draining, or closed."""
+        return self.draining or self.closed
+
+    def halt(self) -> None:
+        """Take nothing more. No lock is taken: for a signal's handler. Somebody has to `stop_taking` behind it."""
+        self.draining = True
+
+    def stop_taking(self) -> None:
+        """The same; give back what was leased ahead, and wake who waits."""
+        self.halt()
+        with self._lock:
+            left = [message for ahead in self.aheads for message in ahead.drain()]
+        try:
+            self._give_back(left)
+        finally:
+            self.agenda.resume()
+            self.agenda.stir_all()
+
+    def close(self) -> None:
+        """The same, for good."""
+        with self._lock:
+            self.closed = True
+            left = [message for ahead in self.aheads for message in ahead.drain()]
+        try:
+            self._give_back(left)
+        finally:
+            self.agenda.close()
+
+    def is_idle(self) -> bool:
+        """Whether no handler is at work, as far as is known."""
+        return not any(ahead.is_out for ahead in self.aheads) and not self.blocks
+
+    def look(self, max_records: int) -> Received | None:
+        """Lease what is due now; None where nothing is: the agenda tells how long. Empty where it has ended."""
+        if self.ended:
+            return self.nothing()
+        max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
+        try:
+            return self._sweep(max_records) if self.intake is None else self._limited(self.intake, max_records)
+        except StoreClosed:
+            if not self.closed:  # else by another thread
+                raise
+            return self.nothing()
+
+    def one(self) -> ReceivedOne | None:
+        """One record that was read ahead; None: `look` for it."""
+        rows = self.agenda.rows()
+        if not rows:
+            return None
+        row = in_turn(rows, self._turn)[0]
+        found = self._shared[row].receive_one(self._settings.lease_ms, LeasedMessage)
+        if found is None:
+            return None
+        self._turn = (self._turn + 1) % len(self._shared)
+        message, until_ms = found
+        complete(message, self._reader, 0, until_ms)
+        return ReceivedOne(message)
+
+    def nothing(self) -> Received:
+        """No records."""
+        none = np.empty(0, np.int64)
+        return Received(self._reader, Columns.empty(self._reader.topic), none, none)
+
+    # Iterations.
+
+    def begin(self) -> ReadAhead:
+        """What an iteration has leased ahead: nothing yet."""
+        ahead = ReadAhead(self._settings.lease_ms)
+        with self._lock:
+            self.aheads.append(ahead)
+        return ahead
+
+    def pop(self, ahead: ReadAhead) -> LeasedMessage | None:
+        """The next message that was leased ahead, with no I/O; None where it is time to `fill`."""
+        return ahead.pop(self._now_ms()) if ahead.seeks == self._seeks() else None
+
+    def fill(self, ahead: ReadAhead) -> bool:
+        """Lease ahead what is due; False where nothing is: the agenda tells how long.
+
+        What has waited for too long goes back.
+        """
+        ahead.out = None
+        self._give_back(ahead.drain())
+        seeks, wanted = self._seeks(), ahead.wanted(self._now_ms())
+        share = None if self.intake is None else self.intake.share(len(self.aheads))
+        found = self.look(wanted if share is None else min(wanted, share))
+        if found is None:
+            return False
+        ahead.fill(found, self._now_ms(), seeks)
+        return True
+
+    def end(self, ahead: ReadAhead) -> None:
+        """Give back what was not handed out."""
+        with self._lock:
+            self.aheads = [each for each in self.aheads if each is not ahead]
+        try:
+            self._give_back(ahead.drain())
+        finally:
+            if self.blocks.watched:
+                self.blocks.ended()
+
+    # The steps.
+
+    def _limited(self, intake: Intake, max_records: int) -> Received | None:
+        """`_sweep`, of what there is room for; where there is none the agenda pauses."""
+        with intake.taking:
+            room = intake.room()
+            if room <= 0:
+                self.agenda.pause(intake.until_ms())
+                if intake.room() > 0:  # somebody settled one before that
+                    self.agenda.resume()
+                return None
+            found = self._sweep(min(max_records, room))
+            if found is not None:
+                intake.took(found.receipts.places(), found.deadline_ms.tolist())
+            return found
+
+    def _sweep(self, max_records: int) -> Received | None:
+        """Due records of the partitions on the agenda; None where there are none."""
+        leases, left, turn = list[tuple[ReaderPart, Lease]](), max_records, self._turn
+        self._turn = (turn + 1) % len(self._rows)
+        try:
+            for row in in_turn(self.agenda.rows(), turn):
+                part, stirs = self._rows[row], self.agenda.stirs(row)
+                lease = part.lease(left, self._settings)
+                if len(lease):
+                    leases.append((part, lease))
+                    left -= len(lease)
+                    if left <= 0:
+                        break
+                else:
+                    self.agenda.rest(row, stirs, part.subscription.rest_ms())
+        except BaseException:
+            for part, lease in leases:
+                part.undo(lease.columns, lease.redelivery_count)
+            raise
+        return self._received([lease for _, lease in leases]) if leases else None
+
+    def _received(self, leases: Sequence[Lease]) -> Received:
+        if len(leases) == 1:
+            [lease] = leases
+            return Received(self._reader, lease.columns, lease.redelivery_count, np.full(len(lease), lease.deadline_ms))
+        return Received(
+            self._reader,
+            Columns.concatenate([lease.columns for lease in leases]),
+            np.concatenate([lease.redelivery_count for lease in leases]),
+            np.repeat([lease.deadline_ms for lease in leases], [len(lease) for lease in leases]),
+        )
+
+    def _seeks(self) -> int:
+        seeks = 0
+        for each in self._shared:
+            seeks += each.seeks
+        return seeks
+
+    def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
+        """Release what was leased ahead. What has been closed meanwhile, has released it itself."""
+        if messages:
+            for number, receipts in Receipts.of(messages).by_partition():
+                with contextlib.suppress(StoreClosed, StoreForked):
+                    self._parts[number].release(receipts)
+            if self.intake is not None:
+                for message in messages:
+                    message.settle()
+
+    # Leases that are kept, and limits.
+
+    def _keeping(self) -> KeptLeases:
+        settings = self._settings
+        self.blocks.asleep = True
+        return KeptLeases(
+            self.blocks,
+            settings.lease_ms,
+            settings.max_lease_ms,
+            now_ms=self._now_ms,
+            prolong=self._prolong,
+            give_back=self._give_back_late,
+        )
+
+    def _limits(self) -> Intake | None:
+        rate, max_in_flight = self._settings.rate, self._settings.max_in_flight
+        if rate is None and max_in_flight is None:
+            return None
+        return Intake(rate, max_in_flight, now_ms=self._now_ms, freed=self.agenda.resume)
+
+    def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
+        """Lease what is in handlers for as long as at first; until when."""
+        every = Receipts.of(messages)
+        until_ms = min(
+            self._parts[number].subscription.prolong(
+                receipts.delivery_offset, receipts.redelivery_count, self._settings.lease_ms
+            )
+            for number, receipts in every.by_partition()
+        )
+        if self.intake is not None:
+            self.intake.extended(every.places(), until_ms)
+        return until_ms
+
+    def _give_back_late(self, now_ms: int) -> None:
+        """What is leased ahead and waits behind a slow handler goes to who has time for it."""
+        with self._lock:
+            late = [message for ahead in self.aheads for message in ahead.drain_late(now_ms)]
+        self._give_back(late)
