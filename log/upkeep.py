@@ -245,10 +245,10 @@ class Upkeep:
         """Put all up to a key, which is due, out of reach; how many records were not before."""
         self._commit.sync()  # a log start speaks of what is durable alone
         version = self._versions.current
-        if version.written.position and self._ends_before(version, upto):
-            self.roll()
-            version = self._versions.current
         before = version.log_start.delivery_offset if self._delayed else version.log_start_offset
+        if version.written.position and self._ends_before(version, upto):
+            self.roll()  # which lets go what the retention says, too
+            version = self._versions.current
         if self._delayed:
             removed = [segment for segment in version.sealed if segment.mark.last_key <= upto]
         else:

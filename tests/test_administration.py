@@ -443,6 +443,16 @@ def test_a_part_is_purged(disk: SimulatedFiles, clock: ManualClock) -> None:
         store.check()
 
 
+def test_what_the_retention_takes_in_the_roll_of_a_purge_is_counted(disk: SimulatedFiles, clock: ManualClock) -> None:
+    with open_small(disk, clock) as store:
+        store.create_topic("t", retention_ms=0)
+        store.send_many("t", [b"old"] * 5)
+        clock.advance(1)
+        store.topic("t").partition(0).high_watermark()
+        assert 5 == store.purge("t", 5)
+        store.check()
+
+
 def test_a_fifo_topic_is_purged_by_segments(disk: SimulatedFiles, clock: ManualClock) -> None:
     with open_small(disk, clock) as store:
         store.create_topic("t", delayed=False)
