@@ -9,7 +9,8 @@ of t seconds it takes at most rate * t + max(rate / 10, 1) records. Time is that
 back the bucket goes on from there, and where it leaps it is full, and no more.
 
 In flight is what this reader has leased and nobody has settled (acked, nacked, released, rejected), what it has leased
-ahead included; a lease that has ended counts no more. A reader that has no limits has no intake.
+ahead included; a lease that has ended counts no more, and what was acked by the receipt of an earlier lease until its
+own ends. A reader that has no limits has no intake.
 
 Invariants: what is in flight is at most `max_in_flight`. Only one call takes at a time: what it finds to be free is
 still free when it has leased it, and an exception in the middle leaves no place reserved. Where it strikes between a
@@ -31,8 +32,8 @@ SAVED_S = 0.1
 WAIT_MS_MAX = 60_000
 """A reader with a very low rate looks at the clock again after this long."""
 
-Place = tuple[int, int]
-"""(partition, delivery offset)"""
+Place = tuple[int, int, int]
+"""(partition, delivery offset, redelivery count): so that no receipt of an earlier lease frees it."""
 
 
 class Intake:

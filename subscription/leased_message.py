@@ -14,7 +14,7 @@ from afterlog.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
 from afterlog.records.deliver_after import Delay
 from afterlog.subscription.answers import ReceiptResult
-from afterlog.subscription.intake import Intake
+from afterlog.subscription.intake import Intake, Place
 from afterlog.subscription.open_blocks import OpenBlocks
 
 logger = logging.getLogger("afterlog.subscription")
@@ -74,7 +74,16 @@ class LeasedMessage(Message):
         object.__setattr__(self, "settled", True)  # the one thing that changes
         intake = self.subscription.intake
         if intake is not None:
-            intake.settled((self.partition, self.delivery_offset))
+            intake.settled(self._place())
+
+    def extended(self, deadline_ms: int) -> None:
+        """Note that it is leased until then, in so far as it is leased."""
+        intake = self.subscription.intake
+        if intake is not None:
+            intake.extended([self._place()], deadline_ms)
+
+    def _place(self) -> Place:
+        return self.partition, self.delivery_offset, self.redelivery_count
 
     def reject(self, reason: str = "") -> ReceiptResult:
         """It can never be worked off: to the dead letters at once, with the reason, whatever the policy says.

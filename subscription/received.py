@@ -11,6 +11,7 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.objects import Same
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
+from afterlog.subscription.intake import Place
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 
 
@@ -27,9 +28,9 @@ class Receipts(NamedTuple):
         rows = [(each.partition, each.offset, each.delivery_offset, each.redelivery_count) for each in messages]
         return Receipts(*np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T))
 
-    def places(self) -> Iterator[tuple[int, int]]:
-        """(partition, delivery offset) of each."""
-        return zip(self.partition.tolist(), self.delivery_offset.tolist(), strict=True)
+    def places(self) -> Iterator[Place]:
+        """See `Place`."""
+        return zip(self.partition.tolist(), self.delivery_offset.tolist(), self.redelivery_count.tolist(), strict=True)
 
     def at(self, rows: Bools) -> Receipts:
         return Receipts(*(column[rows] for column in self))
@@ -104,6 +105,12 @@ class Received(Sequence[LeasedMessage]):
         intake = self.subscription.intake
         if intake is not None:
             intake.settled_many(self.receipts.places())
+
+    def extended(self, deadline_ms: int) -> None:
+        """Note that all are leased until then, in so far as they are leased."""
+        intake = self.subscription.intake
+        if intake is not None:
+            intake.extended(self.receipts.places(), deadline_ms)
 
     def _made(self) -> list[LeasedMessage]:
         if self._messages is None:

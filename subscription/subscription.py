@@ -202,14 +202,14 @@ class Subscription:
     def extend(self, messages: Messages, *, lease_ms: int | None = None) -> ReceiptResult:
         """Lease one or many for `lease_ms` from now, by default as long as at first; `deadline_ms` says until when."""
         lease_ms = self._settings.lease_ms if lease_ms is None else lease_ms
-        every = self._receipts(messages)
         answers = [
             self._part(number).subscription.extend(receipts.delivery_offset, receipts.redelivery_count, lease_ms)
-            for number, receipts in every.by_partition()
+            for number, receipts in self._receipts(messages).by_partition()
         ]
-        if self.intake is not None and answers:
-            self.intake.extended(every.places(), min(answer.deadline_ms for answer in answers))
-        return summed(answers)
+        answer = summed(answers)
+        for each in _each(messages):
+            each.extended(answer.deadline_ms)
+        return answer
 
     # The whole subscription.
 
@@ -359,8 +359,10 @@ class Subscription:
 
 
 def _settle(messages: Messages) -> None:
-    if isinstance(messages, LeasedMessage | Received):
-        messages.settle()
-        return
-    for message in messages:
-        message.settle()
+    for each in _each(messages):
+        each.settle()
+
+
+def _each(messages: Messages) -> Sequence[LeasedMessage | Received]:
+    """What a reader has received at once is one."""
+    return [messages] if isinstance(messages, LeasedMessage | Received) else messages

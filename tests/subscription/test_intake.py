@@ -33,7 +33,7 @@ def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
             now_ms = until_ms
             assert intake.room() or rate < 1
             continue
-        intake.took([(0, row) for row in range(count)], [0] * count)
+        intake.took([(0, row, 0) for row in range(count)], [0] * count)
         taken.append((now_ms, count))
     burst = max(rate / 10, 1)
     for first in range(0, len(taken), 37):
@@ -47,7 +47,7 @@ def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
 def test_a_clock_that_is_put_back_goes_on_from_there() -> None:
     now_ms = 10_000_000
     intake = Intake(10, None, now_ms=lambda: now_ms, freed=lambda: None)
-    intake.took([(0, 0)], [0])
+    intake.took([(0, 0, 0)], [0])
     now_ms -= 5_000_000
     assert 0 == intake.room()
     now_ms += 100
@@ -115,6 +115,37 @@ def test_a_lease_that_has_ended_counts_no_more(setting: Setting) -> None:
         assert 1 == len(clock.waits)
         assert sub.intake is not None
         assert 2 == sub.intake.in_flight()
+
+
+@pytest.mark.parametrize("how", ["nack", "nack_many", "release", "extend"])
+def test_a_receipt_of_an_earlier_lease_frees_no_place(setting: Setting, how: str) -> None:
+    """The record was received again meanwhile, by this very reader."""
+    setting.send(b"a", b"b")
+    with setting.subscribe(max_in_flight=2, lease_ms=1_000) as sub, setting.subscribe(lease_ms=1_000) as other:
+        stale = sub.receive()
+        setting.clock.advance(2_000)
+        held = sub.receive()
+        setting.send(b"c")
+        assert [each.offset for each in stale] == [each.offset for each in held]
+        other.extend([*held], lease_ms=60_000)
+        done = {
+            "nack": lambda: sub.nack(stale[0]),
+            "nack_many": lambda: sub.nack(stale),
+            "release": lambda: sub.release([*stale]),
+            "extend": lambda: sub.extend(stale, lease_ms=1),
+        }[how]()
+        assert 0 == done.done
+        setting.clock.advance(20)
+        assert [] == [*sub.receive()], "two are leased, and not settled"
+        assert 2 == sub.stats().leased
+
+
+def test_what_another_reader_extends_is_still_in_flight(setting: Setting) -> None:
+    setting.send(b"a", b"b")
+    with setting.subscribe(max_in_flight=1, lease_ms=1_000) as sub, setting.subscribe() as other:
+        other.extend(sub.receive(), lease_ms=60_000)
+        setting.clock.advance(2_000)
+        assert [] == [*sub.receive()]
 
 
 def test_iterations_share_what_may_be_in_flight(setting: Setting) -> None:
