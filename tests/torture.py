@@ -79,6 +79,8 @@ LANES = (
         "models",
         (
             "tests/test_state_machine.py",
+            "tests/test_cleanup_machine.py",
+            "tests/test_deletion_machine.py",
             "tests/subscription/test_machine.py",
             "tests/subscription/test_state.py",
             "tests/subscription/test_partition_subscription.py",
