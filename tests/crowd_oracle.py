@@ -12,6 +12,7 @@ from typing import Any
 from afterlog import EARLIEST, CancelResult
 from afterlog.store import Store
 from afterlog.tier.manifest import Manifest
+from tests.crowd_freeing import SETTINGS, FreeingOracle, freeing_topic, number_of
 from tests.crowd_passing import PassingOracle, passing_topic
 from tests.killed_crowd import RETENTION_MS, TOPICS, row
 from tests.tier.support import faults
@@ -88,10 +89,17 @@ class CrowdOracle:
         self.received = self.redelivered = 0
         self.passing: dict[str, PassingOracle] = {}
         """Of topics that come and go."""
+        self.freeing: dict[str, FreeingOracle] = {}
+        """Of those whose readers say what may go."""
 
     def hear_change(self, who: str, *said: Any) -> None:
         topic = passing_topic(who)
         self.passing.setdefault(topic, PassingOracle(topic)).hear(*said)
+
+    def hear_free(self, who: str, *said: Any) -> None:
+        topic = freeing_topic(who)
+        evicts = "backlog_quota_ms" in SETTINGS[number_of(who)]
+        self.freeing.setdefault(topic, FreeingOracle(topic, evicts)).hear(*said)
 
     @property
     def mail(self) -> TopicOracle:
@@ -221,6 +229,8 @@ class CrowdOracle:
             self.verify_topic(store, topic, killed_ms)
         for passing in self.passing.values():
             passing.verify(store)
+        for freeing in self.freeing.values():
+            freeing.verify(store, killed_ms)
         self.verify_subscription(store)
         store.check()
         assert [] == faults(manifest), "D13"

@@ -245,8 +245,10 @@ def live(folder: Path, seed: str) -> None:
         for topic in chance.sample([*TOPICS], chance.choice([0, 1, 3])):
             consumer = store.consumer(topic, group="group", auto_commit=False)
             hands.append(Follower(consumer, topic, store, seed, f"follower of {topic}"))
+        from tests.crowd_freeing import Freer
         from tests.crowd_passing import Changer
 
+        hands += [Freer(store, seed, f"freer {number}") for number in range(chance.choice([0, 1, 2, 2]))]
         hands += [Changer(store, seed, f"changer {number}") for number in range(chance.choice([0, 1, 2]))]
         hands += [Keeper(store, seed, f"keeper {number}") for number in range(chance.choice([0, 1, 2]))]
         threads = [threading.Thread(target=hand.work, daemon=True) for hand in hands]
@@ -288,6 +290,24 @@ def key_is_forgotten() -> None:
     crowd_passing.key_is_forgotten()
 
 
+def closed_readers_hold_nothing() -> None:
+    from tests import crowd_freeing
+
+    crowd_freeing.closed_readers_hold_nothing()
+
+
+def acks_of_the_deleted_stay() -> None:
+    from tests import crowd_freeing
+
+    crowd_freeing.acks_of_the_deleted_stay()
+
+
+def evicted_at_once() -> None:
+    from tests import crowd_freeing
+
+    crowd_freeing.evicted_at_once()
+
+
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -297,6 +317,9 @@ BUGS = {
         nack_has_no_delay,
         poll_skips_one,
         key_is_forgotten,
+        closed_readers_hold_nothing,
+        acks_of_the_deleted_stay,
+        evicted_at_once,
     )
 }
 

@@ -1,7 +1,8 @@
 """A real process of many threads, killed with SIGKILL again and again (`tests/test_kill.py`: of one).
 
 Every life draws its durability, its threads and what they do: producers, readers of one subscription, consumers,
-changers that make, alter, purge and delete topics of their own, and keepers that roll, merge, apply retention and
+changers that make, alter, purge and delete topics of their own, freers whose topics lose what their readers have acked,
+and who delete those, and keepers that roll, merge, apply retention and
 offload. After every kill a copy in memory, of the folder and of its object storage, is opened an hour later and held
 against what the threads had said (`tests/crowd_oracle.py`); the next life goes on with the folder itself.
 """
@@ -67,6 +68,8 @@ def kill_again_and_again(workers: Workers, folder: Path, lives: int, bug: str, s
 def test_killed_again_and_again(history: int, workers: Workers, tmp_path: Path) -> None:
     oracle = kill_again_and_again(workers, tmp_path, LIVES, "nothing_planted", f"{campaigns.SEED}.{history}")
     sizes = {name: len(topic.named) for name, topic in oracle.topics.items()}
+    gone = {name: (each.freed, each.evicted) for name, each in oracle.freeing.items()}
+    print("freed, evicted", gone)
     print(sizes, "acked", len(oracle.acked), "received", oracle.received, "redelivered", oracle.redelivered)
     assert min(sizes.values())
 
@@ -78,6 +81,9 @@ def test_killed_again_and_again(history: int, workers: Workers, tmp_path: Path) 
         ("position_stays_in_memory", "D9"),
         ("nack_has_no_delay", "D10"),
         ("poll_skips_one", "D2"),
+        ("closed_readers_hold_nothing", "D13|earlier one"),
+        ("acks_of_the_deleted_stay", "earlier one|there are|D4"),
+        ("evicted_at_once", "D13"),
         ("key_is_forgotten", "^"),  # by a key that is held twice, by one that is not found, or by `check`
     ],
 )
