@@ -22,7 +22,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
 _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
 _INT64_MAX = 2**63 - 1
-_RECORD_KEYS = {"value", "key", "headers", "delay", "deliver_after"}
+_RECORD_KEYS = {"value", "key", "headers", "delay", "deliver_after", "unique_key"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,11 @@ class InputRecord:
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     deliver_after: int | datetime | None = None
+    unique_key: bytes | None = None
 
-    def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool]:
-        """Neighbours of one kind can be sent in one call: headers, has a key, has a time."""
-        return self.headers, self.key is not None, self.deliver_after is not None
+    def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool, bool]:
+        """Neighbours of one kind can be sent in one call: headers, has a key, has a time, has a unique key."""
+        return self.headers, self.key is not None, self.deliver_after is not None, self.unique_key is not None
 
 
 def duration_ms(text: str) -> int:
@@ -142,6 +143,7 @@ def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) ->
             key=bytes_of(row["key"]) if "key" in row else default.key,
             headers=headers_of(row.get("headers") or {}),
             deliver_after=default.deliver_after if due is None else due,
+            unique_key=_bytes(row.get("unique_key")),
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(f"line {number}: {error}") from None

@@ -161,7 +161,9 @@ def create(
     help="Where another pending record has the unique key: fail, keep that one, or replace it.",
 )
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
-@click.option("--json-input", is_flag=True, help="Lines are JSON objects: value, key, headers, delay, deliver_after.")
+@click.option(
+    "--json-input", is_flag=True, help="Lines are JSON: value, key, headers, delay, deliver_after, unique_key."
+)
 @JSON
 def send(
     data: Path,
@@ -181,7 +183,7 @@ def send(
     With --unique-key the record is appended where no pending one of its partition has that key; --on-conflict keep
     prints the id of the one that has, replace cancels it.
 
-    A JSON value, key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line goes before
+    A JSON value, key, unique key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line goes before
     --delay, --at and --key.
     """
     if delay is not None and at is not None:
@@ -190,8 +192,8 @@ def send(
         raise click.UsageError("--json-input reads lines: leave VALUE out")
     if unique_key is not None and value is None:
         raise click.UsageError("--unique-key is for one record: give VALUE")
-    if unique_key is None and on_conflict != "raise":
-        raise click.UsageError("--on-conflict goes with --unique-key")
+    if unique_key is None and not json_input and on_conflict != "raise":
+        raise click.UsageError("--on-conflict goes with --unique-key, or --json-input")
     from afterlog.cli.output import json_line, progress
 
     with opened(data, create=make) as store:
@@ -212,7 +214,7 @@ def send(
         with progress("sending", None) as advance:
             try:
                 for lines in chunks_of_lines(sys.stdin.buffer, 2 * store.config.batch_bytes_max):
-                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input):
+                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input, on_conflict):
                         count += sent_now
                         advance(sent_now)
                     line += len(lines)
@@ -222,7 +224,13 @@ def send(
 
 
 def _send_lines(
-    store: Store, topic: str, lines: list[bytes], first_line: int, default: InputRecord, json_input: bool
+    store: Store,
+    topic: str,
+    lines: list[bytes],
+    first_line: int,
+    default: InputRecord,
+    json_input: bool,
+    on_conflict: OnConflict,
 ) -> Iterator[int]:
     """Send lines as columns; how many records at a time."""
     if not json_input:
@@ -232,7 +240,7 @@ def _send_lines(
     from afterlog.records.instants import instant_ms
 
     records = json_records(lines, first_line, store.clock.now_ms(), default)
-    for (headers, has_key, timed), alike in groupby(records, key=InputRecord.kind):
+    for (headers, has_key, timed, unique), alike in groupby(records, key=InputRecord.kind):
         group = list(alike)
         offsets = store.send_many(
             topic,
@@ -240,6 +248,8 @@ def _send_lines(
             keys=[record.key for record in group] if has_key else None,
             headers=headers,
             deliver_after=[instant_ms(record.deliver_after or 0) for record in group] if timed else None,
+            unique_keys=[record.unique_key for record in group] if unique else None,
+            on_conflict=on_conflict if unique else "raise",
         )
         yield len(offsets)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,26 @@ class TestSchedule:
         assert "mail-0@0\n" == run(*again, "keep").stdout
         assert "mail-0@2\n" == run(*again, "replace").stdout
         assert ["b"] == [row["value"] for row in rows(run("pending", data, "mail", "--json"))]
+
+    def test_unique_keys_of_lines(self, data: Path) -> None:
+        def lines(*pairs: tuple[str, Any]) -> str:
+            return "".join(
+                json.dumps({"value": value, "unique_key": key, "delay": "1h"}) + "\n" for value, key in pairs
+            )
+
+        def pending() -> list[str]:
+            return [row["value"] for row in rows(run("pending", data, "mail", "--json"))]
+
+        send = ("send", data, "mail", "--json-input")
+        run(*send, stdin=lines(("a", "k"), ("b", None), ("c", {"base64": "AAE="})))
+        assert ["a", "b", "c"] == pending()
+        failed = run(*send, stdin=lines(("d", None), ("e", "k"), ("f", None)), code=2).stderr
+        assert "mail-0@0 is pending" in failed
+        assert "1 records before it were sent" in failed
+        run(*send, "--on-conflict", "keep", stdin=lines(("g", "k"), ("h", "l")))
+        assert ["a", "b", "c", "d", "h"] == pending()
+        run(*send, "--on-conflict", "replace", stdin=lines(("i", {"base64": "AAE="})))
+        assert ["a", "b", "d", "h", "i"] == pending()
 
     def test_reschedule(self, data: Path) -> None:
         run("send", data, "mail", "a", "--delay", "1h")
