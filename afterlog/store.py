@@ -26,7 +26,6 @@ from afterlog.deletions import Deletions
 from afterlog.environment import random_generator
 from afterlog.errors import (
     GroupBusy,
-    InvalidArgument,
     InvalidRecord,
     InvalidSubscription,
     NameTaken,
@@ -52,6 +51,7 @@ from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicChanges, TopicOptions, TopicSettings, asked_settings
 from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name, parse_backup_folder
 from afterlog.produce.topic import Topic
+from afterlog.produce.unique_asked import claim, claims, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColumn, asked_column, asked_ms
@@ -354,8 +354,8 @@ class Store:
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
         check = target.checks_instants(check_instants)
-        claim = None if _unasked(unique_key, on_conflict) else _claim(unique_key, on_conflict)
-        by = _key(key) if claim is None else claim[0]
+        asked = None if unasked(unique_key, on_conflict) else claim(unique_key, on_conflict)
+        by = _key(key) if asked is None else asked[0]
         number = target.partition_of(by) if partition is None else target.checked_partition(partition)
         record = SingleRecord(
             byte_string(value),
@@ -364,8 +364,8 @@ class Store:
             now_ms,
             asked_ms(now_ms, delay, deliver_after, check_instants=check),
         )
-        if claim is not None:
-            return target.record_id(number, target.append_one_unique(number, record, *claim))
+        if asked is not None:
+            return target.record_id(number, target.append_one_unique(number, record, *asked))
         return target.record_id(number, target.append_one(number, record))
 
     def send_many(
@@ -409,8 +409,8 @@ class Store:
         if key_column is not None and len(key_column[0]) - 1 != count:
             raise InvalidRecord(f"{count} values but {len(key_column[0]) - 1} keys")
         unique = None
-        if not _unasked(unique_keys, on_conflict):
-            unique, on_conflict = _claims(unique_keys, on_conflict)
+        if not unasked(unique_keys, on_conflict):
+            unique, on_conflict = claims(unique_keys, on_conflict)
         columns = RecordColumns(
             values=value_column,
             value_valid=value_valid,
@@ -1066,30 +1066,6 @@ def _named(position: Position | datetime) -> Position:
 def _check_id(record: object) -> None:
     if not isinstance(record, RecordId):
         raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
-
-
-def _unasked(unique: Any, on_conflict: Any) -> bool:
-    """Whether a send says nothing of unique keys."""
-    return unique is None and isinstance(on_conflict, str) and on_conflict == "raise"
-
-
-def _claim(unique_key: Any, on_conflict: Any) -> tuple[bytes, OnConflict]:
-    """What a send says of its unique key. Raises InvalidRecord, InvalidArgument."""
-    from afterlog.records.unique_key import checked_key, on_conflict_of
-
-    return checked_key(_given(unique_key)), on_conflict_of(on_conflict)
-
-
-def _claims(unique_keys: Any, on_conflict: Any) -> tuple[list[bytes | None], OnConflict]:
-    from afterlog.records.unique_key import checked_keys, on_conflict_of
-
-    return checked_keys(_given(unique_keys)), on_conflict_of(on_conflict)
-
-
-def _given(unique: Any) -> Any:
-    if unique is None:
-        raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give one, or leave it out")
-    return unique
 
 
 def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:

@@ -183,8 +183,8 @@ def send(
     With --unique-key the record is appended where no pending one of its partition has that key; --on-conflict keep
     prints the id of the one that has, replace cancels it.
 
-    A JSON value, key, unique key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line goes before
-    --delay, --at and --key.
+    A JSON value, key, unique key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line
+    goes before --delay, --at and --key.
     """
     if delay is not None and at is not None:
         raise click.UsageError("give --delay or --at, not both")

@@ -270,10 +270,7 @@ class PartitionLog:
         the topic can have no unique keys.
         """
         self._check_own(_NO_APPENDS)
-        settings = self.context.settings
-        if not settings.delayed or settings.remote_storage_enable:
-            kind = "uploads its segments" if settings.delayed else "was made with delayed=False: nothing is pending"
-            raise InvalidTopic(f"the topic {kind}: it has no unique keys; send to another one")
+        self.context.settings.check_unique_keys()
         from afterlog.log.unique_appends import UniqueAppends
 
         with self._append_lock, self._writing():

@@ -67,6 +67,12 @@ class TopicSettings:
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
 
+    def check_unique_keys(self) -> None:
+        """Raises InvalidTopic where the topic can have none."""
+        if not self.delayed or self.remote_storage_enable:
+            kind = "uploads its segments" if self.delayed else "was made with delayed=False: nothing is pending"
+            raise InvalidTopic(f"the topic {kind}: it has no unique keys; send to another one")
+
     @property
     def has_retention(self) -> bool:
         """Whether records ever go by themselves."""

@@ -13,14 +13,16 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import groupby
 from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from afterlog.clock import Clock
-from afterlog.errors import Interrupted, RecordTooLarge, StoreClosed
+from afterlog.errors import Interrupted, RecordTooLarge, StoreClosed, UniqueKeyConflict
 from afterlog.files import PROCESS
+from afterlog.produce.unique_asked import claim, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import Delay, asked_ms
@@ -28,6 +30,9 @@ from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
 from afterlog.records.instants import Instant
 from afterlog.records.single import byte_string, header_section
+
+if TYPE_CHECKING:
+    from afterlog.records.unique_key import OnConflict
 
 logger = logging.getLogger("afterlog.produce")
 
@@ -52,6 +57,12 @@ class Target(Protocol[IdOf]):
 
     def append(self, number: int, columns: RecordColumns) -> Int64Array: ...
 
+    def append_unique(
+        self, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict, partition: int | None
+    ) -> Int64Array: ...
+
+    def check_unique_keys(self) -> None: ...
+
     def record_id(self, number: int, offset: int) -> IdOf: ...
 
     def check_asked(self, deliver_after: int) -> None: ...
@@ -65,7 +76,13 @@ class _Buffered(NamedTuple, Generic[Id]):
     headers: bytes
     timestamp: int
     deliver_after: int
+    claim: tuple[bytes, OnConflict] | None
+    """Its unique key, and what becomes of it where another one holds that."""
     future: Future[Id]
+
+    @property
+    def way(self) -> OnConflict | None:
+        return None if self.claim is None else self.claim[1]
 
 
 @dataclass(slots=True)
@@ -75,6 +92,8 @@ class _Buffer(Generic[Id]):
     records: list[_Buffered[Id]] = field(default_factory=list)
     size: int = 0
     first_s: float = 0.0
+    claims: bool = False
+    """Whether some have unique keys."""
 
 
 class Producer(Generic[Id]):
@@ -122,20 +141,29 @@ class Producer(Generic[Id]):
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        unique_key: bytes | None = None,
+        on_conflict: OnConflict = "raise",
     ) -> Future[Id]:
-        """Buffer a record, given as to `Store.send`; a future of its id. Raises InvalidRecord (a leaf), StoreClosed."""
+        """Buffer a record, given as to `Store.send`; a future of its id. Raises InvalidRecord (a leaf), StoreClosed.
+
+        Who holds a unique key is looked up when the buffer is appended. With "raise" a conflict fails the future of
+        this record alone; of those that replace each other in one buffer the last is appended, and all get its id.
+        """
         now_ms = self._now_ms()
         check = self._target.checks_instants(check_instants)
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
-        section = header_section(headers)
+        section, asked_claim = header_section(headers), None
+        if not unasked(unique_key, on_conflict):
+            asked_claim, section = self._claimed(unique_key, on_conflict, section)
         value, key = byte_string(value), byte_string(key, "keys")
         size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
         if size + HEADER_BYTES > self._batch_bytes_max:
             raise RecordTooLarge(
                 f"a record of {size} bytes does not fit into batch_bytes_max ({self._batch_bytes_max})"
             )
-        number = self._target.partition_of(key) if partition is None else self._target.checked_partition(partition)
+        by = key if asked_claim is None else asked_claim[0]
+        number = self._target.partition_of(by) if partition is None else self._target.checked_partition(partition)
         future: Future[Id] = Future()
         future.set_running_or_notify_cancel()  # what is buffered will be appended: cancel() answers no
         with self._changed:
@@ -149,11 +177,22 @@ class Producer(Generic[Id]):
             if buffer is None:
                 buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
                 self._changed.notify_all()
-            buffer.records.append(_Buffered(value, key, section, now_ms, asked, future))
+            buffer.records.append(_Buffered(value, key, section, now_ms, asked, asked_claim, future))
+            buffer.claims |= asked_claim is not None
             was, buffer.size = buffer.size, buffer.size + size
             if was < self._batch_bytes <= buffer.size:
                 self._changed.notify_all()
         return future
+
+    def _claimed(
+        self, unique_key: bytes | None, on_conflict: OnConflict, section: bytes
+    ) -> tuple[tuple[bytes, OnConflict], bytes]:
+        """What is asked for, and the headers with the key."""
+        from afterlog.records.unique_key import with_unique_key
+
+        self._target.check_unique_keys()
+        asked = claim(unique_key, on_conflict)
+        return asked, with_unique_key(section, asked[0])
 
     def flush(self) -> None:
         """Append everything buffered, and return when every future so far is resolved."""
@@ -204,20 +243,41 @@ class Producer(Generic[Id]):
                 with self._changed:
                     del self._buffers[number]
                     self._changed.notify_all()
-                records = buffer.records
-                for record, offset in zip(
-                    records, self._target.append(number, _columns(records)).tolist(), strict=True
-                ):
-                    record.future.set_result(self._target.record_id(number, offset))
+                if buffer.claims:
+                    for way, alike in groupby(buffer.records, key=lambda record: record.way):
+                        self._append_unique(number, [*alike], way)
+                else:
+                    self._resolve(number, buffer.records, self._target.append(number, _columns(buffer.records)))
             except BaseException as error:
                 if self._buffers.get(number) is not buffer:
                     _fail(buffer.records, error)
                 if not isinstance(error, Exception):
                     raise  # a user's interceptor may raise anything else, and the thread must go on
 
+    def _append_unique(self, number: int, records: list[_Buffered[Id]], way: OnConflict | None) -> None:
+        """Records that go one way in one append; where one of them is in conflict each in its own."""
+        try:
+            if way is None:
+                offsets = self._target.append(number, _columns(records))
+            else:
+                keys = [record.claim and record.claim[0] for record in records]
+                offsets = self._target.append_unique(_columns(records), keys, way, number)
+            self._resolve(number, records, offsets)
+        except UniqueKeyConflict as error:
+            if len(records) == 1:
+                _fail(records, error)
+            for record in records if len(records) > 1 else ():
+                self._append_unique(number, [record], way)
+        except Exception as error:
+            _fail(records, error)
+
+    def _resolve(self, number: int, records: Sequence[_Buffered[Id]], offsets: Int64Array) -> None:
+        for record, offset in zip(records, offsets.tolist(), strict=True):
+            record.future.set_result(self._target.record_id(number, offset))
+
 
 def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:
-    values, keys, headers, timestamps, deliver_after, _ = zip(*records, strict=True)
+    values, keys, headers, timestamps, deliver_after, *_ = zip(*records, strict=True)
     value_column, value_valid = ragged(values)
     key_column, key_valid = ragged(keys, "keys")
     header_column, _ = ragged(headers, "headers")

@@ -113,6 +113,10 @@ class Topic:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
         self.log(0).check_asked(deliver_after)
 
+    def check_unique_keys(self) -> None:
+        """Raises InvalidTopic where it can have none."""
+        self.settings.check_unique_keys()
+
     def record_id(self, number: int, offset: int) -> RecordId:
         return RecordId(self.name, number, offset)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS
 from afterlog.errors import (
+    InvalidArgument,
     InvalidDeliverAfter,
     InvalidRecord,
     InvalidTopic,
@@ -17,6 +19,7 @@ from afterlog.errors import (
     StorageFull,
     StoreClosed,
     StoreForked,
+    UniqueKeyConflict,
     UnknownPartition,
 )
 from afterlog.fetch.partition import Partition
@@ -341,3 +344,83 @@ def test_a_callback_may_flush_and_close() -> None:
     assert done.wait(10)
     producer.close()
     assert 1 == setting.partition.log_end_offset
+
+
+# --- Unique keys
+
+
+def ids(*futures: Future[RecordId]) -> list[int]:
+    return [future.result(5).offset for future in futures]
+
+
+def pending_values(setting: Setting) -> list[bytes | None]:
+    return [record.value for record in setting.store.pending("t")]
+
+
+def test_a_conflict_fails_its_future_and_no_other(setting: Setting) -> None:
+    held = setting.store.send("t", b"held", delay=1, unique_key=b"k")
+    with setting.producer() as producer:
+        futures = [
+            producer.send(value, delay=1, unique_key=key)
+            for value, key in [(b"a", b"a"), (b"in conflict", b"k"), (b"b", b"b"), (b"again", b"a"), (b"plain", None)]
+        ]
+        producer.flush()
+        assert [1, 2, 3] == ids(futures[0], futures[2], futures[4])
+        with pytest.raises(UniqueKeyConflict) as caught:
+            futures[1].result()
+        assert held == caught.value.record
+        with pytest.raises(UniqueKeyConflict):
+            futures[3].result()
+    assert [b"held", b"a", b"b", b"plain"] == pending_values(setting)
+
+
+def test_keys_that_nobody_holds_share_one_append(setting: Setting) -> None:
+    with setting.producer() as producer:
+        futures = [producer.send(b"%d" % number, delay=1, unique_key=b"%d" % number) for number in range(5)]
+        producer.flush()
+        assert [0, 1, 2, 3, 4] == ids(*futures)
+    assert 1 == setting.batches()
+
+
+def test_one_buffer_of_several_ways(setting: Setting) -> None:
+    setting.store.send("t", b"held", delay=1, unique_key=b"k")
+    with setting.producer() as producer:
+        kept = producer.send(b"x", delay=1, unique_key=b"k", on_conflict="keep")
+        first = producer.send(b"first", delay=1, unique_key=b"k", on_conflict="replace")
+        last = producer.send(b"last", delay=1, unique_key=b"k", on_conflict="replace")
+        plain = producer.send(b"plain", headers=[("h", b"v")])
+        producer.flush()
+        assert [0, 2, 2, 3] == ids(kept, first, last, plain)
+    assert [b"last"] == pending_values(setting)
+    [record] = setting.store.pending("t")
+    assert (("unique-key", b"k"),) == record.headers
+
+
+def test_the_unique_key_decides_the_partition() -> None:
+    setting = Setting(partitions=4)
+    with setting.producer() as producer:
+        for number in range(20):
+            key = b"%d" % number
+            sent = producer.send(b"", key=b"same", delay=1, unique_key=key)
+            kept = producer.send(b"", delay=1, unique_key=key, on_conflict="keep")
+            producer.flush()
+            assert sent.result(5) == kept.result(5)
+            assert setting.topic.partition_of(key) == sent.result().partition
+    setting.store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "topic", "asked"),
+    [
+        (InvalidArgument, "t", {"on_conflict": "keep"}),
+        (InvalidArgument, "t", {"unique_key": b"k", "on_conflict": "drop"}),
+        (InvalidRecord, "t", {"unique_key": b""}),
+        (InvalidTopic, "fifo", {"unique_key": b"k"}),
+    ],
+)
+def test_unique_keys_that_cannot_be_raise_at_once(
+    setting: Setting, error: type[Exception], topic: str, asked: dict[str, Any]
+) -> None:
+    setting.store.create_topic("fifo", delayed=False)
+    with setting.store.producer(topic) as producer, pytest.raises(error):
+        producer.send(b"v", **asked)
