@@ -144,7 +144,11 @@ class Administration:
         with self.backing_up, self.lock:
             self._check_known(topic, name, known, unknown)
             self._let_go(topic, name, force)
-            self.topics.deletions.delete_reader(topic, name)
+            target = self.topic_of(topic)
+            with ExitStack() as stack:  # else a pass of retention may read what goes
+                for number in range(target.partition_count):
+                    stack.enter_context(target.log(number).letting_go)
+                self.topics.deletions.delete_reader(topic, name)
 
     def _check_known(
         self,

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ logger = logging.getLogger("afterlog.produce")
 
 BUFFERED_BYTES_MAX = 32 << 20
 """A send waits while more than this is buffered."""
+
+_RAISE: Final = "raise"
+"""As a rule nobody says anything else: then one look at the object tells."""
 
 Id = TypeVar("Id")
 IdOf = TypeVar("IdOf", covariant=True)
@@ -142,7 +145,7 @@ class Producer(Generic[Id]):
         partition: int | None = None,
         check_instants: bool | None = None,
         unique_key: bytes | None = None,
-        on_conflict: OnConflict = "raise",
+        on_conflict: OnConflict = _RAISE,
     ) -> Future[Id]:
         """Buffer a record, given as to `Store.send`; a future of its id. Raises InvalidRecord (a leaf), StoreClosed.
 
@@ -154,7 +157,7 @@ class Producer(Generic[Id]):
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
         section, asked_claim = header_section(headers), None
-        if not unasked(unique_key, on_conflict):
+        if (unique_key is not None or on_conflict is not _RAISE) and not unasked(unique_key, on_conflict):
             asked_claim, section = self._claimed(unique_key, on_conflict, section)
         value, key = byte_string(value), byte_string(key, "keys")
         size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
@@ -178,7 +181,8 @@ class Producer(Generic[Id]):
                 buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
                 self._changed.notify_all()
             buffer.records.append(_Buffered(value, key, section, now_ms, asked, asked_claim, future))
-            buffer.claims |= asked_claim is not None
+            if asked_claim is not None:
+                buffer.claims = True
             was, buffer.size = buffer.size, buffer.size + size
             if was < self._batch_bytes <= buffer.size:
                 self._changed.notify_all()

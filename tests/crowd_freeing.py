@@ -7,12 +7,14 @@ nothing may come again. Records are due at once, so delivery offsets are append 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
 import afterlog
+from afterlog import deletions
 from afterlog.cleanup import Cleanup
 from afterlog.deletions import Deletions
 from afterlog.fetch.consumer import Consumer
@@ -150,6 +152,7 @@ class FreeingOracle:
             case _:
                 assert not self.trying
                 self.trying = (word, *said)
+                assert word != "delete" or said[0] in self.readers, f"{said[0]} is an earlier one, which was deleted"
                 if word == "ack":
                     self.readers[said[0]].perhaps |= {*said[1]}
                 elif word == "commit" and GROUP in self.readers:
@@ -277,8 +280,12 @@ def closed_readers_hold_nothing() -> None:
 
 
 def acks_of_the_deleted_stay() -> None:
+    """Of a subscription nothing goes but the tombstone."""
+    real = Deletions._end_reader
+
     def end(of_store: Deletions, topic: str, name: str) -> None:
-        of_store._known = type(of_store._known)(topics=of_store._known.topics)
+        with patch.object(deletions, "remove_tree", lambda *_: None) if name in NAMES else contextlib.nullcontext():
+            real(of_store, topic, name)
 
     patch.object(Deletions, "_end_reader", end).start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -23,10 +24,13 @@ from tests.support import (
     NOW_MS,
     PATH,
     Background,
+    Gate,
     content,
     drained,
+    eventually,
     flipped,
     killed,
+    open_small,
     power_cut,
     restored,
     small,
@@ -423,3 +427,42 @@ def test_a_journal_that_rots_holds_all_and_says_so() -> None:
     with pytest.raises(CorruptFile):
         again.store.enforce_retention()
     assert 0 == again.partition.log_start
+
+
+class WatchedLock:
+    """Tells who has asked for it."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.asked: set[int | None] = set()
+
+    def __enter__(self) -> None:
+        self.asked.add(threading.get_ident())
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_a_subscription_is_not_deleted_while_a_pass_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_small(SimulatedFiles(), ManualClock(NOW_MS)) as store:
+        log = store.create_topic("t", retention_by_subscriptions=True).partition(0).log
+        store.send("t", b"a")
+        store.subscribe("t", "s").close()
+        watched = WatchedLock(log.letting_go)
+        monkeypatch.setattr(log, "letting_go", watched)
+        gate, replay = Gate(), backlog.replay
+
+        def slowly(*arguments: Any) -> Any:
+            gate.passing()
+            return replay(*arguments)
+
+        monkeypatch.setattr(backlog, "replay", slowly)
+        cleaning = Background(store.enforce_retention)
+        gate.came()
+        deleting = Background(lambda: store.delete_subscription("t", "s"))
+        eventually(lambda: not deleting.is_alive() or deleting.ident in watched.asked)
+        gate.open()
+        cleaning.answer()
+        deleting.answer()
+        assert [] == store.subscriptions("t")
