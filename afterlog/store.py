@@ -744,7 +744,8 @@ class Store:
         """Make everything appended so far durable, whatever the durability."""
         self._usable()
         for commit in self._commits():
-            commit.sync()
+            with contextlib.suppress(TopicDeleted):  # by another thread, since they were asked for
+                commit.sync()
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now, and seal what is old enough; the number of segments removed.

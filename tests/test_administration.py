@@ -550,3 +550,13 @@ def test_a_topic_begins_to_use_object_storage(disk: SimulatedFiles, clock: Manua
     with open_store(Path("/fresh"), small(), clock, SimulatedFiles(), remote, background=False) as store:
         assert 10**9 == store.topic("t").settings.retention_ms
         assert 3 == len(values(store))
+
+
+def test_a_topic_that_is_deleted_during_a_sync_fails_it_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_small(SimulatedFiles(), ManualClock(NOW_MS)) as store:
+        store.create_topic("a")
+        store.send("a", b"a")
+        commits = list(store._commits())
+        store.delete_topic("a")
+        monkeypatch.setattr(store, "_commits", lambda: commits)
+        store.sync()
