@@ -632,6 +632,7 @@ class Store:
         max_lease_ms: int = 3_600_000,
         rate: float | None = None,
         max_in_flight: int | None = None,
+        durable_leases: bool = False,
     ) -> Subscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
@@ -641,7 +642,9 @@ class Store:
         retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries) are this
         reader's own, and so are these. auto_extend: while the block of a message is open it stays leased, for at most
         max_lease_ms since its delivery. rate: it takes so many records a second (`subscription/intake.py`);
-        max_in_flight: it has so many at a time that are leased and not settled.
+        max_in_flight: it has so many at a time that are leased and not settled. durable_leases: the lease outlives this
+        process: for readers elsewhere, as the server has. A restart, a close, too, leaves it until its deadline, with
+        its receipt (`Receipts`), and does not count as a failure.
 
         delay_ms: the subscription sees each record that much later, for all readers the same.
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
@@ -660,6 +663,7 @@ class Store:
             max_lease_ms=max_lease_ms,
             rate=rate,
             max_in_flight=max_in_flight,
+            durable_leases=flag("durable_leases", durable_leases),
         )
         if dead_letter is not None:
             check_name(dead_letter)

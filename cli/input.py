@@ -143,7 +143,7 @@ def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) ->
             key=bytes_of(row["key"]) if "key" in row else default.key,
             headers=headers_of(row.get("headers") or {}),
             deliver_after=default.deliver_after if due is None else due,
-            unique_key=_bytes(row.get("unique_key")),
+            unique_key=bytes_of(row.get("unique_key")),
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(f"line {number}: {error}") from None

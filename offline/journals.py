@@ -14,7 +14,20 @@ from afterlog.files import Files, read_file
 from afterlog.log.context import LogContext
 from afterlog.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subscription_folder
 from afterlog.offline.dump import Row
-from afterlog.subscription.events import Acked, Closed, Dead, Intended, Kind, Leased, Returned, Skipped, Sought, decode
+from afterlog.subscription.events import (
+    Acked,
+    Closed,
+    Dead,
+    Extended,
+    Intended,
+    Kind,
+    Leased,
+    LeasedUntil,
+    Returned,
+    Skipped,
+    Sought,
+    decode,
+)
 from afterlog.subscription.frames import Frame, frame_at
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.replay import replay
@@ -89,6 +102,10 @@ def _told(frame: Frame) -> Row:
     match event:
         case Returned():
             return {"reason": event.reason.name, "records": len(event.delivery_offset)}
+        case LeasedUntil():
+            return {"upto": event.position, "records": len(event.offsets), "until_ms": event.until_ms}
+        case Extended():
+            return {"records": len(event.offsets), "until_ms": event.until_ms}
         case Leased():
             return {"upto": event.position, "records": len(event.offsets)}
         case Acked() | Dead():

@@ -11,10 +11,13 @@
     7 SKIPPED          position i64                                           retention removed all below
     8 SOUGHT           position i64                                           seek
     9 CLOSED           nothing                                                close
+    10 LEASED_UNTIL    until_ms i64 | as LEASED                               receive, where leases outlive the process
+    11 EXTENDED        until_ms i64 | delivery offsets, Roaring               extend, of LEASED_UNTIL; by itself, too
 
 Integers are little-endian; Roaring is the portable 64-bit format. LEASED also names records that are leased again; what
-it reads and does not name are control records and cancelled ones, which nobody shall get. Deadlines are not written:
-a lease ends with the life that gave it.
+it reads and does not name are control records and cancelled ones, which nobody shall get. Its deadline is not written:
+such a lease ends with the life that gave it. That of LEASED_UNTIL is, by the log's clock: it is held, whatever becomes
+of the process.
 
 Worked example: two records leased at the start, and the second acked.
 
@@ -22,6 +25,8 @@ Worked example: two records leased at the start, and the second acked.
              position 2              | one map, of high bits 0: one run container, one run: 0 and 1 more
     ACKED                              01 00 00 00 00 00 00 00 00 00 00 00 3b 30 00 00 01 00 00 00 00 01 00 01 00 00 00
                                        the same of one run: 1 and none more
+    LEASED_UNTIL   e8 03 00 00 00 00 00 00 | 02 00 00 00 00 00 00 00 | 01 00 …
+                   until_ms 1000           | as LEASED above
 
 `decode` takes what `encode` made and raises ValueError otherwise; no length is believed that the body does not have.
 """
@@ -40,6 +45,7 @@ from pyroaring import BitMap64
 from afterlog.index.growing_columns import Int64Array
 
 _INT64 = struct.Struct("<q")
+_TWO = struct.Struct("<qq")
 
 
 class Kind(enum.IntEnum):
@@ -54,6 +60,8 @@ class Kind(enum.IntEnum):
     SKIPPED = 7
     SOUGHT = 8
     CLOSED = 9
+    LEASED_UNTIL = 10
+    EXTENDED = 11
 
 
 class Reason(enum.IntEnum):
@@ -140,12 +148,29 @@ class Closed:
     """Changes nothing. With it the end of a journal that was closed is known to be whole."""
 
 
-Event = Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed
+@dataclass(frozen=True, slots=True, eq=False)
+class LeasedUntil(Leased):
+    """The same, and the leases hold until `until_ms` by the log's clock, whatever becomes of the process."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extended:
+    """Held leases that end at `until_ms` now, be it later or earlier."""
+
+    until_ms: int
+    offsets: BitMap64
+
+
+Event = Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed | LeasedUntil | Extended
 
 
 def encode(event: Event) -> tuple[Kind, bytes]:
     """The kind and the body of the event's frame."""
     match event:
+        case LeasedUntil():
+            return Kind.LEASED_UNTIL, _TWO.pack(event.until_ms, event.position) + event.offsets.serialize()
         case Leased():
             return Kind.LEASED, _INT64.pack(event.position) + event.offsets.serialize()
         case Acked():
@@ -163,6 +188,8 @@ def encode(event: Event) -> tuple[Kind, bytes]:
             return Kind.SOUGHT, _INT64.pack(event.position)
         case Closed():
             return Kind.CLOSED, b""
+        case Extended():
+            return Kind.EXTENDED, _INT64.pack(event.until_ms) + event.offsets.serialize()
 
 
 def decode(kind: Kind, body: memoryview) -> Event:
@@ -184,6 +211,10 @@ def decode(kind: Kind, body: memoryview) -> Event:
             return Sought(_int64(body))
         case Kind.CLOSED:
             return Closed()
+        case Kind.LEASED_UNTIL:
+            return LeasedUntil(_int64(body[8:16]), bitmap(body[16:]), _time(body[:8]))
+        case Kind.EXTENDED:
+            return Extended(_time(body[:8]), bitmap(body[8:]))
     raise ValueError(f"{kind.name} is no event")
 
 
@@ -223,3 +254,10 @@ def _int64(body: memoryview) -> int:
     if len(body) != _INT64.size:
         raise ValueError(f"{len(body)} bytes are no int64")
     return int(_INT64.unpack(body)[0])
+
+
+def _time(body: memoryview) -> int:
+    ms = _int64(body)
+    if ms < 0:
+        raise ValueError(f"{ms} is no time")
+    return ms

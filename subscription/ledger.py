@@ -1,6 +1,6 @@
 """The durable side of a subscription in one partition: its state, and the journal that brings the state back.
 
-    open      newest journal ──replay──> state ── leases of the life before end ──> the next journal, with a snapshot
+    open      newest journal ──replay──> state ── leases that nobody holds end ──> the next journal, with a snapshot
     record    event ──> journal ──> state                                      overgrown: the next journal
     close     all synced, and sealed
 
@@ -117,19 +117,27 @@ class Ledger:
     def _replay(self) -> Replayed | None:
         return replay(self._partition.log.context.files, self._folder, self._owner, self._partition.log_end_offset)
 
-    def _return_crashed(self) -> None:
-        """What was leased in a life that ended goes out again: at once, or as soon as it is due by the clock as it is.
+    def retry_ms(self, delivery_offset: Int64Array, wanted_ms: Int64Array) -> Int64Array:
+        """When leased records, ascending, may go out again: as wanted, or once they are due by the clock as it is.
 
-        No fetch delivers by a reading above the lease of the frontier: by then all of it is due.
+        It may have stepped back since a life that ended, in which they were due. No fetch delivers by a reading above
+        the lease of the frontier: by then all of it is due.
         """
-        leased = column_of(self.state.leased())
+        opened_ms = self._partition.log.opened_lease_ms
+        if self._partition.log.frontier_ms >= opened_ms:
+            return wanted_ms
+        row = int(delivery_offset.searchsorted(self._partition.high_watermark()))
+        return np.concatenate([wanted_ms[:row], np.maximum(wanted_ms[row:], opened_ms)])
+
+    def _return_crashed(self) -> None:
+        """What was leased in a life that ended, and is not held, goes out again: at once, or as soon as it is due."""
+        every = self.state.leased()
+        leased = column_of(every - self.state.held_among(every))
         leased = leased[leased.searchsorted(self._partition.log_start) :]
         if len(leased):
             offset = self.state.redeliveries.find(leased).offset  # the rest is looked up when it is received
-            log = self._partition.log
-            now_ms = at_once_ms(self.now_ms(), log.context.config.delayed_delivery_tick_time_ms)
-            retry_ms = np.full(len(leased), now_ms)
-            retry_ms[leased.searchsorted(self._partition.high_watermark()) :] = max(now_ms, log.opened_lease_ms)
+            now_ms = at_once_ms(self.now_ms(), self._partition.log.context.config.delayed_delivery_tick_time_ms)
+            retry_ms = self.retry_ms(leased, np.full(len(leased), now_ms))
             self.state.apply(Returned(Reason.CRASHED, leased, offset, retry_ms))
 
     def _begin_anew(self, end_offset: int) -> None:

@@ -2,11 +2,15 @@
 
     partition ── fresh, in delivery order ──┐  merged by the time at which each is due to this subscription
     timers    ── retries, by retry time ────┴──> leased ──ack──> acked
-       ▲                                           │ nack, release, the lease ends, a restart
+       ▲                                           │ nack, release, the lease ends, a restart where nobody holds it
        └───────────────────────────────────────────┘
 
 Every change is an event: written to the journal, then applied to the state, then its timers are set. One lock covers
 that; the sync that makes it durable is waited for outside, and shared.
+
+*Held leases.* A lease ends with the process, for its readers do. One that is taken with `held` outlives it: its reader
+is elsewhere, a server's client. Its deadline and each extension are in the journal, a close leaves it as it is, and the
+next life goes on with it: nobody else has the record before the deadline, and the receipt is good as it was.
 
 *Interruptions.* An exception may strike between any two of these: an operation leaves a mark, as on a log
 (`afterlog.log.mark`), and whoever comes next and finds it makes state and timers anew from the journal. Leases keep
@@ -24,6 +28,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from pyroaring import BitMap64
@@ -42,11 +48,23 @@ from afterlog.records.columns import Bools
 from afterlog.records.instants import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
-from afterlog.subscription.events import Acked, Dead, DeadLetter, Intended, Leased, Reason, Returned, Sought
+from afterlog.subscription.events import (
+    Acked,
+    Dead,
+    DeadLetter,
+    Extended,
+    Intended,
+    Leased,
+    LeasedUntil,
+    Reason,
+    Returned,
+    Sought,
+)
 from afterlog.subscription.fresh import Fresh
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.policy import DELAY_MS_MAX, RetryPolicy
+from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.subscription.replay import Replayed
 from afterlog.subscription.standing import standing
 from afterlog.subscription.state import SubscriptionState
@@ -77,7 +95,8 @@ class PartitionSubscription:
         """Open the subscription `name`, or make it, to begin at `start`.
 
         delay_ms: it sees each record that much later. What was leased in an earlier life goes out again at once, and
-        counts as failed. Raises CorruptFile, InvalidSubscription, InvalidTopic, OffsetOutOfRange, StorageFull.
+        counts as failed, but for what is held: that is leased until its deadline. Raises CorruptFile,
+        InvalidSubscription, InvalidTopic, OffsetOutOfRange, StorageFull.
         """
         check_span("delay_ms", delay_ms, 0)
         if delay_ms and not partition.log.delayed:
@@ -118,25 +137,34 @@ class PartitionSubscription:
     # Receiving.
 
     def receive(
-        self, max_records: int, lease_ms: int, *, policy: RetryPolicy | None = None, max_bytes: int = RECEIVE_BYTES
+        self,
+        max_records: int,
+        lease_ms: int,
+        *,
+        policy: RetryPolicy | None = None,
+        max_bytes: int = RECEIVE_BYTES,
+        held: bool = False,
     ) -> Lease:
         """Lease up to `max_records` records that are due, oldest first; none where nothing is due.
 
-        policy: of this reader, which says what is exhausted; without one nothing ever is. Raises ClockBehind,
-        CorruptFile, StoreClosed, StorageFull, SubscriptionPoisoned; then nothing is leased.
+        policy: of this reader, which says what is exhausted; without one nothing ever is. held: the leases outlive the
+        process. Raises ClockBehind, CorruptFile, StoreClosed, StorageFull, SubscriptionPoisoned; then nothing is
+        leased.
         """
         if max_records < 1:
             raise InvalidSubscription(f"max_records must be at least 1, not {max_records}")
         check_span("lease_ms", lease_ms, 1)
         with self._lock, self._changing():
             position = self._state.position
-            lease = self._receive(max_records, lease_ms, policy, max_bytes, self.partition.reading())
+            lease = self._receive(max_records, lease_ms, policy, max_bytes, self.partition.reading(), held)
             self._handed_out(lease.columns, position)
         if len(lease):
             self.notifier.notify(lease.deadline_ms)
         return lease
 
-    def receive_one(self, lease_ms: int, kind: type[MadeMessage]) -> tuple[MadeMessage, int] | None:
+    def receive_one(
+        self, lease_ms: int, kind: type[MadeMessage], *, held: bool = False
+    ) -> tuple[MadeMessage, int] | None:
         """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back; None:
         `receive` is to be asked.
 
@@ -153,7 +181,7 @@ class PartitionSubscription:
             message, position = found
             until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(message.delivery_offset)
             with self._mark.held(AfterlogError):
-                self._ledger.record(Leased(position, offsets))
+                self._ledger.record(LeasedUntil(position, offsets, until_ms) if held else Leased(position, offsets))
                 self._timers.lease(until_ms, offsets)
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
         self.notifier.notify(until_ms)
@@ -196,7 +224,7 @@ class PartitionSubscription:
     ) -> ReceiptResult:
         """These failed: they go out again after a delay, one for all or one for each.
 
-        offsets: the append offsets. Stale receipts do nothing. Returns and raises as `ack`.
+        offsets: the append offsets, or UNKNOWN. Stale receipts do nothing. Returns and raises as `ack`.
         """
         delays = np.full(len(delivery_offsets), delays_ms) if isinstance(delays_ms, int) else _column(delays_ms)
         if len(delays):
@@ -227,24 +255,25 @@ class PartitionSubscription:
         return self._returned(Reason.RELEASED, delivery_offsets, offsets, redelivery_count, delays)
 
     def extend(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> ReceiptResult:
-        """Lease these for `lease_ms` from now. No journal: a lease ends with the process anyway."""
+        """Lease these for `lease_ms` from now. Journaled are those that are held: another ends with the process anyway.
+
+        Raises StoreClosed, and where one is held StorageFull, SubscriptionPoisoned.
+        """
         check_span("lease_ms", lease_ms, 1)
         with self._lock, self._changing():
             rows, column = self._good(delivery_offsets, redelivery_count)
-            offsets, until_ms = bits.of_column(column), deadline_ms(self._ledger.now_ms(), lease_ms)
-            self._timers.unlease(offsets)
-            if len(column):
-                self._timers.lease(until_ms, offsets)
+            until_ms = deadline_ms(self._ledger.now_ms(), lease_ms)
+            self._extend(until_ms, bits.of_column(column))
         self.notifier.notify(until_ms)
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows), deadline_ms=until_ms)
 
     def prolong(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> int:
         """Lease these for `lease_ms` from now, where that is longer than they are; until when. Stale receipts do
-        nothing."""
+        nothing. Raises as `extend` does."""
         with self._lock, self._changing():
             _, column = self._good(delivery_offsets, redelivery_count)
             until_ms = deadline_ms(self._ledger.now_ms(), lease_ms)
-            self._timers.prolong(until_ms, bits.of_column(column))
+            self._extend(until_ms, self._timers.ending_before(until_ms, bits.of_column(column)))
         return until_ms
 
     def sought(self, position: Position) -> int:
@@ -273,12 +302,16 @@ class PartitionSubscription:
     def intend_dead_letters(self, letters: Sequence[DeadLetter], redelivery_count: Offsets) -> tuple[DeadLetter, ...]:
         """Before the append: those whose receipts are good, and so to be appended. The rest is somebody else's.
 
-        They are durable when it returns, and the log as far as they speak of it, whatever the durability: else a power
-        cut could take the intent and leave the append.
+        Append offsets that are UNKNOWN are looked up; what is not due again yet, after the clock stepped back, stays
+        leased. They are durable when it returns, and the log as far as they speak of it, whatever the durability: else
+        a power cut could take the intent and leave the append.
         """
         with self._lock, self._changing():
-            rows, _ = self._good([letter.delivery_offset for letter in letters], redelivery_count)
+            rows, column = self._good([letter.delivery_offset for letter in letters], redelivery_count)
             mine = tuple(letters[row] for row in rows.tolist())
+            if any(letter.offset == UNKNOWN for letter in mine):
+                places = self._ledger.append_offsets(column).tolist()
+                mine = tuple(replace(each, offset=at) for each, at in zip(mine, places, strict=True) if at != UNKNOWN)
             if mine:
                 self._ledger.record(Intended(mine))
         if mine:
@@ -347,7 +380,10 @@ class PartitionSubscription:
         return self.partition.rest_until(ahead, now_ms, delay_ms=self.delay_ms)
 
     def close(self) -> None:
-        """Release what is leased, and make all durable. Poisoned, or of a store that is closed, it is only let go."""
+        """Release what is leased and not held, and make all durable.
+
+        Poisoned, or of a store that is closed, it is only let go.
+        """
         with self._lock:
             if self.journal.commit.closed:
                 return
@@ -357,8 +393,10 @@ class PartitionSubscription:
                 if not self.journal.commit.poisoned:
                     self._mend()
                     with self._mark.held(AfterlogError):
-                        held, now_ms = column_of(self._state.leased()), self._ledger.now_ms()
-                        self._give_back(Reason.RELEASED, held, at_once_ms(now_ms, self._precision_ms))
+                        leased = self._state.leased()
+                        leased -= self._state.held_among(leased)
+                        now_ms = at_once_ms(self._ledger.now_ms(), self._precision_ms)
+                        self._give_back(Reason.RELEASED, column_of(leased), now_ms)
                     self._ledger.seal()
             except (StoreClosed, StoreForked):
                 pass
@@ -401,7 +439,7 @@ class PartitionSubscription:
     # Receiving, under the lock.
 
     def _receive(
-        self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int, reading: Reading
+        self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int, reading: Reading, held: bool
     ) -> Lease:
         now_ms, high_watermark = reading.clock_ms, self._fresh.high_watermark(reading)
         for ended_ms, offsets in self._timers.expired(now_ms):
@@ -409,15 +447,15 @@ class PartitionSubscription:
         if reading.log_start > self._state.acks.mark_delete:
             self._ledger.skip(reading.log_start)
         self._log_start = reading.log_start
-        until_ms = deadline_ms(now_ms, lease_ms)
+        end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held)
         fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
         if not self._timers.has_due(now_ms):
-            return self._leased(fresh, np.zeros(len(fresh), np.int64), position, until_ms, policy)
+            return self._leased(fresh, np.zeros(len(fresh), np.int64), position, end, policy)
         if position < high_watermark and len(fresh):  # there are more: no retry may overtake them
             now_ms = min(now_ms, int(fresh.due.max()) + self.delay_ms)
         retries = self._timers.due(now_ms, max_records)
         try:
-            return self._leased(*self._merged(fresh, retries, position, max_records, reading), until_ms, policy)
+            return self._leased(*self._merged(fresh, retries, position, max_records, reading), end, policy)
         finally:
             self._timers.put_back(retries)
 
@@ -443,14 +481,15 @@ class PartitionSubscription:
         return merged, redelivery_count, position
 
     def _leased(
-        self, columns: Columns, redelivery_count: Int64Array, position: int, until_ms: int, policy: RetryPolicy | None
+        self, columns: Columns, redelivery_count: Int64Array, position: int, end: _LeaseEnd, policy: RetryPolicy | None
     ) -> Lease:
         """Lease the records, with everything below `position` read."""
         if len(columns) or position > self._state.position:
             offsets = bits.of_column(np.sort(columns.delivery_offset))
-            self._ledger.record(Leased(position, offsets))
+            is_held = end.held and len(columns)
+            self._ledger.record(LeasedUntil(position, offsets, end.ms) if is_held else Leased(position, offsets))
             if len(columns):
-                self._timers.lease(until_ms, offsets)
+                self._timers.lease(end.ms, offsets)
         exhausted, nobody = self._nothing, redelivery_count[:0]
         if policy is not None and redelivery_count.any():
             done = policy.exhausted(redelivery_count)
@@ -461,7 +500,7 @@ class PartitionSubscription:
             redelivery_count=redelivery_count,
             exhausted=exhausted,
             exhausted_count=nobody,
-            deadline_ms=until_ms,
+            deadline_ms=end.ms,
         )
 
     def _handed_out(self, columns: Columns, position: int) -> None:
@@ -472,7 +511,15 @@ class PartitionSubscription:
             delivery_offset, due = delivery_offset[fresh], due[fresh]
         self.partition.handed_out(delivery_offset, due, self._state.position, delay_ms=self.delay_ms)
 
-    # Coming back, under the lock.
+    # Extended, and coming back, under the lock.
+
+    def _extend(self, until_ms: int, offsets: BitMap64) -> None:
+        """Leased records end then; those that are held, and did not already, by the journal too."""
+        held = self._state.held_among(offsets)
+        held -= self._state.held.at(until_ms)
+        if held:
+            self._ledger.record(Extended(until_ms, held))
+        self._timers.extend(until_ms, offsets)
 
     def _returned(
         self,
@@ -515,6 +562,7 @@ class PartitionSubscription:
         times = np.full(len(delivery_offset), retry_ms) if isinstance(retry_ms, int) else retry_ms
         if offset is None:
             offset = self._ledger.append_offsets(delivery_offset, reading)
+        times = self._ledger.retry_ms(delivery_offset, times)
         self._ledger.record(Returned(reason, delivery_offset, offset, times))
         self._timers.unlease(bits.of_column(delivery_offset))
         self._timers.retry(times, delivery_offset)
@@ -529,6 +577,13 @@ class PartitionSubscription:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed("the subscription is closed; subscribe again")
+
+
+class _LeaseEnd(NamedTuple):
+    """When leases end, and whether they hold until then whatever becomes of the process."""
+
+    ms: int
+    held: bool
 
 
 def _column(values: Offsets | int) -> Int64Array:

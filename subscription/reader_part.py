@@ -35,7 +35,9 @@ class ReaderPart:
         """Lease due records; those that have failed too often go to the dead letters at once."""
         self.dead_letters.resume()
         while True:
-            lease = self.subscription.receive(max_records, settings.lease_ms, policy=settings.policy)
+            lease = self.subscription.receive(
+                max_records, settings.lease_ms, policy=settings.policy, held=settings.durable_leases
+            )
             if len(lease.exhausted):
                 try:
                     self._give_up(lease, settings)

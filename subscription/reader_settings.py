@@ -26,6 +26,8 @@ class ReaderSettings:
     rate: float | None = None
     max_in_flight: int | None = None
     """See `Intake`."""
+    durable_leases: bool = False
+    """The lease outlives this process: for readers elsewhere, as the server has."""
     policy: RetryPolicy = field(init=False)
     """When to give up: without dead letters never."""
 

@@ -7,21 +7,37 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
+from afterlog.errors import InvalidReceipt
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.objects import Same
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
 from afterlog.subscription.intake import Place
 from afterlog.subscription.leased_message import LeasedMessage, Settling
+from afterlog.subscription.partition_subscription import Offsets
+from afterlog.subscription.redeliveries import UNKNOWN
 
 
 class Receipts(NamedTuple):
-    """What ack, nack, extend and release go by: int64[n] each."""
+    """What ack_many, nack, reject, release and extend go by: int64[n] each; plain numbers, which can be kept elsewhere.
+
+    partition and delivery_offset name a record, redelivery_count one of its leases: the receipt is stale once the lease
+    has ended by a nack or its deadline. offset: in append order, of what was received here; UNKNOWN of what a caller
+    hands in, who is not believed.
+    """
 
     partition: Int64Array
     offset: Int64Array
     delivery_offset: Int64Array
     redelivery_count: Int64Array
+
+    @staticmethod
+    def of_columns(partition: Offsets, delivery_offset: Offsets, redelivery_count: Offsets) -> Receipts:
+        """From columns of one length, of integers: what somebody kept. Raises InvalidReceipt."""
+        columns = [_column(values) for values in (partition, delivery_offset, redelivery_count)]
+        if len({len(column) for column in columns}) != 1:
+            raise InvalidReceipt(f"columns of {', '.join(str(len(column)) for column in columns)} receipts")
+        return Receipts(columns[0], np.full(len(columns[0]), UNKNOWN), columns[1], columns[2])
 
     @staticmethod
     def of(messages: Iterable[LeasedMessage]) -> Receipts:
@@ -45,6 +61,17 @@ class Receipts(NamedTuple):
             return
         for number in np.unique(self.partition).tolist():
             yield number, self.at(self.partition == number)
+
+
+def _column(values: Offsets) -> Int64Array:
+    """As int64[n]. Raises InvalidReceipt where they are no integers, or too large."""
+    try:
+        column = np.asarray(values)
+        if column.ndim == 1 and (column.dtype.kind in "iu" or not len(column)):
+            return column.astype(np.int64, casting="safe" if len(column) else "unsafe")
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidReceipt(f"no column of integers: {values!r:.100}")
 
 
 class Received(Sequence[LeasedMessage]):
@@ -95,6 +122,7 @@ class Received(Sequence[LeasedMessage]):
 
     @property
     def receipts(self) -> Receipts:
+        """By which all can be settled, also where the messages are not at hand: see `Receipts`."""
         columns = self.columns
         return Receipts(columns.partition, columns.offset, columns.delivery_offset, self.redelivery_count)
 

@@ -16,6 +16,10 @@ Invariants, proved by `check`:
 1. Each delivery offset below the position is exactly one of acked, leased, retrying, dying; none at or beyond it is.
 2. Hence counts: un-acked = leased + retrying + dying; read ever since the start or the last seek = un-acked + acked.
 3. Each retrying record has a row in `redeliveries`, and so has each record of which a delivery failed.
+4. A leased record is held until one time, or not at all.
+
+Held is a lease that outlives the process: its deadline is a fact. What was acked stays in `held` until the lease would
+have ended; it is leased no more, and comes back to it only by a new lease.
 
 The body of a SNAPSHOT is one line of JSON, and behind it what it gives the lengths of:
 
@@ -23,6 +27,9 @@ The body of a SNAPSHOT is one line of JSON, and behind it what it gives the leng
      "unacked_bytes":30,"retrying_bytes":30,"redeliveries":1}\\n
     | un-acked offsets, Roaring | retrying offsets, Roaring
     | delivery offset i64[n] | append offset i64[n] | retry_ms i64[n] | attempts i64[n]
+
+Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascending, and behind the rest are the offsets
+that are held until each, Roaring.
 """
 
 from __future__ import annotations
@@ -39,13 +46,16 @@ from afterlog.index.offset_set import column_of
 from afterlog.records.columns import Bools
 from afterlog.subscription import bits
 from afterlog.subscription.ack_set import AckSet
+from afterlog.subscription.deadlines import Deadlines
 from afterlog.subscription.events import (
     Acked,
     Dead,
     DeadLetter,
     Event,
+    Extended,
     Intended,
     Leased,
+    LeasedUntil,
     Reason,
     Returned,
     Skipped,
@@ -95,6 +105,8 @@ class SubscriptionState:
         self.retrying_count = 0
         self.redeliveries = Redeliveries()
         self.dying: dict[int, DeadLetter] = {}
+        self.held = Deadlines()
+        """Of those that are leased: until when, whatever becomes of the process."""
         self.counts = Counts()
 
     @property
@@ -122,6 +134,10 @@ class SubscriptionState:
             found -= BitMap64(self.dying)
         return found
 
+    def held_among(self, offsets: BitMap64) -> BitMap64:
+        """Those of leased offsets whose lease outlives the process."""
+        return self.held.among(offsets) if self.held else BitMap64()
+
     def leased_rows(self, delivery_offset: Int64Array, redelivery_count: Int64Array) -> Bools:
         """Which rows, ascending, are leased by who has failed so often before: other receipts are stale."""
         rows = bits.rows_in(delivery_offset, self.leased_among(bits.of_column(delivery_offset)))
@@ -148,6 +164,9 @@ class SubscriptionState:
     def apply(self, event: Event) -> None:
         """Make it so. ValueError where the event cannot follow what was: then the journal is not ours."""
         match event:
+            case LeasedUntil():
+                self._lease(event)
+                self._hold(event)
             case Leased():
                 self._lease(event)
             case Acked():
@@ -164,6 +183,8 @@ class SubscriptionState:
                 self._skip(event.position)
             case Sought():
                 self._seek(event.position)
+            case Extended():
+                self._extend(event)
 
     def _lease(self, event: Leased) -> None:
         position, count = self.position, len(event.offsets)
@@ -180,6 +201,16 @@ class SubscriptionState:
             self.retrying_count -= count - len(fresh)
             self.counts.redelivered += count - len(fresh)
         self.counts.stepped_over += self.acks.read(event.position, fresh)
+
+    def _hold(self, event: LeasedUntil) -> None:
+        self.held.first(self.leased_among)  # what has ended goes
+        if event.offsets:
+            self.held.put(event.until_ms, event.offsets)
+
+    def _extend(self, event: Extended) -> None:
+        if self.held_among(self.leased_among(event.offsets)) != event.offsets:
+            raise ValueError("leases were extended that nobody holds")
+        self.held.move(event.until_ms, event.offsets)
 
     def _ack(self, offsets: BitMap64) -> int:
         if self.retrying_count:
@@ -199,6 +230,7 @@ class SubscriptionState:
             attempts = self.redeliveries.attempts(event.delivery_offset) + failed
             self.redeliveries.put(Rows(event.delivery_offset, event.offset, event.retry_ms, attempts))
             bits.insert(self.retrying, offsets)
+            self.held.remove(offsets)
         self.retrying_count += count
         name = event.reason.name.lower()
         setattr(self.counts, name, getattr(self.counts, name) + count)
@@ -211,6 +243,8 @@ class SubscriptionState:
             raise ValueError(_NOT_LEASED)
         self.redeliveries.put_one(delivery_offset, offset, retry_ms, attempts + failed)
         self.retrying.add(delivery_offset)
+        if self.held:
+            self.held.remove(bits.of_one(delivery_offset))
 
     def _intend(self, event: Intended) -> None:
         dying = {letter.delivery_offset: letter for letter in event.letters}
@@ -233,6 +267,7 @@ class SubscriptionState:
         self.retrying_count = 0
         self.redeliveries = Redeliveries()
         self.dying = {}
+        self.held = Deadlines()
 
     # Snapshots.
 
@@ -240,12 +275,15 @@ class SubscriptionState:
         """The body of a snapshot."""
         self.redeliveries.keep(column_of(self.acks.unacked))
         unacked, retrying = self.acks.unacked.serialize(), self.retrying.serialize()
-        rows = self.redeliveries.rows()
+        rows, held = self.redeliveries.rows(), self._held()
         head = owner._asdict() | {"position": self.position} | asdict(self.counts)
         head["dying"] = [asdict(letter) for letter in self.dying.values()]
         head |= {"unacked_bytes": len(unacked), "retrying_bytes": len(retrying), "redeliveries": len(rows[0])}
+        if held:
+            head["held"] = [(until_ms, len(offsets)) for until_ms, offsets in held]
         parts: list[bytes | memoryview] = [json.dumps(head).encode(), b"\n", unacked, retrying]
         parts += (memoryview(column) for column in rows)
+        parts += (offsets for _, offsets in held)
         return b"".join(parts)
 
     @staticmethod
@@ -258,15 +296,23 @@ class SubscriptionState:
         if not isinstance(head, dict) or Owner(head["partition"], head["subscription"]) != owner:
             raise ValueError(f"no snapshot of {owner}")
         sizes = [_size(head[name]) for name in ("unacked_bytes", "retrying_bytes", "redeliveries")]
+        held = [(_size(until_ms), _size(size)) for until_ms, size in head.get("held", ())]
         view = body[line.end() :]
-        if len(view) != sizes[0] + sizes[1] + 32 * sizes[2]:
+        rest = sizes[0] + sizes[1] + 32 * sizes[2]
+        if len(view) != rest + sum(size for _, size in held):
             raise ValueError("its parts are not as long as it says")
         state = SubscriptionState(AckSet(_size(head["position"]), bitmap(view[: sizes[0]])))
         state.retrying = bitmap(view[sizes[0] : sizes[0] + sizes[1]])
         state.retrying_count = len(state.retrying)
-        state.redeliveries = Redeliveries(Rows(*columns(view[sizes[0] + sizes[1] :], 4)))
+        state.redeliveries = Redeliveries(Rows(*columns(view[sizes[0] + sizes[1] : rest], 4)))
         state.dying = {letter.delivery_offset: letter for letter in letters(head["dying"])}
         state.counts = Counts(**{field.name: _size(head[field.name]) for field in fields(Counts)})
+        for until_ms, size in held:
+            offsets = bitmap(view[rest : rest + size])
+            if state.leased_among(offsets) != offsets:
+                raise ValueError("it holds what is not leased")
+            state.held.put(until_ms, offsets)
+            rest += size
         try:
             state.check()
         except AssertionError as error:
@@ -285,6 +331,16 @@ class SubscriptionState:
         known = self.redeliveries.rows().delivery_offset
         assert self.retrying <= bits.of_column(known)
         assert self.leased_count == len(self.leased())
+        held = BitMap64()
+        for _, offsets in self.held.items():
+            leased = self.leased_among(offsets)
+            assert held.isdisjoint(leased)
+            held |= leased
+
+    def _held(self) -> list[tuple[int, bytes]]:
+        """What is held and leased, by time; the bytes tell of the offsets alone, and not of how they came together."""
+        leased = sorted((until_ms, self.leased_among(offsets)) for until_ms, offsets in self.held.items())
+        return [(until_ms, bits.of_column(column_of(offsets)).serialize()) for until_ms, offsets in leased if offsets]
 
 
 def _size(value: Any) -> int:

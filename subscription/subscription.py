@@ -25,6 +25,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeAlias
 
+import numpy as np
+
 from afterlog.arguments import seconds
 from afterlog.clock import Clock
 from afterlog.errors import (
@@ -46,7 +48,7 @@ from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts, Received
 from afterlog.subscription.taking import Taking
 
-Messages: TypeAlias = LeasedMessage | Sequence[LeasedMessage]
+Messages: TypeAlias = LeasedMessage | Sequence[LeasedMessage] | Receipts
 
 
 class Subscription:
@@ -146,12 +148,17 @@ class Subscription:
         return answer
 
     def ack_many(self, messages: Messages) -> AckResult:
-        """The same of many. A `Received` is acked by its columns, with nothing done record by record."""
+        """The same of many. A `Received` is acked by its columns, with nothing done record by record.
+
+        Here, and wherever many can be settled, `Receipts` do as well: those of a `Received`, or numbers that somebody
+        kept, in another process or an earlier life of this one. Raises UnknownPartition where one is of a partition
+        that this reader does not have; then nothing is acked.
+        """
         answers = [
             self._part(number).subscription.ack(receipts.delivery_offset)
             for number, receipts in self._receipts(messages).by_partition()
         ]
-        _settle(messages)
+        self._settle(messages)
         return AckResult(
             acked=sum(answer.acked for answer in answers),
             already=sum(answer.already for answer in answers),
@@ -173,7 +180,7 @@ class Subscription:
             self._part(number).nack(receipts, delay_ms, reason, self._settings)
             for number, receipts in self._receipts(messages).by_partition()
         ]
-        _settle(messages)
+        self._settle(messages)
         return summed(answers)
 
     def reject(self, messages: Messages, reason: str = "") -> ReceiptResult:
@@ -189,14 +196,14 @@ class Subscription:
             self._part(number).bury(each, each.redelivery_count + 1, reason or "rejected", self._settings)
             for number, each in receipts.by_partition()
         ]
-        _settle(messages)
+        self._settle(messages)
         return summed(answers)
 
     def release(self, messages: Messages) -> ReceiptResult:
         """Give one or many back, to go out again at once; that counts as no failure."""
         every = self._receipts(messages).by_partition()
         answers = [self._part(number).release(receipts) for number, receipts in every]
-        _settle(messages)
+        self._settle(messages)
         return summed(answers)
 
     def extend(self, messages: Messages, *, lease_ms: int | None = None) -> ReceiptResult:
@@ -207,8 +214,11 @@ class Subscription:
             for number, receipts in self._receipts(messages).by_partition()
         ]
         answer = summed(answers)
-        for each in _each(messages):
-            each.extended(answer.deadline_ms)
+        if not isinstance(messages, Receipts):
+            for each in _each(messages):
+                each.extended(answer.deadline_ms)
+        elif self.intake is not None:
+            self.intake.extended(messages.places(), answer.deadline_ms)
         return answer
 
     # The whole subscription.
@@ -319,8 +329,14 @@ class Subscription:
         return answer
 
     def _receipts(self, messages: Messages) -> Receipts:
-        """The receipts of messages of this subscription. Raises InvalidReceipt."""
+        """The receipts of messages of this subscription, or those that somebody kept.
+
+        Raises InvalidReceipt, and of what was kept UnknownPartition.
+        """
         self._check_open(messages)
+        return self._kept(messages) if isinstance(messages, Receipts) else self._receipts_of(messages)
+
+    def _receipts_of(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Receipts:
         if isinstance(messages, Received):
             self._check_mine(messages)
             return messages.receipts
@@ -331,6 +347,21 @@ class Subscription:
         for message in messages:
             self._check_mine(message)
         return Receipts.of(messages)
+
+    def _kept(self, receipts: Receipts) -> Receipts:
+        """As a caller hands them in. Raises InvalidReceipt, UnknownPartition."""
+        kept = Receipts.of_columns(receipts.partition, receipts.delivery_offset, receipts.redelivery_count)
+        for number in np.unique(kept.partition).tolist():
+            self._part(number)
+        return kept
+
+    def _settle(self, messages: Messages) -> None:
+        """Note that they were acked, nacked, rejected or released."""
+        if not isinstance(messages, Receipts):
+            for each in _each(messages):
+                each.settle()
+        elif self.intake is not None:
+            self.intake.settled_many(messages.places())
 
     def _check_mine(self, messages: LeasedMessage | Received) -> None:
         """Raises InvalidReceipt where it is no message, or another subscription's."""
@@ -358,11 +389,6 @@ class Subscription:
             raise StoreClosed("the subscription is closed; make another with store.subscribe(topic, name)")
 
 
-def _settle(messages: Messages) -> None:
-    for each in _each(messages):
-        each.settle()
-
-
-def _each(messages: Messages) -> Sequence[LeasedMessage | Received]:
+def _each(messages: LeasedMessage | Sequence[LeasedMessage]) -> Sequence[LeasedMessage | Received]:
     """What a reader has received at once is one."""
     return [messages] if isinstance(messages, LeasedMessage | Received) else messages

@@ -109,7 +109,9 @@ class Taking:
         if not rows:
             return None
         row = in_turn(rows, self._turn)[0]
-        found = self._shared[row].receive_one(self._settings.lease_ms, LeasedMessage)
+        found = self._shared[row].receive_one(
+            self._settings.lease_ms, LeasedMessage, held=self._settings.durable_leases
+        )
         if found is None:
             return None
         self._turn = (self._turn + 1) % len(self._shared)

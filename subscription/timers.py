@@ -1,6 +1,6 @@
 """When records come back: leases that end, retries whose time comes. In memory only, made anew from the state.
 
-    leases    deadline ──> offsets, Roaring          few deadlines: they lie on a grid of 1/128 of the lease
+    leases    deadline ──> offsets, Roaring          few deadlines, on a grid of 1/128 of the lease (`deadlines.py`)
     retries   retry time ──> offsets                 a time bucket tracker (`index/time_bucket_tracker.py`)
               (retry time, offset), sorted           columns, for many at scattered times: it costs a call for each
                                                      block, and not for each bucket (`index/memory_tracker.py`)
@@ -10,8 +10,8 @@ Both round up: late by less than 1/128 of the lease (10 ms at least), and by les
 come here: what is acked stays in its bucket until its time, and is left out then. So an ack costs nothing here, and a
 leased record is found by looking through a hundred buckets, newest first, when it is nacked.
 
-Invariants, proved by `check` against the state: every leased offset is in one bucket of the leases; every retrying one
-is in one of the trackers.
+Invariants, proved by `check` against the state: every leased offset is in one bucket of the leases, of one that is held
+in the state in that which the state says; every retrying one is in one of the trackers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from pyroaring import BitMap64
-from sortedcontainers import SortedDict
 
 from afterlog.clock import INT64_MAX
 from afterlog.index.entries import Keys
@@ -29,6 +28,7 @@ from afterlog.index.memory_tracker import MemoryTracker
 from afterlog.index.offset_set import column_of
 from afterlog.index.time_bucket_tracker import TimeBucketTracker
 from afterlog.subscription import bits
+from afterlog.subscription.deadlines import Deadlines
 from afterlog.subscription.state import SubscriptionState
 
 STEP_MS = 10
@@ -43,13 +43,17 @@ class Timers:
     """Of one partition of one subscription. One thread at a time."""
 
     def __init__(self, state: SubscriptionState, precision_ms: int = STEP_MS) -> None:
-        """Timers for what is retrying in the state; what is leased there has no deadline, and is the caller's."""
+        """Timers for what is retrying in the state, and what is held; what else is leased there has no deadline, and is
+        the caller's.
+        """
         self._state = state
-        self._leases = SortedDict()
+        self._leases = Deadlines()
         self._retries = TimeBucketTracker(precision_ms)
         self._scattered = MemoryTracker()
         self._quiet_until_ms = 0
         """No lease ends and no retry is due before, but it may be later."""
+        for until_ms, offsets in state.held.items():
+            self.lease(until_ms, offsets)
         if state.retrying_count:
             rows = state.redeliveries.rows()
             retrying = bits.rows_in(rows.delivery_offset, state.retrying)
@@ -57,52 +61,42 @@ class Timers:
 
     def lease(self, deadline_ms: int, offsets: BitMap64) -> None:
         self._quiet_until_ms = min(self._quiet_until_ms, deadline_ms)
-        bucket = self._leases.get(deadline_ms)
-        if bucket is None:
-            self._leases[deadline_ms] = offsets.copy()
-        else:
-            bits.insert(bucket, offsets)
+        self._leases.put(deadline_ms, offsets)
 
     def unlease(self, offsets: BitMap64) -> None:
         """Forget the deadlines of leased offsets."""
-        left = offsets
-        for deadline_ms in reversed(self._leases):
-            found = left & self._leases[deadline_ms]
-            if found:
-                bits.remove(self._leases[deadline_ms], found)
-                left = left - found
-            if not left:
-                return
+        self._leases.remove(offsets)
 
-    def prolong(self, deadline_ms: int, offsets: BitMap64) -> None:
-        """Move the leases of these that end before `deadline_ms` to it."""
-        moved = BitMap64()
-        for ends_ms in [*self._leases.irange(maximum=deadline_ms, inclusive=(True, False))]:
-            found = offsets & self._leases[ends_ms]
-            if found:
-                bits.remove(self._leases[ends_ms], found)
-                moved |= found
-        if moved:
-            self.lease(deadline_ms, moved)
+    def extend(self, deadline_ms: int, offsets: BitMap64) -> None:
+        """Leased offsets end then, be it earlier or later."""
+        self._quiet_until_ms = min(self._quiet_until_ms, deadline_ms)
+        self._leases.move(deadline_ms, offsets)
+
+    def ending_before(self, deadline_ms: int, offsets: BitMap64) -> BitMap64:
+        """Those of leased offsets that end earlier."""
+        return self._leases.before(deadline_ms, offsets)
 
     def expired(self, now_ms: int) -> Iterator[tuple[int, BitMap64]]:
         """(deadline, offsets) of leases that have ended; each is forgotten when the next is asked for."""
-        while self._leases and self._leases.peekitem(0)[0] <= now_ms:
-            deadline_ms, offsets = self._leases.peekitem(0)
+        while (first := self._leases.first()) is not None and first[0] <= now_ms:
+            deadline_ms, offsets = first
             live = self._state.leased_among(offsets)
             if live:
                 yield deadline_ms, live
-            del self._leases[deadline_ms]
+            self._leases.forget(deadline_ms)
 
     def anew(self, state: SubscriptionState) -> tuple[Timers, BitMap64]:
         """After an interruption: timers for the state as it is, with the deadlines that are known; and what is leased
         and has none.
+
+        What is held ends when the state says, where a deadline of it is known here: else nobody has heard of it.
         """
         timers, left = Timers(state, self._retries.precision_ms), state.leased()
-        for deadline_ms, offsets in dict.items(self._leases):  # its order may be broken, what it holds is not
+        held = state.held.among(left)
+        for deadline_ms, offsets in self._leases.items():
             found = left & offsets
             if found:
-                timers.lease(deadline_ms, found)
+                timers.lease(deadline_ms, found - held)
                 left -= found
         return timers, left
 
@@ -118,8 +112,8 @@ class Timers:
     def quiet(self, now_ms: int) -> bool:
         """Whether no lease has ended, and no retry is due. Few calls look at more than one number."""
         if now_ms >= self._quiet_until_ms:
-            ends = self._leases.peekitem(0)[0] if self._leases else None
-            times = (ends, self._retries.next_due(), self._scattered.next_due())
+            first = self._leases.first()
+            times = (None if first is None else first[0], self._retries.next_due(), self._scattered.next_due())
             self._quiet_until_ms = min((ms for ms in times if ms is not None), default=INT64_MAX)
         return now_ms < self._quiet_until_ms
 
@@ -147,9 +141,8 @@ class Timers:
 
     def next_ms(self) -> int | None:
         """When the next lease ends or the next retry is due; early at most where it was acked since."""
-        while self._leases and not self._state.leased_among(self._leases.peekitem(0)[1]):
-            self._leases.popitem(0)
-        ends = [self._leases.peekitem(0)[0]] if self._leases else []
+        first = self._leases.first(self._state.leased_among)
+        ends = [] if first is None else [first[0]]
         retries = (self._retries.next_due(), self._scattered.next_due()) if self._state.retrying_count else ()
         return min([*ends, *(ms for ms in retries if ms is not None)], default=None)
 
@@ -161,15 +154,17 @@ class Timers:
         """AssertionError where an invariant does not hold."""
         self._retries.check()
         self._scattered.check()
-        assert all(self._quiet_until_ms <= deadline_ms for deadline_ms in self._leases)
+        assert all(self._quiet_until_ms <= deadline_ms for deadline_ms, _ in self._leases.items())
         retries = (self._retries.next_due(), self._scattered.next_due())
         assert all(self._quiet_until_ms <= retry_ms for retry_ms in retries if retry_ms is not None)
         timed = BitMap64()
-        for offsets in self._leases.values():
+        for _, offsets in self._leases.items():
             leased = self._state.leased_among(offsets)
             assert timed.isdisjoint(leased)
             timed |= leased
         assert self._state.leased() == timed
+        for deadline_ms, offsets in self._state.held.items():
+            assert self._state.leased_among(offsets) <= self._leases.at(deadline_ms)
         for offset in self._state.retrying:
             assert self._retries.contains(offset) != self._scattered.contains(offset)
 
