@@ -56,7 +56,7 @@ from afterlog.tier import manifest
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from tests.fuzzing.decoder import CORRUPT, FOLDER, Decoder, accepted, agreed, empty_disk, held, refused
-from tests.subscription.samples import OWNER, SOUGHT, STORY
+from tests.subscription.samples import HELD, OWNER, SOUGHT, STORY
 
 STORE: Final = FOLDER.parent
 ATTEMPT: Final = "0123456789abcdef" * 2
@@ -330,13 +330,15 @@ JOURNALS: Final = subscription_folder(FOLDER, OWNER.subscription)
 
 def _journal_seeds() -> Sequence[bytes]:
     seeds = []
-    for events in (SOUGHT[:0], SOUGHT[:3], STORY, SOUGHT):
+    for events in (SOUGHT[:0], SOUGHT[:3], STORY, SOUGHT, HELD):
         frames = [(Kind.SNAPSHOT, SubscriptionState(AckSet()).to_bytes(OWNER)), *map(encode, events)]
         seeds.append(_journal(frames))
-    state = SubscriptionState(AckSet())
-    for event in STORY:
-        state.apply(event)
-    return [*seeds, _journal([(Kind.SNAPSHOT, state.to_bytes(OWNER)), *map(encode, SOUGHT[len(STORY) :])])]
+    for events, rest in ((STORY, SOUGHT[len(STORY) :]), (HELD, ())):
+        state = SubscriptionState(AckSet())
+        for event in events:
+            state.apply(event)
+        seeds.append(_journal([(Kind.SNAPSHOT, state.to_bytes(OWNER)), *map(encode, rest)]))
+    return seeds
 
 
 def _journal(frames: Sequence[tuple[Kind, bytes]]) -> bytes:
@@ -358,7 +360,7 @@ def read_journal(data: bytes) -> str:
     body = found.state.to_bytes(OWNER)
     again = SubscriptionState.of_bytes(memoryview(body), OWNER)
     assert body == again.to_bytes(OWNER)
-    counts = found.state.retrying_count, len(found.state.dying), found.state.leased_count
+    counts = found.state.retrying_count, len(found.state.dying), found.state.leased_count, bool(found.state.held)
     return accepted(
         found.cut_bytes > 0, found.given_up_bytes > 0, *(count > 0 for count in counts), found.state.position
     )

@@ -13,8 +13,10 @@ from afterlog.subscription.events import (
     Dead,
     DeadLetter,
     Event,
+    Extended,
     Intended,
     Leased,
+    LeasedUntil,
     Reason,
     Returned,
     Skipped,
@@ -54,6 +56,21 @@ STORY: tuple[Event, ...] = (
 SOUGHT: tuple[Event, ...] = (*STORY, Skipped(2), Skipped(12), Leased(15, BitMap64([12, 14])), Sought(4))
 
 
+HELD: tuple[Event, ...] = (
+    LeasedUntil(4, BitMap64([0, 1, 2, 3]), 9_000),
+    Leased(6, BitMap64([4, 5])),
+    LeasedUntil(8, BitMap64([6, 7]), 12_000),
+    Acked(BitMap64([1])),
+    Extended(15_000, BitMap64([2, 6])),
+    returned(Reason.NACKED, 0, 5),
+    LeasedUntil(8, BitMap64([5]), 12_000),
+    Leased(8, BitMap64([0])),
+    Intended((letter(3),)),
+)
+"""Leases that outlive the process beside others. In the end 2 and 6 are held until 15,000, 5 and 7 until 12,000; 0 and
+4 are leased; 3 is dying."""
+
+
 class Model:
     """The same with a dict: delivery offset -> acked, leased, retrying or dying."""
 
@@ -62,12 +79,23 @@ class Model:
         self.states: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
         self.retry_ms: dict[int, int] = {}
+        self.until_ms: dict[int, int] = {}
+        """Of what is held, leased or not any more."""
 
     def among(self, *states: str) -> set[int]:
         return {offset for offset, state in self.states.items() if state in states}
 
+    def held(self) -> dict[int, int]:
+        leased = self.among("leased")
+        return {offset: ms for offset, ms in self.until_ms.items() if offset in leased}
+
     def apply(self, event: Event) -> None:
         match event:
+            case Extended(until_ms, offsets):
+                self.until_ms |= dict.fromkeys(offsets, until_ms)
+            case LeasedUntil(position, offsets, until_ms):
+                self.apply(Leased(position, offsets))
+                self.until_ms |= dict.fromkeys(offsets, until_ms)
             case Leased(position, offsets):
                 self.states |= dict.fromkeys(range(self.position, position), "acked") | dict.fromkeys(offsets, "leased")
                 self.position = position
@@ -76,6 +104,7 @@ class Model:
             case Returned(reason, column, _, retry_ms):
                 for offset, ms in zip(column.tolist(), retry_ms.tolist(), strict=True):
                     self.states[offset] = "retrying"
+                    self.until_ms.pop(offset, None)
                     self.retry_ms[offset] = ms
                     self.attempts[offset] = self.attempts.get(offset, 0) + (reason != Reason.RELEASED)
             case Intended(letters):
@@ -84,7 +113,7 @@ class Model:
                 self.states |= dict.fromkeys(range(position), "acked")
                 self.position = max(self.position, position)
             case Sought(position):
-                self.position, self.attempts = position, {}
+                self.position, self.attempts, self.until_ms = position, {}, {}
                 self.states = dict.fromkeys(range(position), "acked")
 
     def agrees(self, state: SubscriptionState) -> None:
@@ -96,6 +125,9 @@ class Model:
         assert self.among("leased") == set(state.leased())
         assert self.among("retrying") == set(state.retrying)
         assert self.among("dying") == set(state.dying)
+        found = [(offset, ms) for ms, offsets in state.held.items() for offset in state.leased_among(offsets)]
+        assert sorted(self.held().items()) == sorted(found)
+        assert set(self.held()) == set(state.held_among(state.leased()))
         counts = [len(self.among(each)) for each in ("leased", "retrying", "dying")]
         assert counts == [state.leased_count, state.retrying_count, len(state.dying)]
         held = np.array(sorted(self.among("leased", "retrying", "dying")), np.int64)

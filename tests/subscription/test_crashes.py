@@ -161,8 +161,8 @@ class Verifier:
             assert not set(last.values) & {value for value, _ in at_once}, "D10: before its delay"
 
 
-def drained(sub: PartitionSubscription) -> Iterator[tuple[bytes, int]]:
-    while len(lease := sub.receive(10, LEASE_MS)):
+def drained(sub: PartitionSubscription, lease_ms: int = LEASE_MS) -> Iterator[tuple[bytes, int]]:
+    while len(lease := sub.receive(10, lease_ms)):
         yield from zip(values(lease), lease.redelivery_count.tolist(), strict=True)
 
 

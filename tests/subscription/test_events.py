@@ -4,9 +4,9 @@ import pytest
 from pyroaring import BitMap64
 
 from afterlog.subscription.ack_set import AckSet
-from afterlog.subscription.events import Acked, Event, Kind, Leased, decode, encode
+from afterlog.subscription.events import Acked, Event, Extended, Kind, Leased, LeasedUntil, decode, encode
 from afterlog.subscription.state import SubscriptionState
-from tests.subscription.samples import SOUGHT, facts
+from tests.subscription.samples import HELD, SOUGHT, facts
 
 
 def test_the_worked_example() -> None:
@@ -14,11 +14,14 @@ def test_the_worked_example() -> None:
     bits = BitMap64()
     bits.add_range(0, 2)
     assert (Kind.LEASED, bytes.fromhex(leased)) == encode(Leased(2, bits))
+    until = bytes.fromhex("e8 03 00 00 00 00 00 00" + leased)
+    assert (Kind.LEASED_UNTIL, until) == encode(LeasedUntil(2, bits, 1_000))
 
 
-def test_each_comes_back() -> None:
+@pytest.mark.parametrize("events", [SOUGHT, HELD], ids=["sought", "held"])
+def test_each_comes_back(events: tuple[Event, ...]) -> None:
     written, read = SubscriptionState(AckSet()), SubscriptionState(AckSet())
-    for event in SOUGHT:
+    for event in events:
         kind, body = encode(event)
         again = decode(kind, memoryview(body))
         assert type(event) is type(again)
@@ -28,7 +31,7 @@ def test_each_comes_back() -> None:
         assert facts(written) == facts(read)
 
 
-@pytest.mark.parametrize("event", SOUGHT[:-2], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", [*SOUGHT[:-2], *HELD], ids=lambda event: type(event).__name__)
 def test_cut_short_it_is_none(event: Event) -> None:
     kind, body = encode(event)
     for size in range(len(body)):
@@ -41,6 +44,8 @@ def test_cut_short_it_is_none(event: Event) -> None:
 
 def test_not_events() -> None:
     for kind, body in [(Kind.SNAPSHOT, b""), (Kind.INTENDED, b"[1]"), (Kind.INTENDED, b'[{"offset":1}]'),
+                       (Kind.LEASED_UNTIL, encode(LeasedUntil(1, BitMap64([0]), -1))[1]), (Kind.EXTENDED, bytes(7)),
+                       (Kind.EXTENDED, encode(Extended(-1, BitMap64([0])))[1]), (Kind.EXTENDED, bytes(8)),
                        (Kind.RETURNED, (77).to_bytes(8, "little")), (Kind.ACKED, b"")]:  # fmt: skip
         with pytest.raises(ValueError, match=r"."):
             decode(kind, memoryview(body))

@@ -516,6 +516,8 @@ class Machine(RuleBasedStateMachine):
         self.position = 0
         self.acked = set[int]()
         self.leases: dict[int, int] = {}
+        self.held = set[int]()
+        """Of what is or was leased: what a restart leaves so."""
         self.retries: dict[int, int] = {}
         self.failures: dict[int, int] = {}
         self.known: dict[int, int] = {}
@@ -547,6 +549,7 @@ class Machine(RuleBasedStateMachine):
 
     def back(self, rank: int, retry_ms: int, failed: bool) -> None:
         del self.leases[rank]
+        self.held.discard(rank)
         self.failures[rank] = self.failures.get(rank, 0) + failed
         self.retries[rank] = -(-retry_ms // 10) * 10
 
@@ -566,8 +569,8 @@ class Machine(RuleBasedStateMachine):
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
 
-    @rule(limit=st.sampled_from([1, 2, 5, 100]))
-    def receive(self, limit: int) -> None:
+    @rule(limit=st.sampled_from([1, 2, 5, 100]), held=st.booleans())
+    def receive(self, limit: int, held: bool) -> None:
         fresh = self.due()
         for rank, deadline in list(self.leases.items()):
             if deadline <= self.now_ms:
@@ -575,7 +578,7 @@ class Machine(RuleBasedStateMachine):
         waiting = {rank: ms for rank, ms in self.retries.items() if ms <= self.now_ms}
         candidates = [(ms, rank) for rank, (ms, _) in fresh.items()] + [(ms, rank) for rank, ms in waiting.items()]
         expected = [rank for _, rank in sorted(candidates)[:limit]]
-        received = self.sub.receive(limit, LEASE_MS, policy=POLICY)
+        received = self.sub.receive(limit, LEASE_MS, policy=POLICY, held=held)
         got = list(zip(offsets(received), received.redelivery_count.tolist(), strict=True))
         dead = list(zip(received.exhausted.delivery_offset.tolist(), received.exhausted_count.tolist(), strict=True))
         counted = [(rank, self.failures.get(rank, 0)) for rank in expected]
@@ -584,6 +587,7 @@ class Machine(RuleBasedStateMachine):
         for columns in (received.columns, received.exhausted):
             self.known |= dict(zip(columns.delivery_offset.tolist(), columns.offset.tolist(), strict=True))
         self.leases |= dict.fromkeys(expected, deadline_ms(self.now_ms, LEASE_MS))
+        self.held |= {*expected} if held else set()
         self.retries = {rank: ms for rank, ms in self.retries.items() if rank not in expected}
         position = self.sub.stats().position
         assert position >= max([self.position, *(rank + 1 for rank in expected)])
@@ -604,7 +608,11 @@ class Machine(RuleBasedStateMachine):
         self.leases = {rank: ms for rank, ms in self.leases.items() if rank not in newly}
         self.retries = {rank: ms for rank, ms in self.retries.items() if rank not in newly}
 
-    @rule(data=st.data(), how=st.sampled_from(["nack", "release", "extend"]), delay_ms=st.sampled_from([0, 7, 300]))
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["nack", "release", "extend", "prolong"]),
+        delay_ms=st.sampled_from([0, 7, 300]),
+    )
     def give_back(self, data: st.DataObject, how: str, delay_ms: int) -> None:
         asked = self.some(data)
         counts = [data.draw(st.sampled_from([self.failures.get(rank, 0), 0])) for rank in asked]
@@ -617,6 +625,10 @@ class Machine(RuleBasedStateMachine):
             result = self.sub.nack(asked, places, counts, delay_ms)
         elif how == "release":
             result = self.sub.release(asked, places, counts)
+        elif how == "prolong":
+            until_ms = self.sub.prolong(asked, counts, LEASE_MS)
+            self.leases |= {rank: max(self.leases[rank], until_ms) for rank in good}
+            return
         else:
             result = self.sub.extend(asked, counts, LEASE_MS)
             self.leases |= dict.fromkeys(good, result.deadline_ms)
@@ -629,7 +641,7 @@ class Machine(RuleBasedStateMachine):
     def seek(self, data: st.DataObject) -> None:
         self.position = data.draw(st.integers(0, self.position))
         self.sub.seek(self.position)
-        self.leases, self.retries, self.failures = {}, {}, {}
+        self.leases, self.retries, self.failures, self.held = {}, {}, {}, set()
 
     @rule(crash=st.booleans())
     def reopen(self, crash: bool) -> None:
@@ -638,7 +650,7 @@ class Machine(RuleBasedStateMachine):
         else:
             self.sub.close()
             self.store.close()
-        for rank in list(self.leases):
+        for rank in self.leases.keys() - self.held:
             self.back(rank, self.now_ms // 10 * 10, failed=crash)
         self.open()
 

@@ -14,8 +14,10 @@ from afterlog.subscription.events import (
     Acked,
     Dead,
     Event,
+    Extended,
     Intended,
     Leased,
+    LeasedUntil,
     Reason,
     Skipped,
     Sought,
@@ -24,7 +26,7 @@ from afterlog.subscription.events import (
 )
 from afterlog.subscription.state import Owner, SubscriptionState
 from tests import campaigns
-from tests.subscription.samples import OWNER, SOUGHT, STORY, Model, facts, letter, returned
+from tests.subscription.samples import HELD, OWNER, SOUGHT, STORY, Model, facts, letter, returned
 
 
 def after(*events: Event) -> SubscriptionState:
@@ -34,9 +36,10 @@ def after(*events: Event) -> SubscriptionState:
     return state
 
 
-def test_a_story() -> None:
+@pytest.mark.parametrize("events", [SOUGHT, HELD], ids=["sought", "held"])
+def test_a_story(events: tuple[Event, ...]) -> None:
     state, model = SubscriptionState(AckSet()), Model()
-    for event in SOUGHT:
+    for event in events:
         state.apply(event)
         model.apply(event)
         model.agrees(state)
@@ -72,7 +75,65 @@ def test_what_cannot_be(event: Event) -> None:
     assert before == facts(state)
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        Extended(20_000, BitMap64([2, 4])),
+        Extended(20_000, BitMap64([1])),
+        Extended(20_000, BitMap64([3])),
+        Extended(20_000, BitMap64([8])),
+        LeasedUntil(8, BitMap64([2]), 20_000),
+    ],
+    ids=["not held", "acked", "dying", "not read", "leased already"],
+)
+def test_what_cannot_be_held(event: Event) -> None:
+    state = after(*HELD)
+    before = facts(state)
+    with pytest.raises(ValueError, match=r"."):
+        state.apply(event)
+    assert before == facts(state)
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    """A reader that acks in time leaves nothing behind, however long it goes on."""
+    state = SubscriptionState(AckSet())
+    for number in range(1_000):
+        state.apply(LeasedUntil(number + 1, BitMap64([number]), number * 10))
+        state.apply(Acked(BitMap64([number])))
+    assert [(9_990, [999])] == [(ms, list(offsets)) for ms, offsets in state.held.items()]
+
+
 class TestSnapshot:
+    def test_it_carries_deadlines_where_there_are_any(self) -> None:
+        state, model = after(*HELD), Model()
+        for event in HELD:
+            model.apply(event)
+        again = SubscriptionState.of_bytes(memoryview(facts(state)), OWNER)
+        model.agrees(again)
+        assert facts(state) == facts(again)
+        assert {2: 15_000, 5: 12_000, 6: 15_000, 7: 12_000} == model.held()
+        state.apply(Acked(BitMap64([2, 5, 6, 7])))
+        assert b"held" not in facts(state), "byte for byte what it is without them"
+
+    @pytest.mark.parametrize(
+        "held", [[[12_000, 1]], [[12_000, 10**9]], [[-1, 0]], [[1.5, 30], [12_000, 30]], {}, None, [12_000], [[12_000]]]
+    )
+    def test_deadlines_that_cannot_be(self, held: object) -> None:
+        line, _, rest = facts(after(*HELD)).partition(b"\n")
+        forged = json.dumps(json.loads(line) | {"held": held}).encode() + b"\n" + rest
+        with pytest.raises((ValueError, TypeError, LookupError)):
+            SubscriptionState.of_bytes(memoryview(forged), OWNER)
+
+    def test_it_holds_only_what_is_leased(self) -> None:
+        line, _, rest = facts(after(*HELD)).partition(b"\n")
+        for offset in (1, 3, 8):  # acked, dying, not read
+            bitmap = BitMap64([offset]).serialize()
+            [*_, last] = json.loads(line)["held"]
+            head = json.loads(line) | {"held": [*json.loads(line)["held"][:-1], [last[0], len(bitmap)]]}
+            forged = json.dumps(head).encode() + b"\n" + rest[: -last[1]] + bitmap
+            with pytest.raises(ValueError, match="holds what is not leased"):
+                SubscriptionState.of_bytes(memoryview(forged), OWNER)
+
     def test_of_another(self) -> None:
         body = facts(after(*STORY))
         assert body == facts(SubscriptionState.of_bytes(memoryview(body), OWNER))
@@ -129,6 +190,17 @@ class Machine(RuleBasedStateMachine):
         end = self.model.position + read
         fresh = {offset for offset in range(self.model.position, end) if data.draw(st.booleans())}
         self.happens(Leased(end, BitMap64(fresh | self.some(data, "retrying"))))
+
+    @rule(data=st.data(), read=st.integers(0, 8), until_ms=st.integers(0, 5))
+    def hold(self, data: st.DataObject, read: int, until_ms: int) -> None:
+        end = self.model.position + read
+        fresh = {offset for offset in range(self.model.position, end) if data.draw(st.booleans())}
+        self.happens(LeasedUntil(end, BitMap64(fresh | self.some(data, "retrying")), until_ms))
+
+    @rule(data=st.data(), until_ms=st.integers(0, 5))
+    def extend(self, data: st.DataObject, until_ms: int) -> None:
+        held = self.some(data, "leased") & self.model.held().keys()
+        self.happens(Extended(until_ms, BitMap64(held)))
 
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
