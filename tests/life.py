@@ -26,6 +26,7 @@ from afterlog.produce.prepared import Prepared
 from afterlog.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.received import Receipts
 from afterlog.subscription.subscription import Subscription
 from tests.produce.prepare import prepare
 from tests.simulated_disk import Image, SimulatedFiles
@@ -231,6 +232,20 @@ class Life:
         self.subscription.receive(1)
         [message] = self.subscription.receive(1)
         self.ack(message)
+
+    def hold(self) -> None:
+        """Leases that outlive the process, extended, and settled by their receipts."""
+        elsewhere = self.store.subscribe("t", "s", retry=RETRY, lease_ms=1_000, dead_letter="dead", durable_leases=True)
+        received = elsewhere.receive(3)
+        self.clock.advance(400)
+        elsewhere.extend(received)
+        first, last = (message.value or b"" for message in (received[0], received[-1]))
+        kept = [Receipts.of_columns([0], [each.delivery_offset], [each.redelivery_count]) for each in received]
+        self.told.perhaps |= {first, last}
+        elsewhere.ack_many(kept[0])
+        self.told.acked.add(first)
+        elsewhere.reject(kept[-1])
+        elsewhere.close()
 
     def bury(self) -> None:
         """A nack for good."""
@@ -510,6 +525,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "retry": lambda life: life.fresh.retry(0.1),
     "with message": Life.work_off,
     "drain": Life.drain,
+    "held leases": Life.hold,
     "extend": lambda life: life.subscription.extend([life.fresh, life.other]),
     "release": lambda life: life.subscription.release([life.fresh, life.other]),
     "seek": Life.seek,

@@ -20,6 +20,7 @@ from afterlog import (
     ManualClock,
     OffsetOutOfRange,
     PartitionPoisoned,
+    Receipts,
     Record,
     RetryPolicy,
     Store,
@@ -103,9 +104,22 @@ def polled(scene: Scene) -> None:
             consumer.commit()
 
 
-def leased(scene: Scene, then: Callable[[Any, Any], object]) -> None:
-    with scene.store.subscribe("t", "s", dead_letter="dead", retry=RetryPolicy(attempts=1)) as subscription:
+def leased(scene: Scene, then: Callable[[Any, Any], object], *, held: bool = False) -> None:
+    policy = RetryPolicy(attempts=1)
+    with scene.store.subscribe("t", "s", dead_letter="dead", retry=policy, durable_leases=held) as subscription:
         then(subscription, subscription.receive(5))
+
+
+def held(scene: Scene) -> None:
+    """Extended, and rejected by the receipt."""
+
+    def settle(subscription: Any, received: Any) -> None:
+        kept = Receipts.of_columns([0], received.columns.delivery_offset[:1], received.redelivery_count[:1])
+        scene.clock.advance(1_000)
+        subscription.extend(received)
+        subscription.reject(kept)
+
+    leased(scene, settle, held=True)
 
 
 def produced(scene: Scene) -> None:
@@ -147,6 +161,7 @@ OPERATIONS: dict[str, Callable[[Scene], object]] = {
     "nack": lambda scene: leased(scene, lambda subscription, received: subscription.nack(received)),
     "release": lambda scene: leased(scene, lambda subscription, received: subscription.release(received)),
     "extend": lambda scene: leased(scene, lambda subscription, received: subscription.extend(received)),
+    "held leases": held,
     "seek": lambda scene: leased(scene, lambda subscription, received: subscription.seek(3)),
     "dead_letters": lambda scene: scene.store.dead_letters("dead"),
     "redrive": lambda scene: scene.store.redrive("dead"),
