@@ -2,13 +2,13 @@
 
     until_ms ──> offsets, Roaring        1/128 of a lease apart, so a hundred or two of leases of one length
 
-An offset that is leased is under one time; who takes it out looks through the times, newest first. One that was acked
+An offset that is leased is under one time; it is found by looking through the times, newest first. One that was acked
 stays where it is: whoever asks knows what is leased, and looks at nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from pyroaring import BitMap64
 from sortedcontainers import SortedDict
@@ -40,30 +40,32 @@ class Deadlines:
 
     def remove(self, offsets: BitMap64) -> None:
         """Take these out, where they are here."""
+        for until_ms, found in self._found(offsets):
+            bits.remove(self._ends[until_ms], found)
+
+    def move(self, until_ms: int, offsets: BitMap64) -> None:
+        """Put these, which are here, under another time. Whatever strikes in the middle, they are under one."""
+        moved = offsets - self.at(until_ms)
+        if moved:
+            places = [*self._found(moved)]
+            self.put(until_ms, moved)
+            for ends_ms, found in places:
+                bits.remove(self._ends[ends_ms], found)
+
+    def among(self, offsets: BitMap64) -> BitMap64:
+        """Those of the offsets that are here."""
+        return BitMap64().union(*(found for _, found in self._found(offsets)))
+
+    def _found(self, offsets: BitMap64) -> Iterator[tuple[int, BitMap64]]:
+        """Where these are: (time, those of them), newest first."""
         left = offsets
         for until_ms in reversed(self._ends):
             found = left & self._ends[until_ms]
             if found:
-                bits.remove(self._ends[until_ms], found)
+                yield until_ms, found
                 left = left - found
             if not left:
                 return
-
-    def move(self, until_ms: int, offsets: BitMap64) -> None:
-        """Put these under another time. Whatever strikes in the middle, they are under one."""
-        if not offsets:
-            return
-        self.put(until_ms, offsets)
-        for ends_ms, held in self._ends.items():
-            if ends_ms != until_ms:
-                bits.remove(held, offsets & held)
-
-    def among(self, offsets: BitMap64) -> BitMap64:
-        """Those of the offsets that are here."""
-        found = BitMap64()
-        for held in self._ends.values():
-            found |= offsets & held
-        return found
 
     def before(self, until_ms: int, offsets: BitMap64) -> BitMap64:
         """Those of the offsets that end earlier."""

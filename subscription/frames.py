@@ -29,7 +29,8 @@ of one that crashed, all but what was written since the last frame but one. That
 its recovery point, and cutting loses no record: what was acked by a frame that is cut is delivered again.
 
 Procedure for a change of the format: raise the version in the magic, keep reading the old one, keep a folder of it in
-tests/golden.
+tests/golden. A kind more, at the end of the list, is no other version: a program that does not know it refuses the
+journal (CorruptFile), and journals without it are what they were.
 """
 
 from __future__ import annotations

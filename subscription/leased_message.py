@@ -45,7 +45,8 @@ class Settling(Protocol):
 class LeasedMessage(Message):
     """A record leased to one reader until `deadline_ms`, by the log's clock.
 
-    redelivery_count: earlier deliveries of it that failed, by a nack, an expired lease, or the end of the process.
+    redelivery_count: earlier deliveries of it that failed, by a nack, an expired lease, or the end of the process where
+    the lease was not to outlive it (`durable_leases`).
 
         with message:
             deliver(message.value)

@@ -3,8 +3,8 @@
     journal ──replay──> state ─┐
     open: its own       state ─┴─ and what is due by the partition's reading ──> PartitionStats
 
-Looking writes nothing, and needs no reader. What was leased when a process died still counts as leased: it goes out
-again as soon as somebody subscribes.
+Looking writes nothing, and needs no reader. What was leased when a process died still counts as leased: what is held
+until its deadline, and the rest goes out again as soon as somebody subscribes.
 """
 
 from __future__ import annotations

@@ -116,3 +116,29 @@ def test_a_journal_of_a_longer_log_is_a_fault(setting: Setting) -> None:
     assert "but there are 2" in str(fault(context, "sender", 2))
     assert 1 == len(journals(context, "sender"))
     setting.store.close()
+
+
+def test_held_leases_are_told_and_known() -> None:
+    setting = Setting()
+    setting.send(b"a", b"b")
+    sub = setting.subscribe(durable_leases=True, lease_ms=60_000)
+    first = sub.receive(1)
+    setting.clock.advance(20_000)
+    until_ms = sub.extend(first).deadline_ms
+    setting.store.close()
+    path = journal_of(setting.disk)
+    rows = list(dump(setting.disk, path))
+    assert ["SNAPSHOT", "LEASED_UNTIL", "EXTENDED", "CLOSED"] == [row["kind"] for row in rows]
+    assert (1, 1, first[0].deadline_ms) == tuple(rows[1][name] for name in ("upto", "records", "until_ms"))
+    assert (1, until_ms) == (rows[2]["records"], rows[2]["until_ms"])
+    setting.open(setting.disk)
+    setting.subscribe()
+    setting.store.close()
+    assert b'"held": [[%d, ' % until_ms in next(dump(setting.disk, journal_of(setting.disk)))["state"]
+    assert [] == told(setting.disk)
+    with OfflineStore(PATH, setting.disk, ManualClock(NOW_MS + 1_000)) as store:
+        assert [] == store.plan().steps
+    setting.open(setting.disk)
+    with setting.subscribe() as sub:
+        assert [b"b"] == values(sub.receive())
+    setting.store.close()

@@ -70,6 +70,8 @@ HELD: tuple[Event, ...] = (
 """Leases that outlive the process beside others. In the end 2 and 6 are held until 15,000, 5 and 7 until 12,000; 0 and
 4 are leased; 3 is dying."""
 
+EVERYTHING: tuple[Event, ...] = (*STORY[:-1], Sought(0), *HELD, Closed())
+
 
 class Model:
     """The same with a dict: delivery offset -> acked, leased, retrying or dying."""

@@ -20,7 +20,7 @@ from afterlog.subscription.journal import Journal
 from afterlog.subscription.replay import Replayed, replay
 from afterlog.subscription.state import Owner, SubscriptionState
 from tests.simulated_disk import SimulatedFiles, os_error
-from tests.subscription.samples import OWNER, STORY, facts
+from tests.subscription.samples import EVERYTHING, OWNER, facts
 from tests.support import PATH, Background, Calls, HeldFiles, content, eventually, flipped, killed, power_cut, with_file
 
 LOG_END = 100
@@ -33,7 +33,7 @@ def begun(files: Files, durability: Durability = ALWAYS, number: int = 7, folder
     return Journal(files, PATH, durability, number, facts(SubscriptionState(AckSet())), 0)
 
 
-def written(files: Files, events: tuple[Event, ...] = STORY, log_end_offset: int = LOG_END) -> Journal:
+def written(files: Files, events: tuple[Event, ...] = EVERYTHING, log_end_offset: int = LOG_END) -> Journal:
     journal = begun(files)
     for event in events:
         journal.append(event, log_end_offset)
@@ -46,7 +46,7 @@ def read(disk: Files, log_end_offset: int = LOG_END, owner: Owner = OWNER) -> Re
     return replayed
 
 
-def states(events: tuple[Event, ...] = STORY) -> list[bytes]:
+def states(events: tuple[Event, ...] = EVERYTHING) -> list[bytes]:
     """After none of the events, after the first, …"""
     state = SubscriptionState(AckSet())
     found = [facts(state)]
@@ -73,7 +73,7 @@ class TestReplay:
         disk = SimulatedFiles()
         journal = begun(disk)
         path, ends = journal.path, [journal.size]
-        for event in STORY:
+        for event in EVERYTHING:
             journal.append(event, LOG_END)
             ends.append(journal.size)
         data, expected = content(disk, path), states()
@@ -96,7 +96,7 @@ class TestReplay:
     def test_every_bit_of_a_sealed_journal(self) -> None:
         """CorruptFile, but in the last frame, which says nothing."""
         disk = SimulatedFiles()
-        journal = written(disk, STORY[:-1])
+        journal = written(disk, EVERYTHING[:-1])
         sealed_from = journal.size
         journal.seal(LOG_END)
         data, expected = content(disk, journal.path), states()[-1]
@@ -114,10 +114,10 @@ class TestReplay:
     def test_rot_in_what_was_synced(self) -> None:
         disk = SimulatedFiles()
         journal = begun(disk)
-        journal.append(STORY[0], LOG_END)
+        journal.append(EVERYTHING[0], LOG_END)
         rotten, end = journal.size - 1, journal.size
         journal.commit.sync()
-        journal.append(STORY[1], LOG_END)
+        journal.append(EVERYTHING[1], LOG_END)
         data = content(disk, journal.path)
         with pytest.raises(CorruptFile, match="says that it was durable"):
             read(with_file(disk, journal.path, flipped(data, rotten)))
@@ -128,9 +128,9 @@ class TestReplay:
         disk = SimulatedFiles()
         journal = begun(disk)
         start = journal.size
-        journal.append(STORY[0], LOG_END)
+        journal.append(EVERYTHING[0], LOG_END)
         end = journal.size
-        journal.append(STORY[1], LOG_END)
+        journal.append(EVERYTHING[1], LOG_END)
         data = content(disk, journal.path)
         holed = data[:start] + bytes(end - start) + data[end:]
         replayed = read(with_file(disk, journal.path, holed))
@@ -140,12 +140,12 @@ class TestReplay:
     def test_acks_ahead_of_the_log(self) -> None:
         disk = SimulatedFiles()
         journal = begun(disk)
-        for number, event in enumerate(STORY):
+        for number, event in enumerate(EVERYTHING):
             journal.append(event, 40 + number)
-        for log_end in range(39, 40 + len(STORY)):
+        for log_end in range(39, 40 + len(EVERYTHING)):
             replayed = read(killed(disk), log_end)
             assert states()[log_end - 39] == facts(replayed.state)
-            assert (log_end < 39 + len(STORY)) == bool(replayed.given_up_bytes)
+            assert (log_end < 39 + len(EVERYTHING)) == bool(replayed.given_up_bytes)
 
     def test_a_snapshot_ahead_of_the_log(self) -> None:
         disk = SimulatedFiles()
@@ -168,7 +168,7 @@ class TestReplay:
     @pytest.mark.parametrize("kind", [1, 3, 99])
     def test_a_frame_that_cannot_be(self, kind: int) -> None:
         disk = SimulatedFiles()
-        journal = written(disk, STORY[:1])
+        journal = written(disk, EVERYTHING[:1])
         body = encode(Sought(3))[1]
         forged = encode_frame(7, journal.size, kind, body, log_end_offset=0, durable=0)  # type: ignore[arg-type]
         with pytest.raises(CorruptFile, match="a frame that cannot be") as caught:
@@ -177,7 +177,7 @@ class TestReplay:
 
     def test_json_that_is_nested_too_deeply(self) -> None:
         disk = SimulatedFiles()
-        journal = written(disk, STORY[:1])
+        journal = written(disk, EVERYTHING[:1])
         deep = b"[" * 100_000
         frame = encode_frame(7, journal.size, Kind.INTENDED, deep, log_end_offset=0, durable=0)
         with pytest.raises(CorruptFile, match="nested too deeply"):
@@ -197,7 +197,7 @@ class TestBeginningAnew:
         journal.append(Acked(BitMap64([0])), LOG_END)
         for left in (killed(disk), with_file(disk, PATH / journal_file(7), old)):
             replayed = read(left)
-            assert (8, 4) == (replayed.number, replayed.state.counts.acked)
+            assert (8, 5) == (replayed.number, replayed.state.counts.acked)
         journal.check()
 
     def test_it_stays_below_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,25 +270,25 @@ class TestBeginningAnew:
 class TestFailures:
     def test_a_full_disk(self) -> None:
         disk, calls = SimulatedFiles(), Calls()
-        journal = written(HeldFiles(disk, calls), STORY[:2])
+        journal = written(HeldFiles(disk, calls), EVERYTHING[:2])
         calls.fail("append", "", 17)
         with pytest.raises(StorageFull):
-            journal.append(STORY[2], LOG_END)
+            journal.append(EVERYTHING[2], LOG_END)
         journal.check()
-        journal.append(STORY[2], LOG_END)
+        journal.append(EVERYTHING[2], LOG_END)
         assert states()[3] == facts(read(disk).state)
 
     def test_a_write_that_cannot_be_taken_back(self) -> None:
         disk, calls = SimulatedFiles(), Calls()
-        journal = written(HeldFiles(disk, calls), STORY[:2])
+        journal = written(HeldFiles(disk, calls), EVERYTHING[:2])
         calls.failing = lambda made, path: os_error(errno.ENOSPC, path) if made in ("append", "truncate") else None
         with pytest.raises(SubscriptionPoisoned):
-            journal.append(STORY[2], LOG_END)
+            journal.append(EVERYTHING[2], LOG_END)
         assert journal.commit.poisoned
 
     def test_a_failed_sync(self) -> None:
         disk, calls = SimulatedFiles(), Calls()
-        journal = written(HeldFiles(disk, calls), STORY[:2])
+        journal = written(HeldFiles(disk, calls), EVERYTHING[:2])
         calls.fail("sync", "", os_error(errno.EIO, PATH))
         with pytest.raises(SubscriptionPoisoned, match="close and reopen"):
             journal.commit.committed(journal.written)
@@ -303,7 +303,7 @@ class TestDurability:
         calls = Calls()
         journal = begun(HeldFiles(SimulatedFiles(), calls), durability)
         before = calls.count("sync")
-        journal.append(STORY[0], LOG_END)
+        journal.append(EVERYTHING[0], LOG_END)
         journal.commit.committed(journal.written)
         journal.commit.committed(journal.written)
         assert syncs == calls.count("sync") - before
@@ -324,7 +324,7 @@ class TestDurability:
                 position = journal.written
             journal.commit.committed(position)
 
-        first = Background(lambda: acked(STORY[0]))
+        first = Background(lambda: acked(EVERYTHING[0]))
         gate.came()
         size = journal.size
         others = [Background(lambda: acked(Sought(1))) for _ in range(3)]
