@@ -307,7 +307,8 @@ class TestReceipts:
         setting.send(b"a")
         sub = reader(setting)
         sub.receive()
-        for strange in (receipt(-1), receipt(1), receipt(2**62), receipt(0, failed=-1), receipt(0, failed=9)):
+        ranks, counts = (-(2**63), -1, 1, 2**62, 2**63 - 1), (-(2**63), -1, 9, 2**62, 2**63 - 1)
+        for strange in (*map(receipt, ranks), *(receipt(0, failed=count) for count in counts)):
             for call in (sub.nack, sub.reject, sub.release, sub.extend):
                 assert (0, 1) == ((answer := call(strange)).done, answer.stale)
         assert AckResult(acked=0) == sub.ack_many(Receipts.of_columns([], [], []))

@@ -8,6 +8,7 @@ import threading
 import pytest
 from pyroaring import BitMap64
 
+from afterlog.checksum import crc32c
 from afterlog.config import ALWAYS, OS, Durability
 from afterlog.errors import CorruptFile, OutOfResources, StorageFull, SubscriptionPoisoned
 from afterlog.files import Files
@@ -20,7 +21,7 @@ from afterlog.subscription.journal import Journal
 from afterlog.subscription.replay import Replayed, replay
 from afterlog.subscription.state import Owner, SubscriptionState
 from tests.simulated_disk import SimulatedFiles, os_error
-from tests.subscription.samples import EVERYTHING, OWNER, facts
+from tests.subscription.samples import EVERYTHING, HELD, OWNER, facts
 from tests.support import PATH, Background, Calls, HeldFiles, content, eventually, flipped, killed, power_cut, with_file
 
 LOG_END = 100
@@ -67,6 +68,16 @@ class TestReplay:
         assert (7, 0, 0) == (replayed.number, replayed.cut_bytes, replayed.given_up_bytes)
         assert states()[-1] == facts(replayed.state)
         journal.check()
+
+    def test_the_bytes_of_leases_that_are_held(self) -> None:
+        """As the first version wrote them that had any: what a later one writes differently, it still has to read."""
+        disk = SimulatedFiles()
+        journal = written(disk, HELD)
+        assert 0xFF73F73B == crc32c(content(disk, journal.path))
+        state = SubscriptionState(AckSet())
+        for event in HELD:
+            state.apply(event)
+        assert 0xB1EE8F41 == crc32c(facts(state))
 
     def test_torn_at_every_byte(self) -> None:
         """A prefix of the events, and never an error."""
