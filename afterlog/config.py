@@ -62,6 +62,9 @@ class Config:
     """Largest decompressed batch. Larger: larger batches can be read, a hostile one costs more memory."""
     broker_entry_metadata_interceptors: tuple[object, ...] = ()
     """What a user adds to the metadata of each entry (PIP-70); see `afterlog.records.entry`."""
+    producer_id_expiration_ms: int = 86_400_000
+    """How long a producer that appends nothing is remembered, at least. Larger: later retries are known, more memory:
+    250 bytes a producer and partition."""
 
     # Performance
     segment_bytes: int = 1 << 30
@@ -127,7 +130,7 @@ class Config:
             raise InvalidArgument("batch_bytes_max must be larger than a batch header (61) and fit into segment_bytes")
         for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
                      "delayed_delivery_tick_time_ms", "max_time_step_per_bucket_snapshot_segment_s",
-                     "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes",
+                     "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes", "producer_id_expiration_ms",
                      "remote_log_manager_task_interval_ms"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} must be at least 1")

@@ -26,6 +26,8 @@
     ├── OffsetOutOfRange(IndexError)    a position below the log start or beyond the log end
     │   └── PositionPending             a position among what is pending, where no rank is final
     ├── UniqueKeyConflict(ValueError)   a pending record holds the unique key; nothing was written
+    ├── ProducerFenced(RuntimeError)    the producer id goes on under a higher epoch; nothing was written
+    ├── OutOfOrderSequence(ValueError)  not what the producer appends next, and no retry that is remembered
     ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
     ├── StorageError(OSError)           what the disk did not do; only its leaves are raised
     │   ├── CorruptFile                 bytes on disk fail their checks: file, position and reason are named
@@ -203,6 +205,32 @@ class UniqueKeyConflict(AfterlogError, ValueError):
 
     def __reduce__(self) -> tuple[partial[UniqueKeyConflict], tuple[str]]:
         return partial(type(self), record=self.record), (str(self),)
+
+
+class ProducerFenced(AfterlogError, RuntimeError):
+    """Somebody goes on as this producer, under the higher `epoch`. Nothing was written. Stop, or take another id."""
+
+    def __init__(self, message: str, *, epoch: int) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+    def __reduce__(self) -> tuple[partial[ProducerFenced], tuple[str]]:
+        return partial(type(self), epoch=self.epoch), (str(self),)
+
+
+class OutOfOrderSequence(AfterlogError, ValueError):
+    """The sequence is neither the next, `expected` (None: the producer is not known), nor one that is remembered.
+
+    Nothing was written. Send what is missing first. Where that is lost, or was acknowledged, begin anew: sequence 0,
+    under a higher epoch or another producer id; what is sent again then may be there twice.
+    """
+
+    def __init__(self, message: str, *, expected: int | None) -> None:
+        super().__init__(message)
+        self.expected = expected
+
+    def __reduce__(self) -> tuple[partial[OutOfOrderSequence], tuple[str]]:
+        return partial(type(self), expected=self.expected), (str(self),)
 
 
 class NotPending(AfterlogError, LookupError):

@@ -23,6 +23,7 @@
     00000000000000050000.cancelindex        what its control batches cancelled, where there are any
     00000000000000050000-00000000000000100000.uniquekeys
                                             who holds which unique key, of the offsets [first, end)
+    producers-00000000000000050000          what each producer appended last, of the offsets below
     buckets/00000000000000050000-00000000000000100000.deliverafterindex
                                             a bucket: a run of the offsets [first, end), either of a part of the
                                             active segment or of several sealed ones
@@ -98,6 +99,7 @@ _PREPARED = re.compile(
     r"(?P<job>[a-zA-Z0-9._-]{1,120})-(?P<batch>[0-9]{20})-(?P<created_ms>[0-9]{20})-(?P<attempt>[0-9a-f]{32})"
     r"(?P<suffix>\.prepared|\.handover)\Z"
 )
+_PRODUCERS = re.compile(r"producers-[0-9]{20}\Z")
 _UNIQUE_KEYS = re.compile(r"[0-9]{20}-[0-9]{20}\.uniquekeys\Z")
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
 
@@ -158,6 +160,14 @@ def unique_key_file(first_offset: int, end_offset: int) -> str:
 
 def is_unique_key_file(name: str) -> bool:
     return _UNIQUE_KEYS.match(name) is not None
+
+
+def producer_file(offset: int) -> str:
+    return f"producers-{offset:020d}"
+
+
+def is_producer_file(name: str) -> bool:
+    return _PRODUCERS.match(name) is not None
 
 
 def position_file(partition_folder: Path, group: str) -> Path:

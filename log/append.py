@@ -20,6 +20,7 @@ from afterlog.log.cancellation import Cancellations
 from afterlog.log.commit import Commit
 from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.mark import Mark
+from afterlog.log.producer_files import note
 from afterlog.log.recovery_point import BEHIND
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.upkeep import Upkeep
@@ -29,6 +30,7 @@ from afterlog.records.control import Control
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
+from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
 
 logger = logging.getLogger("afterlog.log")
@@ -80,8 +82,8 @@ class Appender:
         config = self._config
         return self._delayed and config.compression == "none" and not config.broker_entry_metadata_interceptors
 
-    def append_one(self, record: SingleRecord) -> int:
-        """`append` of one record; its offset."""
+    def append_one(self, record: SingleRecord, sent: ProducerSequence | None = None) -> int:
+        """`append` of one record; its offset. sent: what its header says of who sent it."""
         room_bytes, room_records = self._room()
         if self._versions.current.written.position and (
             record.batch_bytes_max + self._prefix_bytes_max > room_bytes or room_records < 1
@@ -92,7 +94,8 @@ class Appender:
         active, (offset, position) = version.active, version.written
         stamp_ms = self._versions.begin(offset + 1)
         try:
-            active.append(record.entry(offset, stamp_ms))
+            data = record.entry(offset, stamp_ms) if sent is None else record.entry_of(sent, offset, stamp_ms)
+            active.append(data)
         except BaseException:
             self._withdraw(active, position)
             raise
@@ -101,6 +104,8 @@ class Appender:
         version.delayed_index.bucket.add(due_ms, offset, position, 1)
         if version.unique_keys is not None and record.headers and due_ms > stamp_ms:
             self._claim_one(version.unique_keys, record.headers, offset, due_ms)
+        if sent is not None and version.producers is not None:
+            version.producers.appended(sent.producer_id, sent.epoch, sent.sequence, 1, offset, stamp_ms)
         self._wrote(End(offset + 1, active.size), version.cancellations, due_ms)
         if AS_SOON_AS_POSSIBLE < record.deliver_after < stamp_ms:
             self.clamped_records += 1
@@ -173,6 +178,10 @@ class Appender:
         if keys is not None:
             for data, base_offset in written:
                 self._claim(keys, data, base_offset, stamp_ms)
+        if batches.producers is not None and version.producers is not None:
+            sent = batches.producers.rows(slice(row, last))
+            rows = ProducerRows(*sent, records, offset, np.full(last - row, stamp_ms))
+            note(version.producers, rows.where(sent.producer_id >= 0).runs(), stamp_ms)
         cancellations = version.cancellations
         if control is not None:
             cancelled = control.rows(int(offset[0]))

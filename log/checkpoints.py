@@ -31,6 +31,9 @@ Meaning:
 - `unique_keys`: where the partition was ever sent a unique key (log/unique_key_files.py): from which offset on there
   may be any, up to where files tell of them, and the files: the offsets [first, end) of each, its rows, when all of
   these are due, and its CRC-32C. Left out where nobody sent one.
+- `producers`: where the partition has what a producer numbered (log/producer_files.py): from which offset on there may
+  be any, up to where the file tells of them, and the file: its offset, how many producers, its CRC-32C; none where all
+  were forgotten. Left out where no producer ever did.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
@@ -46,6 +49,7 @@ from afterlog.document import well_typed, whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.index.entries import Key
+from afterlog.index.producer_file import ProducerFileMark
 from afterlog.index.unique_key_file import KeyFileMark
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
 
@@ -56,6 +60,7 @@ BEFORE_ALL = Key(-1, -1)
 _ABSENT = {
     "cancel_index": NO_FILE,
     "last_stamp_ms": -1,
+    "producers": None,
     "remote": None,
     "removals": (),
     "records": None,
@@ -176,6 +181,26 @@ class UniqueKeysMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProducersMark:
+    """The producers of the partition, as far as they are durable beside the log."""
+
+    since: int
+    """No record below was numbered by its producer."""
+    upto: int
+    """The file tells of all from `since` up to here."""
+    file: ProducerFileMark | None = None
+
+    def forgotten(self) -> ProducersMark:
+        """With no file: whoever opens the log next reads all of it from the log."""
+        return ProducersMark(since=self.since, upto=-1)
+
+    @staticmethod
+    def of_json(row: dict[str, Any]) -> ProducersMark:
+        file = None if row["file"] is None else ProducerFileMark(*map(whole, row["file"]))
+        return well_typed(ProducersMark(**{**row, "file": file}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
     """The content of the file."""
 
@@ -188,6 +213,7 @@ class Checkpoints:
     removals: tuple[str, ...] = ()
     topic_id: str | None = None
     unique_keys: UniqueKeysMark | None = None
+    producers: ProducersMark | None = None
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -210,6 +236,7 @@ class Checkpoints:
                 removals=tuple(map(str, body.get("removals", ()))),
                 topic_id=None if body.get("topic_id") is None else str(body["topic_id"]),
                 unique_keys=None if (keys := body.get("unique_keys")) is None else UniqueKeysMark.of_json(keys),
+                producers=None if (known := body.get("producers")) is None else ProducersMark.of_json(known),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
@@ -279,7 +306,7 @@ def _plain(value: Any) -> Any:
     A file with many sealed segments is written once a second while records are delivered.
     """
     if isinstance(value, tuple):
-        return value if isinstance(value, FileMark | KeyFileMark) else list(map(_plain, value))
+        return value if isinstance(value, FileMark | KeyFileMark | ProducerFileMark) else list(map(_plain, value))
     names = getattr(value, "__dataclass_fields__", None)
     if names is None:
         return value

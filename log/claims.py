@@ -8,7 +8,7 @@ A record whose first header is `unique-key` holds that key while it is pending, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from afterlog.index.entries import IndexEntry
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.key_rows import KeyRows
 from afterlog.log.lookup import find_entries
-from afterlog.log.scan import Step, steps
+from afterlog.log.scan import Step, intact_steps, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
 from afterlog.log.version import Version
 from afterlog.records import kernels
@@ -49,7 +49,7 @@ def rows_of_log(
                 continue
             stop = segment.size
         if segment.base_offset < end:
-            parts += [_rows(step, limit_bytes, after_ms) for step in _intact_steps(segment, stop)]
+            parts += [_rows(step, limit_bytes, after_ms) for step in intact_steps(segment, stop)]
     rows = KeyRows.concatenate(parts)
     return rows.where((rows.offset >= first) & (rows.offset < end)).sorted()
 
@@ -105,13 +105,6 @@ def _keys_of_entry(
         raise CorruptFile(step.fault, path=segment.path, position=step.found.stop)
     offsets, data_of_headers = _headers(step, np.zeros(1, np.int64), limit_bytes)
     return lambda place: key_of(data_of_headers[int(offsets[place]) : int(offsets[place + 1])].tobytes())
-
-
-def _intact_steps(segment: Segment, stop: int) -> Iterator[Step]:
-    for step in steps(segment.view(0, stop), 0, stop, segment.base_offset):
-        if step.fault:
-            raise CorruptFile(step.fault, path=segment.path, position=step.found.stop)
-        yield step
 
 
 def _rows(step: Step, limit_bytes: int, after_ms: int) -> KeyRows:

@@ -28,7 +28,7 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from afterlog.errors import (
+    AfterlogError,
     ClockBehind,
     InvalidDeliverAfter,
     InvalidTopic,
@@ -65,9 +66,11 @@ from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches
+from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
 
 if TYPE_CHECKING:
+    from afterlog.log.sequenced_appends import Answer, NumberedAppend, Placed, SequencedAppends
     from afterlog.log.unique_appends import UniqueAppends
 
 logger = logging.getLogger("afterlog.log")
@@ -125,6 +128,7 @@ class PartitionLog:
         """Raises where nothing may be appended for now, though the log could: its readers are too far behind."""
         self.evicted_records = 0
         """That went since the log was opened, though somebody had not acked them."""
+        self._sequenced_appends: SequencedAppends | None = None
         self._recover = recover
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
@@ -239,12 +243,17 @@ class PartitionLog:
         """Append whole batches, which `check_batches` has passed; the offset of the first record.
 
         Returns when they are safe under the durability. Raises StorageFull with nothing written of the segment that ran
-        out of room; PartitionPoisoned when only a reopen can tell what is on disk; ReadOnlyTopic.
+        out of room; PartitionPoisoned when only a reopen can tell what is on disk; ReadOnlyTopic. Of batches that their
+        producers have numbered those at the front that are there already are not appended again; also raises
+        ProducerFenced, OutOfOrderSequence.
         """
         self._check_own(_NO_APPENDS)
         with self._append_lock, self._writing():
-            first_offset = self.versions.current.written.offset
-            self._appender.append(batches)
+            if batches.producers is not None:
+                first_offset = self._sequenced.append_foreign(batches)
+            else:
+                first_offset = self.versions.current.written.offset
+                self._appender.append(batches)
             end_offset = self.versions.current.written.offset
         self.commit.committed(end_offset)
         return first_offset
@@ -262,6 +271,60 @@ class PartitionLog:
                 self.commit.failed(error)
         self.commit.committed(offset + 1)
         return offset
+
+    # What producers have numbered.
+
+    def append_one_numbered(self, record: SingleRecord, sent: ProducerSequence) -> int:
+        """`append_one`, where the record is not there; its offset. Also raises ProducerFenced, OutOfOrderSequence."""
+        self.check_asked(record.deliver_after)
+        with self._append_lock, self._writing():
+            offset = self._sequenced.append_one(record, sent)
+        self.commit.committed(offset + 1)
+        return offset
+
+    def append_numbered(self, append: NumberedAppend) -> Placed:
+        """`append` of what of it is not there: where all of it is. Also raises ProducerFenced, OutOfOrderSequence."""
+        self._check_own(_NO_APPENDS)
+        with self._append_lock, self._writing():
+            placed = self._sequenced.append(append)
+        self.commit.committed(placed.end_offset)
+        return placed
+
+    def append_together(self, appends: Sequence[NumberedAppend]) -> list[Answer]:
+        """Several appends in this order, with nothing in between, in one write and one sync: what came of each.
+
+        Where they are, or ProducerFenced, OutOfOrderSequence, StorageFull. Raises as `append` does where nobody can
+        tell.
+        """
+        self._check_own(_NO_APPENDS)
+        with self._append_lock, self._writing():
+            answers = self._sequenced.append_together(appends)
+        self.commit.committed(max((one.end_offset for one in answers if not isinstance(one, AfterlogError)), default=0))
+        return answers
+
+    def held_of(self, sent: ProducerSequence, records: int) -> Placed:
+        """Where the first records of an append are that are there, safe under the durability; nothing is appended.
+
+        Raises ProducerFenced, OutOfOrderSequence, and as `append`.
+        """
+        with self._append_lock, self._writing():
+            placed = self._sequenced.held(sent, records)
+        self.commit.committed(placed.end_offset)
+        return placed
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int:
+        """What a producer appends next under an epoch. Raises ProducerFenced, and as `append`."""
+        with self._append_lock, self._writing():
+            return self._sequenced.next_sequence(producer_id, epoch)
+
+    @property
+    def _sequenced(self) -> SequencedAppends:
+        """Made with the first use, of who needs it."""
+        if self._sequenced_appends is None:
+            from afterlog.log.sequenced_appends import SequencedAppends
+
+            self._sequenced_appends = SequencedAppends(self.versions, self._appender)
+        return self._sequenced_appends
 
     def append_unique(self, send: Callable[[UniqueAppends], Sent]) -> Sent:
         """What `send` gives, which looks who holds some unique keys and appends, with nobody in between.

@@ -3,6 +3,7 @@
     checkpoints ──> sealed segments ──> active segment: scan from the recovery point, cut the torn tail, sync
                 ──> runs of the sealed segments ──> runs of the active one ──> the rest into the mutable bucket
                 ──> unique keys, where anybody ever sent one: their files, and those of the tail
+                ──> producers, where any ever numbered what it sent: their file, and those of the tail
 
 The log is the only truth. Below the recovery point a failed check is corruption: a typed error, nothing is cut. Above
 it, the first entry that fails its checks begins the torn tail, which is cut and reported. Indexes that are missing,
@@ -34,6 +35,7 @@ from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Reco
 from afterlog.log.context import LogContext
 from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.partition_log import PartitionLog, RecoveredLog
+from afterlog.log.producer_files import recovered_producers
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import Intact, read, read_segment, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
@@ -49,8 +51,10 @@ from afterlog.names import (
     SUBSCRIPTIONS,
     TIME_INDEX,
     bucket_key,
+    is_producer_file,
     is_unique_key_file,
     parse_segment_file,
+    producer_file,
     run_key,
     segment_file,
     unique_key_file,
@@ -148,6 +152,7 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, n
         written=end,
         visible=end,
         unique_keys=recovered_keys(context, checkpoints, sealed, active),
+        producers=recovered_producers(context, checkpoints, sealed, active, tail.producers),
     )
     active.rest()
     return RecoveredLog(
@@ -191,7 +196,9 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     active = known.active.base_offset
     alive = {mark.base_offset for mark in known.sealed} | {active}
     remote = {mark.base_offset for mark in known.sealed if not mark.local}
-    keys = {unique_key_file(mark.first, mark.end) for mark in known.unique_keys.files} if known.unique_keys else set()
+    tables = {unique_key_file(mark.first, mark.end) for mark in known.unique_keys.files} if known.unique_keys else set()
+    if known.producers is not None and known.producers.file is not None:
+        tables.add(producer_file(known.producers.file.offset))
     for name in files.names(folder):
         segment = parse_segment_file(name)
         if segment is not None and segment[0] > active and segment[1] == LOG:
@@ -202,7 +209,8 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
         unneeded = segment is not None and (
             segment[0] not in alive or (segment[0] in remote and segment[1] != CANCEL_INDEX)
         )
-        if unneeded or name.endswith(TEMPORARY_SUFFIX) or (is_unique_key_file(name) and name not in keys):
+        is_table = is_unique_key_file(name) or is_producer_file(name)
+        if unneeded or name.endswith(TEMPORARY_SUFFIX) or (is_table and name not in tables):
             files.unlink(folder / name)
     for name in files.names(folder / BUCKETS):
         if name.endswith(TEMPORARY_SUFFIX):

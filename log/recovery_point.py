@@ -1,7 +1,7 @@
 """The recovery point, and how it moves: behind it recovery reads the log, below it the indexes that were made durable.
 
     append lock      begin    what the log, its bucket and its indexes are at this end
-    files lock       store    log synced ──> run of the bucket ──> sparse indexes ──> unique keys ──> checkpoints
+    files lock       store    log synced ──> run of the bucket ──> sparse indexes ──> side tables ──> checkpoints
     append lock      finish   swap: the run, and a bucket of what was appended meanwhile
 
 So appends go on while files are written (docs/decisions/0039). What is stored is true already: a kill behind
@@ -16,7 +16,7 @@ steps is given up.
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from afterlog.config import Config
 from afterlog.errors import StorageFull
@@ -26,7 +26,7 @@ from afterlog.log.checkpoints import CheckpointFile, Recovery
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
 from afterlog.log.segment import ActiveSegment, Saved, Unsaved
-from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys
+from afterlog.log.side_tables import SideTables
 from afterlog.log.version import End, Version, VersionSet
 
 BEHIND = 4
@@ -40,7 +40,8 @@ class Moment(NamedTuple):
     version: Version
     recovery: Recovery
     unsaved: Unsaved
-    keys: UnsavedKeys | None
+    tables: tuple[Any, ...]
+    """Of the side tables."""
 
 
 class Stored(NamedTuple):
@@ -62,7 +63,7 @@ class RecoveryPoint:
         commit: Commit,
         clock: LogClock,
         config: Config,
-        unique_keys: UniqueKeyFiles,
+        tables: SideTables,
     ) -> None:
         self.files_lock = threading.RLock()
         """Taken within the append lock, never around it."""
@@ -72,7 +73,7 @@ class RecoveryPoint:
         self._commit = commit
         self._clock = clock
         self._config = config
-        self._unique_keys = unique_keys
+        self._tables = tables
 
     @property
     def offset(self) -> int:
@@ -101,14 +102,14 @@ class RecoveryPoint:
         if self.offset == version.written.offset:
             return None
         active = version.active
-        unsaved, keys = active.unsaved(version.written.offset), self._unique_keys.unsaved(version)
-        return Moment(version, self.at(active, version.written), unsaved, keys)
+        unsaved, tables = active.unsaved(version.written.offset), self._tables.unsaved(version)
+        return Moment(version, self.at(active, version.written), unsaved, tables)
 
     def store(self, moment: Moment) -> Stored | None:
         """Behind a sync of the log; None where the moment has gone. Raises StorageFull, with nothing stored."""
         with self.files_lock:
             self._commit.usable()
-            version, recovery, unsaved, keys = moment
+            version, recovery, unsaved, tables = moment
             if self._versions.current.active.saved is not unsaved.since:
                 return None
             bucket, run = version.delayed_index.bucket, None
@@ -116,7 +117,7 @@ class RecoveryPoint:
                 run = self._buckets.store(bucket, *version.written)
             try:
                 mark = version.active.save(unsaved)
-                changes = self._unique_keys.saved(keys, recovery.offset, recovery.stamp_ms)
+                changes = self._tables.saved(tables, recovery.offset, recovery.stamp_ms)
                 self._checkpoints.update(recovery=recovery, active=mark, **changes)
             except StorageFull:
                 if run is not None:
@@ -126,7 +127,7 @@ class RecoveryPoint:
 
     def finish(self, stored: Stored) -> None:
         """Under the append lock: make it true in memory, too. The runs that nobody needs any more go."""
-        self._unique_keys.reconcile()
+        self._tables.reconcile()
         version, run = self._versions.current, stored.run
         if run is None:
             return

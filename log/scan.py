@@ -18,7 +18,7 @@ but never fall.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -47,6 +47,7 @@ from afterlog.records.columns import (
 )
 from afterlog.records.control import Controls, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
+from afterlog.records.producer_sequence import ProducerRows, producers_in
 
 Pieces = Iterable[tuple[int, Bytes]]
 """(position in the log, bytes), in the order of the log."""
@@ -107,6 +108,8 @@ class Intact:
     stamp_ms: int
     """The largest broker timestamp; 0 where no entry has one."""
     fault: str
+    producers: ProducerRows = field(default_factory=ProducerRows.empty)
+    """What of it a producer has numbered; of a Kafka broker's log nothing."""
     fates: npt.NDArray[np.int8] | None = None
     """Of a Kafka broker's log, what becomes of each entry (`kafka_transactions.Fate`); 0: readers see it."""
 
@@ -244,12 +247,13 @@ def read(
     The last entry is left out where it is a RESCHEDULE, whose follower is torn: then neither was acknowledged.
     CorruptFile where a control batch is none that is known here: that is nothing to repair.
     """
-    parts, controls = list[Scan](), list[Controls]()
+    parts, controls, producers = list[Scan](), list[Controls](), list[ProducerRows]()
     stop, fault = start, ""
     for step in taken:
         if len(step.found.offset):
             parts.append(step.found)
             controls.append(Controls.empty() if foreign else _controls(path, step))
+            producers += [] if foreign else [producers_of_step(step)]
         stop, fault = step.found.stop, step.fault
     if parts and controls[-1].unfollowed(parts[-1]):
         parts[-1] = parts[-1].first(len(parts[-1].offset) - 1, SHORT)
@@ -272,7 +276,21 @@ def read(
         end_offset=end_offset,
         stamp_ms=int(column("broker_timestamp").max(initial=0)),
         fault=fault,
+        producers=ProducerRows.concatenate(producers),
     )
+
+
+def producers_of_step(step: Step) -> ProducerRows:
+    """What of the entries of a step a producer has numbered."""
+    return producers_in(step.piece, step.found.moved(-step.start)).runs()
+
+
+def intact_steps(log: Scannable, stop: int) -> Iterator[Step]:
+    """The entries of a segment up to a byte, some after some. Raises CorruptFile."""
+    for step in steps(log.view(0, stop), 0, stop, log.base_offset):
+        if step.fault:
+            raise CorruptFile(step.fault, path=log.path, position=step.found.stop)
+        yield step
 
 
 def _controls(path: Path, step: Step) -> Controls:

@@ -33,9 +33,11 @@ from afterlog.log.context import LogContext
 from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.log_clock import LogClock
 from afterlog.log.obsolete import Obsolete
+from afterlog.log.producer_files import ProducerFiles, check_producers
 from afterlog.log.recovery_point import RecoveryPoint, Stored
 from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone, nothing_goes
 from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.side_tables import SideTables
 from afterlog.log.unique_key_files import UniqueKeyFiles, check_unique_keys
 from afterlog.log.version import End, Version, VersionSet
 from afterlog.names import CANCEL_INDEX
@@ -61,8 +63,9 @@ class Upkeep:
         self.obsolete = Obsolete(context.files)
         self._buckets = Buckets(context.bucket_storage(mending=True), max_num_buckets=context.config.max_num_buckets)
         self.unique_keys = UniqueKeyFiles(context, checkpoints, versions)
+        self._tables = SideTables(self.unique_keys, ProducerFiles(context, checkpoints, versions))
         self.recovery_point = RecoveryPoint(
-            self._buckets, checkpoints, versions, commit, clock, context.config, self.unique_keys
+            self._buckets, checkpoints, versions, commit, clock, context.config, self._tables
         )
         self._checkpoints = checkpoints
         self._versions = versions
@@ -106,15 +109,15 @@ class Upkeep:
                 mark = version.active.seal(version.written.offset, last_due_ms, stamp_ms)
                 active = ActiveSegment.create(self._files, folder, beginning.offset, interval_bytes)
                 recovery = self.recovery_point.at(active, beginning)
-                keys = self.unique_keys.saved(self.unique_keys.unsaved(version), recovery.offset, recovery.stamp_ms)
+                told = self._tables.saved(self._tables.unsaved(version), recovery.offset, recovery.stamp_ms)
                 self._checkpoints.update(
-                    sealed=(*self._checkpoints.current.sealed, mark), active=active.mark, recovery=recovery, **keys
+                    sealed=(*self._checkpoints.current.sealed, mark), active=active.mark, recovery=recovery, **told
                 )
             segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote)
             sealed = (*version.sealed, segment)
             self._versions.swap(sealed=sealed, active=active, delayed_index=index, written=beginning, visible=beginning)
             self._buckets.delete_replaced(version.delayed_index, index)
-            self.unique_keys.reconcile()
+            self._tables.reconcile()
         del version, segment, sealed  # what retention removes goes at once, where nobody else holds it
         if not self._context.settings.remote_storage_enable:  # there it may have to read what is far away
             self.enforce_retention()
@@ -475,6 +478,8 @@ class Upkeep:
         buckets.check(version.delayed_index)
         if version.unique_keys is not None:
             check_unique_keys(version, known, self._context.config.decompressed_bytes_max, self._clock.last_stamp_ms)
+        if version.producers is not None:
+            check_producers(version, known, self._clock.last_stamp_ms - self._context.config.producer_id_expiration_ms)
         end, index = version.written, version.delayed_index
         assert version.active.size == end.position
         assert known.recovery.offset <= end.offset

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.hidden_keys import HiddenKeys
+from afterlog.index.producer_states import ProducerStates
 from afterlog.index.unique_keys import UniqueKeyIndex
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import LogStart
@@ -64,6 +65,8 @@ class Version(NamedTuple):
     """Safe under the durability: what may be delivered."""
     unique_keys: UniqueKeyIndex | None = None
     """Of all that is written; None where nobody ever sent with a unique key."""
+    producers: ProducerStates | None = None
+    """Of all that is written; None where no producer ever numbered anything."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -165,8 +168,8 @@ class VersionSet:
         with self._lock:
             if due_ms < self._coming_ms:
                 self._coming_ms = due_ms
-            sealed, active, delayed_index, log_start, _, _, visible, keys = self.current
-            version = Version(sealed, active, delayed_index, log_start, cancellations, end, visible, keys)
+            sealed, active, delayed_index, log_start, _, _, visible, keys, producers = self.current
+            version = Version(sealed, active, delayed_index, log_start, cancellations, end, visible, keys, producers)
             self.current = version
             told_ms = self._show(version) if safe else NEVER_MS
         if safe:
@@ -200,8 +203,8 @@ class VersionSet:
             cancellations = current.cancellations
             if cancellations.landing:
                 cancellations = cancellations.landed(end.offset)
-            sealed, active, delayed_index, log_start, _, written, _, keys = current
-            current = Version(sealed, active, delayed_index, log_start, cancellations, written, end, keys)
+            sealed, active, delayed_index, log_start, _, written, _, keys, producers = current
+            current = Version(sealed, active, delayed_index, log_start, cancellations, written, end, keys, producers)
             self.current = current
         self._clock.landed(current.visible.offset)
         coming_ms = self._coming_ms

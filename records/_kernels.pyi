@@ -1,7 +1,17 @@
 from collections.abc import Sequence
 
 from afterlog.files import Bytes
-from afterlog.records.columns import Bools, Checked, Decoded, Int32Array, Int64Array, Ragged, Scan, Verified
+from afterlog.records.columns import (
+    Bools,
+    Checked,
+    Decoded,
+    Int32Array,
+    Int64Array,
+    Producers,
+    Ragged,
+    Scan,
+    Verified,
+)
 
 def encode_batches(
     values: Ragged,
@@ -12,6 +22,7 @@ def encode_batches(
     timestamps: Int64Array,
     deliver_after: Int64Array | None,
     bounds: Int64Array,
+    producers: Producers | None = None,
 ) -> tuple[Bytes, Int64Array]: ...
 def stamp_entries(
     data: Bytes,
@@ -33,6 +44,7 @@ def encode_entries(
     base_offset: int,
     broker_timestamp: int,
     extra: bytes,
+    producers: Producers | None = None,
 ) -> tuple[Bytes, Int64Array]: ...
 def encode_single(
     value: bytes | None,
@@ -42,6 +54,7 @@ def encode_single(
     deliver_after: int,
     base_offset: int,
     broker_timestamp: int,
+    producer: tuple[int, int, int] | None = None,
 ) -> bytes: ...
 def scan_entries(
     buffer: Bytes,

@@ -336,6 +336,22 @@ cdef void put_batch_header(
     put32(at + BASE_SEQUENCE_AT, <uint32_t>-1)
     put32(at + COUNT_AT, <uint32_t>records)
 
+cdef struct Producers:
+    # Who sent each batch, three columns; NULL where nobody says.
+    const int64_t *id
+    const int64_t *epoch
+    const int64_t *sequence
+
+cdef inline void put_producer(uint8_t *at, int64_t id, int64_t epoch, int64_t sequence) noexcept nogil:
+    put64(at + PRODUCER_ID_AT, <uint64_t>id)
+    put16(at + PRODUCER_EPOCH_AT, <uint32_t>epoch)
+    put32(at + BASE_SEQUENCE_AT, <uint32_t>sequence)
+
+cdef inline void put_producer_of(uint8_t *at, Producers *producers, int64_t batch) noexcept nogil:
+    # Into a header that was just made, before its CRCs.
+    if producers.id != NULL:
+        put_producer(at, producers.id[batch], producers.epoch[batch], producers.sequence[batch])
+
 cdef void put_batch_crc(uint8_t *at, int64_t size) noexcept nogil:
     put32(at + CRC_AT, crc32c_of(0, at + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
 
@@ -443,6 +459,15 @@ cdef Records records_of(values, value_valid, keys, key_valid, headers, timestamp
     records.deliver_after = int64s_of(deliver_after)
     return records
 
+cdef Producers producers_of(held):
+    cdef Producers producers
+    producers.id = producers.epoch = producers.sequence = NULL
+    if held is not None:
+        producers.id = int64s_of(held.producer_id)
+        producers.epoch = int64s_of(held.epoch)
+        producers.sequence = int64s_of(held.base_sequence)
+    return producers
+
 cdef int64_t batch_bytes_max(values, keys, headers, bounds) except -1:
     # Of all batches together.
     cdef int64_t first = bounds[0], stop = bounds[len(bounds) - 1]
@@ -458,9 +483,11 @@ cdef int refuse(Encoded *encoded) except -1:
         raise RecordTooLarge(f"batch {encoded.batch} is longer than 2^31-1 bytes")
     raise InvalidRecord(f"record {encoded.record}: malformed headers: {columns.REASONS[encoded.reason]}")
 
-def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds):
+def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds, producers=None):
     columns.check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    columns.check_producers(producers, bounds)
     cdef Records records = records_of(values, value_valid, keys, key_valid, headers, timestamps, deliver_after)
+    cdef Producers producer = producers_of(producers)
     cdef const int64_t[::1] bound = bounds
     out = np.empty(batch_bytes_max(values, keys, headers, bounds), np.uint8)
     positions = np.zeros(len(bound), np.int64)
@@ -479,6 +506,7 @@ def encode_batches(values, value_valid, keys, key_valid, headers, timestamps, de
             if at == NULL:
                 encoded.batch = index
                 break
+            put_producer_of(start + position[index], &producer, index)
             position[index + 1] = at - start
             if index > 0:
                 put_batch_crc(start + position[index - 1], position[index] - position[index - 1])
@@ -577,11 +605,13 @@ cdef inline void put_crcs(Unfinished entry) noexcept nogil:
 
 def encode_entries(
     values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds,
-    base_offset, broker_timestamp, extra,
+    base_offset, broker_timestamp, extra, producers=None,
 ):
     columns.check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
     columns.check_stamp(base_offset, broker_timestamp, extra)
+    columns.check_producers(producers, bounds)
     cdef Records records = records_of(values, value_valid, keys, key_valid, headers, timestamps, deliver_after)
+    cdef Producers producer = producers_of(producers)
     cdef const int64_t[::1] bound = bounds
     cdef int64_t batches = len(bound) - 1
     cdef bytes extra_data = bytes(extra)
@@ -607,6 +637,7 @@ def encode_entries(
             if entry.end == NULL:
                 encoded.batch = index
                 break
+            put_producer_of(entry.header, &producer, index)
             position[index + 1] = entry.end - &view[0]
             offset += count
             if index > 0:  # the CRCs wait, as in encode_batches
@@ -628,7 +659,8 @@ cdef Items item_alone(const int64_t *bounds, data):
     return items
 
 def encode_single(
-    bytes value, bytes key, bytes headers not None, timestamp, deliver_after, base_offset, broker_timestamp
+    bytes value, bytes key, bytes headers not None, timestamp, deliver_after, base_offset, broker_timestamp,
+    producer=None,
 ):
     columns.check_stamp(base_offset, broker_timestamp, b"")
     cdef int64_t[2] value_bounds = [0, len(value) if value is not None else 0]
@@ -654,6 +686,8 @@ def encode_single(
     entry.end = put_batch(entry.header, &record, 0, 1, base_offset, asked, &encoded)
     if entry.end == NULL:
         refuse(&encoded)
+    if producer is not None:
+        put_producer(entry.header, producer[0], producer[1], producer[2])
     put_crcs(entry)
     return out[: entry.end - entry.start]
 

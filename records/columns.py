@@ -83,6 +83,21 @@ REASONS: Final = (
 """Why the records of a batch could not be decoded, by the kernels' codes."""
 
 
+class Producers(NamedTuple):
+    """Who sent each of some batches, as their headers have it: int64[batches], -1 in all three where nobody says."""
+
+    producer_id: Int64Array
+    epoch: Int64Array
+    base_sequence: Int64Array
+
+    def of(self, batch: int) -> tuple[int, int, int]:
+        return int(self.producer_id[batch]), int(self.epoch[batch]), int(self.base_sequence[batch])
+
+    def rows(self, rows: slice) -> Producers:
+        """Of the batches from one row to another, as views."""
+        return Producers(self.producer_id[rows], self.epoch[rows], self.base_sequence[rows])
+
+
 class Scan(NamedTuple):
     """The entries that a walk found, and where and why it stopped. All columns are int64[entries]."""
 
@@ -255,6 +270,12 @@ def check_batch_columns(
         if flat is not None and len(flat) != records:
             raise ValueError(f"{name}: {len(flat)} items for {records} records")
     check_rising(bounds, records, 1, "bounds")
+
+
+def check_producers(producers: Producers | None, bounds: Int64Array) -> None:
+    """ValueError where a batch has none, or there are more than batches."""
+    if producers is not None and any(len(column) != len(bounds) - 1 for column in producers):
+        raise ValueError(f"producers: columns of another length than the {len(bounds) - 1} batches")
 
 
 def check_asked(data: Bytes, positions: Int64Array, asked: Int64Array | None) -> None:

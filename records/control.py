@@ -90,7 +90,7 @@ class Control:
         positions, records = np.array([0, len(batch)]), np.ones(1, np.int64)
         due, timestamp = self.deliver_after.max(keepdims=True), np.array([stamp_ms])
         control = EncodedBatches(positions, records, due, timestamp, batch)
-        return control if self.follower is None else _joined(control, self.follower)
+        return control if self.follower is None else EncodedBatches.joined([control, self.follower])
 
     def rows(self, offset: int) -> Cancelled:
         """What the cancel index keeps of it once it is written at `offset`."""
@@ -163,19 +163,6 @@ def _equal_items(column: kernels.Ragged, size: int) -> Int64Array | None:
         return None
     flat = data[int(offsets[0]) : int(offsets[-1])]
     return flat.view(">i2").reshape(-1, size // 2).astype(np.int64)
-
-
-def _joined(control: EncodedBatches, follower: Batches) -> Batches:
-    """Both, to be written as one."""
-    data, positions = follower.encoded(0, len(follower))
-    size = len(control.data)
-    return EncodedBatches(
-        np.concatenate([control.positions, positions[1:] + size]),
-        np.concatenate([control.records, follower.records]),
-        np.concatenate([control.deliver_after, follower.deliver_after]),
-        np.concatenate([control.max_timestamp, follower.max_timestamp]),
-        np.concatenate([control.data, data]),
-    )
 
 
 _NO_ROWS = np.empty(0, np.int64)

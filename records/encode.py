@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -25,8 +25,9 @@ from afterlog.files import Bytes
 from afterlog.index.entries import sort_by_due
 from afterlog.records import kernels
 from afterlog.records.batch import Headers, compress_batches, encode_headers, own_headers, validate_batches
-from afterlog.records.columns import Bools, Int64Array, Ragged
+from afterlog.records.columns import Bools, Int64Array, Producers, Ragged
 from afterlog.records.header import HEADER_BYTES, LENGTH_END
+from afterlog.records.producer_sequence import ProducerSequence, producers_of
 
 RECORD_OVERHEAD_BYTES = 57
 """At most this much of a record is neither key, value nor header: varints, attributes, the deliver-after header."""
@@ -41,13 +42,15 @@ class Batches(ABC):
     """Record batches, to be written one behind another, and what the log must know of each.
 
     positions: int64[n+1], where each begins and the last one ends, at most; records, deliver_after (as asked, the
-    largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n].
+    largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n]. producers: what their headers say of who
+    sent them; None where none says anything.
     """
 
     positions: Int64Array
     records: Int64Array
     deliver_after: Int64Array
     max_timestamp: Int64Array
+    producers: Producers | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def encoded(self, row: int, last: int) -> tuple[Bytes, Int64Array]:
@@ -96,14 +99,34 @@ class EncodedBatches(Batches):
         data, positions = batches.encoded(row, last)
         rows = slice(row, last)
         return EncodedBatches(
-            positions, batches.records[rows], batches.deliver_after[rows], batches.max_timestamp[rows], data
+            positions, batches.records[rows], batches.deliver_after[rows], batches.max_timestamp[rows], data,
+            producers=None if batches.producers is None else batches.producers.rows(rows),
+        )  # fmt: skip
+
+    @staticmethod
+    def joined(parts: Sequence[Batches]) -> EncodedBatches:
+        """All of them, to be written as one."""
+        encoded = [part.encoded(0, len(part)) for part in parts]
+        start = np.cumsum([0, *(len(data) for data, _ in encoded)])
+        positions = [positions[:-1] + before for (_, positions), before in zip(encoded, start[:-1], strict=True)]
+        producers = None
+        if any(part.producers is not None for part in parts):
+            producers = Producers(*map(np.concatenate, zip(*map(_named_or_not, parts), strict=True)))
+        return EncodedBatches(
+            np.concatenate([*positions, start[-1:]]),
+            np.concatenate([part.records for part in parts]),
+            np.concatenate([part.deliver_after for part in parts]),
+            np.concatenate([part.max_timestamp for part in parts]),
+            np.concatenate([data for data, _ in encoded]),
+            producers=producers,
         )
 
     def behind(self, row: int) -> EncodedBatches:
         """Without the batches in front of `row`."""
         return EncodedBatches(
-            self.positions[row:], self.records[row:], self.deliver_after[row:], self.max_timestamp[row:], self.data
-        )
+            self.positions[row:], self.records[row:], self.deliver_after[row:], self.max_timestamp[row:], self.data,
+            producers=None if self.producers is None else self.producers.rows(slice(row, None)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +145,7 @@ class ColumnBatches(Batches):
         part, bounds = self._part(row, last)
         return kernels.encode_batches(
             part.values, part.value_valid, part.keys, part.key_valid, part.headers,
-            part.timestamps, part.deliver_after, bounds,
+            part.timestamps, part.deliver_after, bounds, self._producers(row, last),
         )  # fmt: skip
 
     def entries(
@@ -132,11 +155,15 @@ class ColumnBatches(Batches):
         return kernels.encode_entries(
             part.values, part.value_valid, part.keys, part.key_valid, part.headers,
             part.timestamps, part.deliver_after if delayed else None, bounds, base_offset, stamp_ms, extra,
+            self._producers(row, last),
         )  # fmt: skip
 
     @property
     def has_headers(self) -> bool:
         return self.columns.headers is not None
+
+    def _producers(self, row: int, last: int) -> Producers | None:
+        return None if self.producers is None else self.producers.rows(slice(row, last))
 
     def _part(self, row: int, last: int) -> tuple[RecordColumns, Int64Array]:
         first, stop = int(self.bounds[row]), int(self.bounds[last])
@@ -197,47 +224,81 @@ class RecordColumns:
 
 
 def encode(
-    columns: RecordColumns, config: Config, *, any_size: bool = False
+    columns: RecordColumns, config: Config, *, any_size: bool = False, sequence: ProducerSequence | None = None
 ) -> tuple[list[Batches], Int64Array | None]:
     """Cut the records into batches, in parts of PART_RECORDS. Second: the rows as written, or None for the order given.
 
     With a spread of 0 the order is kept and equal neighbours share a batch. With a spread, records are sorted by time
-    first (stable), so that neighbours are close. Raises RecordTooLarge: beyond `batch_bytes_max`, but for `any_size`.
+    first (stable), so that neighbours are close. sequence: who sends them, of the first one that is written. Raises
+    RecordTooLarge: beyond `batch_bytes_max`, but for `any_size`.
     """
     parts = [slice(start, start + PART_RECORDS) for start in range(0, len(columns), PART_RECORDS)]
     if not config.deliver_after_spread_ms:
         due = columns.deliver_after
-        return [_encode(columns[part], None, due[part], config, any_size) for part in parts], None
+        return [
+            _encode(columns[part], None, due[part], config, any_size, sequence and sequence.after(part.start))
+            for part in parts
+        ], None
     due, order = sort_by_due(columns.deliver_after)
-    return [_encode(columns, order[part], due[part], config, any_size) for part in parts], order
+    return [
+        _encode(columns, order[part], due[part], config, any_size, sequence and sequence.after(part.start))
+        for part in parts
+    ], order
+
+
+def encode_each(columns: RecordColumns, config: Config, producers: Producers | None) -> Batches:
+    """Each record as a batch of its own, in the order given: what sends of one by one would write."""
+    bounds = np.arange(len(columns) + 1)
+    return _cut_at(bounds, columns, None, columns.record_bytes(), columns.deliver_after, config, producers)
 
 
 def _encode(
-    columns: RecordColumns, rows: Int64Array | None, due: Int64Array, config: Config, any_size: bool
+    columns: RecordColumns,
+    rows: Int64Array | None,
+    due: Int64Array,
+    config: Config,
+    any_size: bool,
+    sequence: ProducerSequence | None,
 ) -> Batches:
     """The batches of one part. Compression is done here; others are encoded when written, a piece at a time.
 
     rows: the part's, of all columns, by time; None: the columns are the part's, in the order given. due: their times.
     """
     size = columns.record_bytes(rows)
-    timestamps = columns.timestamps if rows is None else columns.timestamps[rows]
     if int(size.max()) + HEADER_BYTES > config.batch_bytes_max and not any_size:
         raise RecordTooLarge(
             f"a record of {int(size.max())} bytes does not fit into batch_bytes_max ({config.batch_bytes_max})"
         )
     batch_bytes = min(config.batch_bytes, (config.batch_bytes_max - HEADER_BYTES) // 2)
     bounds = cut(due, size, batch_bytes, config.deliver_after_spread_ms)
+    producers = None if sequence is None else sequence.of_batches(bounds[:-1])
+    return _cut_at(bounds, columns, rows, size, due, config, producers)
+
+
+def _cut_at(
+    bounds: Int64Array,
+    columns: RecordColumns,
+    rows: Int64Array | None,
+    size: Int64Array,
+    due: Int64Array,
+    config: Config,
+    producers: Producers | None,
+) -> Batches:
+    """The batches that begin at `bounds`."""
+    timestamps = columns.timestamps if rows is None else columns.timestamps[rows]
     count = len(bounds) - 1
     positions = np.zeros(count + 1, np.int64)
     (_by_batch(np.add, size, bounds) + HEADER_BYTES).cumsum(out=positions[1:])
     records = bounds[1:] - bounds[:-1]
     deliver_after = _by_batch(np.maximum, due, bounds)
     max_timestamp = _by_batch(np.maximum, timestamps, bounds)
-    batches = ColumnBatches(positions, records, deliver_after, max_timestamp, columns, bounds, rows)
+    batches = ColumnBatches(
+        positions, records, deliver_after, max_timestamp, columns, bounds, rows, producers=producers
+    )
     if config.compression == "none":
         return batches
     data, positions = compress_batches(*batches.encoded(0, count), config.compression)
-    return EncodedBatches(positions, records, deliver_after, max_timestamp, data)
+    return EncodedBatches(positions, records, deliver_after, max_timestamp, data, producers=producers)
 
 
 def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms: int) -> Int64Array:
@@ -276,9 +337,11 @@ def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, confi
     """
     columns = validate_batches(data, limit_bytes=config.decompressed_bytes_max)
     asked = columns.deliver_after if deliver_after is None else np.full(len(columns.records), deliver_after)
+    flat = np.frombuffer(data, np.uint8)
     return EncodedBatches(
-        columns.positions, columns.records, asked, columns.max_timestamp, np.frombuffer(data, np.uint8)
-    )
+        columns.positions, columns.records, asked, columns.max_timestamp, flat,
+        producers=producers_of(flat, columns.positions[:-1]),
+    )  # fmt: skip
 
 
 def stamp_batches(data: Bytes, positions: Int64Array, records: Int64Array, base_offset: int) -> Bytes:
@@ -373,6 +436,11 @@ def _joined(values: Sequence[bytes]) -> Ragged:
     if int(offsets[-1]) != len(data):
         raise ValueError(f"{int(offsets[-1])} items of {len(data)} bytes")
     return offsets, np.frombuffer(data, np.uint8)
+
+
+def _named_or_not(batches: Batches) -> Producers:
+    """What their headers say of who sent them."""
+    return batches.producers or Producers(*(np.full(len(batches), -1),) * 3)
 
 
 def _lengths(column: Ragged) -> Int64Array:

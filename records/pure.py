@@ -32,6 +32,7 @@ from afterlog.records.columns import (
     Decoded,
     Int32Array,
     Int64Array,
+    Producers,
     Ragged,
     Scan,
     Verified,
@@ -40,6 +41,7 @@ from afterlog.records.columns import (
     check_entry_places,
     check_items,
     check_places,
+    check_producers,
     check_spread,
     check_stamp,
     no_item,
@@ -74,8 +76,10 @@ def encode_batches(
     timestamps: Int64Array,
     deliver_after: Int64Array | None,
     bounds: Int64Array,
+    producers: Producers | None = None,
 ) -> tuple[Bytes, Int64Array]:
     check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    check_producers(producers, bounds)
     batches: list[bytes] = []
     for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         times = timestamps[first:stop].tolist()
@@ -98,8 +102,9 @@ def encode_batches(
         length = HEADER_BYTES - LENGTH_END + sum(map(len, records))
         if length > INT32_MAX:
             raise RecordTooLarge(f"batch {len(batches)} is longer than 2^31-1 bytes")
+        producer = (-1, -1, -1) if producers is None else producers.of(len(batches))
         header = BatchHeader(
-            0, length, 0, MAGIC_2, 0, 0, stop - first - 1, times[0], max(times), -1, -1, -1, stop - first
+            0, length, 0, MAGIC_2, 0, 0, stop - first - 1, times[0], max(times), *producer, stop - first
         )
         batches.append(with_crc(header, b"".join(records)))
     (positions, data), _ = ragged(batches)
@@ -150,10 +155,13 @@ def encode_entries(
     base_offset: int,
     broker_timestamp: int,
     extra: bytes,
+    producers: Producers | None = None,
 ) -> tuple[Bytes, Int64Array]:
     check_batch_columns(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
     check_stamp(base_offset, broker_timestamp, extra)
-    data, positions = encode_batches(values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds)
+    data, positions = encode_batches(
+        values, value_valid, keys, key_valid, headers, timestamps, deliver_after, bounds, producers
+    )
     asked = None
     if deliver_after is not None:
         asked = _column(int(deliver_after[first:stop].max()) for first, stop in pairwise(bounds.tolist()))
@@ -168,12 +176,14 @@ def encode_single(
     deliver_after: int,
     base_offset: int,
     broker_timestamp: int,
+    producer: tuple[int, int, int] | None = None,
 ) -> bytes:
     valid = None if value is not None else np.zeros(1, np.bool_)
     keys = None if key is None else _alone(key)
     data, _ = encode_entries(
         _alone(value or b""), valid, keys, None, _alone(headers), _column([timestamp]), _column([deliver_after]),
         _column([0, 1]), base_offset, broker_timestamp, b"",
+        None if producer is None else Producers(*(_column([field]) for field in producer)),
     )  # fmt: skip
     return data.tobytes()
 

@@ -5,6 +5,7 @@ SingleRecord ──entry──> its entry, byte for byte that of `columns()` of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from afterlog.records import kernels
 from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
+from afterlog.records.producer_sequence import ProducerSequence
 
 
 class SingleRecord(NamedTuple):
@@ -33,19 +35,31 @@ class SingleRecord(NamedTuple):
         """The entry of a delayed topic that holds it alone. Raises InvalidRecord, RecordTooLarge."""
         return kernels.encode_single(*self, base_offset, stamp_ms)
 
+    def entry_of(self, sent: ProducerSequence, base_offset: int, stamp_ms: int) -> bytes:
+        """The same of a record that its producer numbers."""
+        producer = sent.producer_id, sent.epoch, sent.sequence
+        return kernels.encode_single(*self, base_offset, stamp_ms, producer)
+
     def columns(self) -> RecordColumns:
         """The same as one row."""
-        values, value_valid = ragged([self.value])
-        keys, key_valid = (None, None) if self.key is None else ragged([self.key], "keys")
-        return RecordColumns(
-            values=values,
-            value_valid=value_valid,
-            keys=keys,
-            key_valid=key_valid,
-            headers=ragged([self.headers])[0] if self.headers else None,
-            timestamps=np.array([self.timestamp], np.int64),
-            deliver_after=np.array([self.deliver_after], np.int64),
-        )
+        return columns_of([self])
+
+
+def columns_of(records: Sequence[SingleRecord]) -> RecordColumns:
+    """Records by themselves as rows, at least one."""
+    value, key, headers, timestamp, deliver_after = zip(*records, strict=True)
+    values, value_valid = ragged(value)
+    has_keys = any(each is not None for each in key)
+    keys, key_valid = ragged(key, "keys") if has_keys else (None, None)
+    return RecordColumns(
+        values=values,
+        value_valid=value_valid,
+        keys=keys,
+        key_valid=key_valid,
+        headers=ragged(headers, "headers")[0] if any(headers) else None,
+        timestamps=np.array(timestamp, np.int64),
+        deliver_after=np.array(deliver_after, np.int64),
+    )
 
 
 def byte_string(value: object, name: str = "values") -> bytes | None:

@@ -35,11 +35,12 @@ from afterlog.records.columns import (
     Bools,
     Int32Array,
     Int64Array,
+    Producers,
     Ragged,
     ragged,
 )
 from afterlog.records.entry import protobuf_field
-from afterlog.records.header import BatchHeader, with_crc
+from afterlog.records.header import HEADER_BYTES, BatchHeader, with_crc
 from afterlog.records.varint import zigzag
 from tests.campaigns import WHOLE
 from tests.records.forged import MALFORMED_METADATA, forged_entry
@@ -415,6 +416,48 @@ def test_both_refuse_the_same_headers_of_entries(source: Rows) -> None:
     same(lambda kernel: kernel.encode_entries(*vars(source).values(), 7, T, b""))
 
 
+def producers_for(source: Rows, first: tuple[int, int, int]) -> Producers:
+    """Of each batch another."""
+    batches = np.arange(len(source.bounds) - 1)
+    return Producers(*(np.minimum(field, 2**62) - batches for field in first))
+
+
+SENT = st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**15 - 1), st.integers(-1, 2**31 - 1))
+
+
+@given(some_rows(), SENT)
+def test_both_encode_the_same_producers(source: Rows, first: tuple[int, int, int]) -> None:
+    arguments, producers = vars(source).values(), producers_for(source, first)
+    same(lambda kernel: kernel.encode_batches(*arguments, producers))
+    same(lambda kernel: kernel.encode_entries(*arguments, 7, T, b"", producers))
+
+
+@both
+@given(source=some_rows(), first=SENT)
+def test_producers_change_nothing_else(kernel: ModuleType, source: Rows, first: tuple[int, int, int]) -> None:
+    """Each header has its own; the rest is as without, but for the checksums."""
+    data, positions = source.encode(kernel)
+    producers = producers_for(source, first)
+    named, same_positions = kernel.encode_batches(*vars(source).values(), producers)
+    assert positions.tolist() == same_positions.tolist()
+    for batch, (start, end) in enumerate(pairwise(positions.tolist())):
+        header = BatchHeader.read(memoryview(named), start)
+        producer = header.producer_id, header.producer_epoch, header.base_sequence
+        assert producers.of(batch) == producer
+        assert with_crc(header, named[start + HEADER_BYTES : end].tobytes()) == named[start:end].tobytes()
+        before = header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1)
+        assert with_crc(before, named[start + HEADER_BYTES : end].tobytes()) == data[start:end].tobytes()
+
+
+@both
+def test_producers_of_other_batches(kernel: ModuleType) -> None:
+    producers = Producers(ints(7), ints(0), ints(5))
+    for arguments in ((), (7, T, b"")):
+        encode = kernel.encode_entries if arguments else kernel.encode_batches
+        with pytest.raises(ValueError, match="producers"):
+            encode(*vars(rows([b"a", b"b"], bounds=[0, 1, 2])).values(), *arguments, producers)
+
+
 @both
 @given(source=some_rows())
 def test_entries_are_batches_stamped(kernel: ModuleType, source: Rows) -> None:
@@ -451,9 +494,9 @@ SINGLE = st.tuples(
 )  # fmt: skip
 
 
-@given(SINGLE)
-def test_both_encode_the_same_single(record: tuple[Any, ...]) -> None:
-    same(lambda kernel: np.frombuffer(kernel.encode_single(*record), np.uint8))
+@given(SINGLE, st.none() | SENT)
+def test_both_encode_the_same_single(record: tuple[Any, ...], sent: tuple[int, int, int] | None) -> None:
+    same(lambda kernel: np.frombuffer(kernel.encode_single(*record, sent), np.uint8))
 
 
 @both
