@@ -66,9 +66,11 @@ if TYPE_CHECKING:
         NotPending,
         NotServed,
         OffsetOutOfRange,
+        OutOfOrderSequence,
         OutOfResources,
         PartitionPoisoned,
         PositionPending,
+        ProducerFenced,
         ReadOnlyTopic,
         RecordTooLarge,
         RemoteConflict,
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     from afterlog.produce.producer import Producer
     from afterlog.produce.topic import Topic
     from afterlog.records.batch import Record, decode_batch, encode_batch
+    from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.schedule_document import Schedule
     from afterlog.store import Store
     from afterlog.subscription.leased_message import LeasedMessage
@@ -125,12 +128,12 @@ _HOME = {
         "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidRequest", "InvalidSchedule",
         "InvalidSubscription", "InvalidTopic", "IsABackup", "IsAFolder", "NameTaken", "NoDeadLetterTopic", "NotAFolder",
         "NotAllowed", "NotAuthenticated", "NotInMainThread", "NotPending", "NotServed", "OffsetOutOfRange",
-        "OutOfResources", "PartitionPoisoned", "PositionPending", "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict",
-        "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RequestTooLarge", "ScheduleExists", "ServerBusy",
-        "ServerFailed", "ServerUnavailable", "SparkUnavailable", "StorageFull", "StoreClosed", "StoreForked",
-        "StoreLocked", "SubscriptionPoisoned", "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict",
-        "UnknownGroup", "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic",
-        "UnsupportedCodec", "WrongType",
+        "OutOfOrderSequence", "OutOfResources", "PartitionPoisoned", "PositionPending", "ProducerFenced",
+        "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
+        "RequestTooLarge", "ScheduleExists", "ServerBusy", "ServerFailed", "ServerUnavailable", "SparkUnavailable",
+        "StorageFull", "StoreClosed", "StoreForked", "StoreLocked", "SubscriptionPoisoned", "TopicBusy", "TopicDeleted",
+        "TopicExists", "UniqueKeyConflict", "UnknownGroup", "UnknownPartition", "UnknownSchedule",
+        "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
@@ -141,6 +144,7 @@ _HOME = {
     "afterlog.produce.topic": ("Topic",),
     "afterlog.records.batch": ("Record", "decode_batch", "encode_batch"),
     "afterlog.log.cancel_result": ("CancelResult",),
+    "afterlog.records.producer_sequence": ("ProducerSequence",),
     "afterlog.produce.producer": ("Producer",),
     "afterlog.backup": ("Backup",),
     "afterlog.schedule_document": ("Schedule",),
@@ -160,14 +164,14 @@ __all__ = [
     "InvalidRecord", "InvalidRequest", "InvalidSchedule", "InvalidSubscription", "InvalidTopic", "IsABackup",
     "IsAFolder", "LeasedMessage", "ManualClock", "Message", "NameTaken", "NoDeadLetterTopic", "NotAFolder",
     "NotAllowed", "NotAuthenticated", "NotInMainThread", "NotPending", "NotServed", "OffsetOutOfRange",
-    "OutOfResources", "Partition", "PartitionPoisoned", "PositionPending", "Producer", "ReadOnlyTopic", "Receipts",
-    "Received", "Record", "RecordId", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused",
-    "RemoteUnavailable", "RequestTooLarge", "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists",
-    "ScheduledRecord", "ServerBusy", "ServerFailed", "ServerUnavailable", "SparkUnavailable", "StorageFull", "Store",
-    "StoreClosed", "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic",
-    "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup", "UnknownPartition",
-    "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__",
-    "decode_batch", "encode_batch", "open",
+    "OutOfOrderSequence", "OutOfResources", "Partition", "PartitionPoisoned", "PositionPending", "Producer",
+    "ProducerFenced", "ProducerSequence", "ReadOnlyTopic", "Receipts", "Received", "Record", "RecordId",
+    "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RequestTooLarge",
+    "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "ServerBusy", "ServerFailed",
+    "ServerUnavailable", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked",
+    "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists",
+    "UniqueKeyConflict", "UnknownGroup", "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic",
+    "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 

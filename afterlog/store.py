@@ -20,12 +20,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from afterlog.arguments import KEEP, flag, whole
-from afterlog.clock import Clock, JumpGuard, SystemClock
+from afterlog.clock import INT64_MAX, Clock, JumpGuard, SystemClock
 from afterlog.config import Config
 from afterlog.deletions import Deletions
 from afterlog.environment import random_generator
 from afterlog.errors import (
     GroupBusy,
+    InvalidArgument,
     InvalidRecord,
     InvalidSubscription,
     NameTaken,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from afterlog.produce.adoption import Adopted, Adoptions
     from afterlog.produce.prepared import Prepared
     from afterlog.produce.producer import Producer
+    from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.records.unique_key import OnConflict
     from afterlog.schedule_document import Schedule
     from afterlog.schedules import Schedules
@@ -336,6 +338,7 @@ class Store:
         check_instants: bool | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
+        sequence: ProducerSequence | None = None,
     ) -> RecordId:
         """Append one record; its id. Returns when it is safe under the store's durability.
 
@@ -348,8 +351,13 @@ class Store:
         of that one, "replace" cancels that one and appends this, both or neither. Once a record is due or cancelled
         its key is free; a reschedule takes it along. It is the record's first header, `unique-key`.
 
+        sequence: which of its producer's records in `partition`, which must be given, this is. Sent again it is not
+        appended again, and the answer is the first one, whatever else differs (docs/guarantees.md, D11). Not together
+        with a unique key.
+
         Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull; with a
-        unique key also InvalidTopic, where the topic is FIFO or uploads its segments, InvalidArgument, CorruptFile.
+        unique key also InvalidTopic, where the topic is FIFO or uploads its segments, InvalidArgument, CorruptFile;
+        with a sequence ProducerFenced, OutOfOrderSequence, InvalidArgument.
         """
         target = self.topic(topic)
         now_ms = self._guard.now_ms()
@@ -364,6 +372,9 @@ class Store:
             now_ms,
             asked_ms(now_ms, delay, deliver_after, check_instants=check),
         )
+        if sequence is not None:
+            _check_numbered(sequence, partition, asked)
+            return target.record_id(number, target.append_one(number, record, sequence))
         if asked is not None:
             return target.record_id(number, target.append_one_unique(number, record, *asked))
         return target.record_id(number, target.append_one(number, record))
@@ -382,6 +393,7 @@ class Store:
         check_instants: bool | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
+        sequence: ProducerSequence | None = None,
     ) -> Int64Array:
         """Append many records as columns; their offsets, int64[n], in the order given.
 
@@ -396,6 +408,10 @@ class Store:
         each other within the call the last is appended, and all have its offset. Without `partition` each goes by its
         unique key, those without one by their keys. With "raise" nothing is written on a conflict, but where another
         thread takes a key meanwhile and the call spans partitions.
+
+        sequence: as in `send`, of the first record; the others follow it. What a call that failed left in the log is
+        not appended again, and all of the offsets are the answer. With `deliver_after_spread_ms` records are numbered
+        by their times: send the same again.
 
         Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call
         of more than 2^20 records, or one that spans segments or partitions, the parts before that stay.
@@ -420,6 +436,8 @@ class Store:
             timestamps=np.full(count, now_ms) if timestamps is None else timestamp_column(timestamps, count),
             deliver_after=asked_column(count, now_ms, delay, deliver_after, check_instants=check),
         )
+        if sequence is not None:
+            _check_numbered(sequence, partition, unique)
         if count == 0:
             return np.empty(0, np.int64)
         if unique is not None:
@@ -427,21 +445,42 @@ class Store:
             return target.append_unique(columns, unique, on_conflict, number)
         if partition is None and keys is not None and target.partition_count > 1:
             return target.append_by_key(columns)
-        return target.append(target.partition_of(None) if partition is None else partition, columns)
+        number = target.partition_of(None) if partition is None else partition
+        return target.append(number, columns, sequence=sequence)
 
     def producer(
-        self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
+        self,
+        topic: str,
+        *,
+        linger_ms: int | None = None,
+        batch_bytes: int | None = None,
+        idempotent: bool = False,
+        producer_id: int | None = None,
+        epoch: int = 0,
     ) -> Producer[RecordId]:
-        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId."""
+        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId.
+
+        idempotent: it numbers what it appends, so whatever interrupts an append, each record is there once, and its
+        future tells whether it is. producer_id: to go on as a known producer; None: as a new one, of a random id.
+        epoch: under a higher one than before whoever is the same producer still gets ProducerFenced. Both are for an
+        idempotent one. Raises UnknownTopic, InvalidArgument.
+        """
+        from afterlog.produce.numbering import Numbering
         from afterlog.produce.producer import Producer
 
+        target, numbering = self.topic(topic), None
+        if flag("idempotent", idempotent):
+            numbering = Numbering(target, _begun(producer_id, epoch))
+        elif producer_id is not None or epoch != 0:
+            raise InvalidArgument("producer_id and epoch are an idempotent producer's: give idempotent=True")
         return Producer(
-            self.topic(topic),
+            target,
             clock=self.clock,
             now_ms=self._guard.now_ms,
             linger_ms=self.config.linger_ms if linger_ms is None else whole("linger_ms", linger_ms),
             batch_bytes=self.config.batch_bytes if batch_bytes is None else whole("batch_bytes", batch_bytes, 1),
             batch_bytes_max=self.config.batch_bytes_max,
+            numbering=numbering,
         )
 
     # What is scheduled.
@@ -1071,6 +1110,26 @@ def _named(position: Position | datetime) -> Position:
 def _check_id(record: object) -> None:
     if not isinstance(record, RecordId):
         raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
+
+
+def _check_numbered(sequence: Any, partition: int | None, claim: object) -> None:
+    """Raises InvalidArgument where a send that its producer numbers is not one."""
+    from afterlog.records.producer_sequence import checked_sequence
+
+    checked_sequence(sequence)
+    if partition is None:
+        raise InvalidArgument("a sequence counts the records of one partition: give `partition`, too")
+    if claim is not None:
+        raise InvalidArgument("a sequence or a unique key, not both: a conflict would be a gap in the sequence")
+
+
+def _begun(producer_id: Any, epoch: Any) -> ProducerSequence:
+    """What an idempotent producer begins with."""
+    from afterlog.records.producer_sequence import ProducerSequence
+
+    if producer_id is None:
+        producer_id = int(random_generator().integers(INT64_MAX))
+    return ProducerSequence(producer_id, epoch, 0)
 
 
 def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:

@@ -4,6 +4,9 @@
 
 A future resolves when its record is safe under the store's durability. A send that cannot be taken raises at once; an
 append that fails fails the futures of that append and of no other, and the producer goes on.
+
+An idempotent producer numbers what it appends (`numbering.py`): where an append fails the log tells what of it is
+there, so a future that fails means that its record is not, as long as the log can be asked.
 """
 
 from __future__ import annotations
@@ -20,8 +23,16 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from afterlog.clock import Clock
-from afterlog.errors import Interrupted, RecordTooLarge, StoreClosed, UniqueKeyConflict
+from afterlog.errors import (
+    Interrupted,
+    InvalidArgument,
+    OutOfOrderSequence,
+    RecordTooLarge,
+    StoreClosed,
+    UniqueKeyConflict,
+)
 from afterlog.files import PROCESS
+from afterlog.produce.numbering import Numbering
 from afterlog.produce.unique_asked import claim, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
@@ -29,6 +40,7 @@ from afterlog.records.deliver_after import Delay, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
 from afterlog.records.instants import Instant
+from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import byte_string, header_section
 
 if TYPE_CHECKING:
@@ -111,8 +123,11 @@ class Producer(Generic[Id]):
         linger_ms: int,
         batch_bytes: int,
         batch_bytes_max: int,
+        numbering: Numbering | None = None,
     ) -> None:
+        """numbering: of an idempotent producer."""
         self._target = target
+        self._numbering = numbering
         self._clock = clock
         self._now_ms = now_ms
         self._linger_s = linger_ms / 1000
@@ -194,6 +209,8 @@ class Producer(Generic[Id]):
         """What is asked for, and the headers with the key."""
         from afterlog.records.unique_key import with_unique_key
 
+        if self._numbering is not None:
+            raise InvalidArgument("idempotent or a unique key, not both: a conflict would be a gap in the sequence")
         self._target.check_unique_keys()
         asked = claim(unique_key, on_conflict)
         return asked, with_unique_key(section, asked[0])
@@ -243,6 +260,7 @@ class Producer(Generic[Id]):
             buffer = self._buffers.get(number)
             if buffer is None:
                 return
+            sent: ProducerSequence | None = None
             try:
                 with self._changed:
                     del self._buffers[number]
@@ -250,11 +268,24 @@ class Producer(Generic[Id]):
                 if buffer.claims:
                     for way, alike in groupby(buffer.records, key=lambda record: record.way):
                         self._append_unique(number, [*alike], way)
-                else:
+                elif self._numbering is None:
                     self._resolve(number, buffer.records, self._target.append(number, _columns(buffer.records)))
+                else:
+                    columns, sent = _columns(buffer.records), self._numbering.next(number)
+                    try:
+                        offsets = self._numbering.append(number, columns, sent)
+                    except OutOfOrderSequence as error:
+                        sent = self._numbering.begin_anew(number, sent, error)
+                        offsets = self._numbering.append(number, columns, sent)
+                    self._resolve(number, buffer.records, offsets)
             except BaseException as error:
                 if self._buffers.get(number) is not buffer:
-                    _fail(buffer.records, error)
+                    try:
+                        if self._numbering is not None and sent is not None:
+                            found = self._numbering.found(number, sent, len(buffer.records))
+                            self._resolve(number, buffer.records, found)
+                    finally:
+                        _fail(buffer.records, error)
                 if not isinstance(error, Exception):
                     raise  # a user's interceptor may raise anything else, and the thread must go on
 
@@ -276,8 +307,10 @@ class Producer(Generic[Id]):
             _fail(records, error)
 
     def _resolve(self, number: int, records: Sequence[_Buffered[Id]], offsets: Int64Array) -> None:
-        for record, offset in zip(records, offsets.tolist(), strict=True):
-            record.future.set_result(self._target.record_id(number, offset))
+        """Of as many records as there are offsets."""
+        for record, offset in zip(records, offsets.tolist(), strict=False):
+            if not record.future.done():
+                record.future.set_result(self._target.record_id(number, offset))
 
 
 def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:

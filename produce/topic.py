@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +25,9 @@ from afterlog.records.single import SingleRecord
 if TYPE_CHECKING:
     from afterlog.fetch.message import ScheduledRecord
     from afterlog.fetch.partition import Partition
+    from afterlog.produce.numbered import AppendAnswer, AppendRequest
     from afterlog.produce.unique_send import Conflict
+    from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.records.unique_key import OnConflict
 
 
@@ -188,19 +190,55 @@ class Topic:
         order = np.lexsort((columns.offset, columns.partition, columns.due))
         return columns.take(order[:limit]).to_scheduled()
 
-    def append(self, number: int, columns: RecordColumns, *, any_size: bool = False) -> Int64Array:
+    def append(
+        self,
+        number: int,
+        columns: RecordColumns,
+        *,
+        any_size: bool = False,
+        sequence: ProducerSequence | None = None,
+    ) -> Int64Array:
         """Append records to one partition; their offsets, int64[n], in the order given.
 
         any_size: also beyond `batch_bytes_max`, for records that were taken once and have grown by headers of ours.
+        sequence: of the first record that is written, which with a spread is the first by its time; what is there
+        already is not appended again. Then also raises ProducerFenced, OutOfOrderSequence.
         """
-        return _append(self._checked(number, columns, any_size=any_size))
+        checked = self._checked(number, columns, any_size=any_size, sequence=sequence)
+        if sequence is None:
+            return _append(checked)
+        from afterlog.produce.numbered import append_numbered
 
-    def append_one(self, number: int, record: SingleRecord) -> int:
-        """Append one record to one partition; its offset."""
+        return append_numbered(checked.log, columns, checked.parts, checked.order, sequence)
+
+    def append_one(self, number: int, record: SingleRecord, sequence: ProducerSequence | None = None) -> int:
+        """Append one record to one partition; its offset. sequence: as in `append`."""
         log = self.log(number)
         if log.takes_one(record):
-            return log.append_one(record)
-        return int(self.append(number, record.columns())[0])
+            return log.append_one(record) if sequence is None else log.append_one_numbered(record, sequence)
+        return int(self.append(number, record.columns(), sequence=sequence)[0])
+
+    def append_together(self, number: int, requests: Sequence[AppendRequest]) -> list[AppendAnswer]:
+        """Append what many callers ask for to one partition, in one write and one sync, in the order given.
+
+        For each the offsets of its records, int64[n], or its error: one that is refused, or there already, touches no
+        other. Raises PartitionPoisoned, StoreClosed, OutOfResources and the like where nobody can tell what came of
+        them: then each can be sent again with its sequence.
+        """
+        from afterlog.produce.numbered import append_together
+
+        return append_together(self.log(number), requests)
+
+    def next_sequence(self, number: int, producer_id: int, epoch: int) -> int:
+        """What a producer appends next to a partition under an epoch. Raises ProducerFenced."""
+        return self.log(number).next_sequence(producer_id, epoch)
+
+    def held_of(self, number: int, sequence: ProducerSequence, records: int) -> Int64Array:
+        """The offsets of those of so many records from a sequence on that are there, int64[up to n], and are safe.
+
+        Raises ProducerFenced, OutOfOrderSequence.
+        """
+        return self.log(number).held_of(sequence, records).offsets()
 
     def append_one_unique(self, number: int, record: SingleRecord, key: bytes, on_conflict: OnConflict) -> int:
         """Append one record with a unique key to one partition; its offset, or with "keep" that of who holds the key.
@@ -281,10 +319,17 @@ class Topic:
             offsets[rows] = _append(checked[number])
         return offsets
 
-    def _checked(self, number: int, columns: RecordColumns, *, any_size: bool = False) -> _Appendable:
+    def _checked(
+        self,
+        number: int,
+        columns: RecordColumns,
+        *,
+        any_size: bool = False,
+        sequence: ProducerSequence | None = None,
+    ) -> _Appendable:
         """Records that the partition can take, all of them. Raises as `check_batches`."""
         log = self.log(number)
-        parts, order = encode(columns, log.context.config, any_size=any_size)
+        parts, order = encode(columns, log.context.config, any_size=any_size, sequence=sequence)
         for part in () if any_size else parts:
             log.check_batches(part)
         return _Appendable(log, parts, order)
