@@ -45,6 +45,7 @@ from afterlog.names import (
     SCHEDULES,
     SUBSCRIPTIONS,
     TOPICS,
+    is_producer_file,
     is_unique_key_file,
     journal_file,
     parse_bucket_file,
@@ -52,6 +53,7 @@ from afterlog.names import (
     parse_partition_folder,
     parse_segment_file,
     partition_folder,
+    producer_file,
     segment_file,
     unique_key_file,
 )
@@ -248,15 +250,17 @@ class StoreImage:
         sealed = {mark.base_offset for mark in known.sealed if mark.local}
         links, copies, unknown = {CHECKPOINTS}, set[str](), list[str]()
         held = () if known.unique_keys is None else known.unique_keys.files
-        keys = {unique_key_file(mark.first, mark.end) for mark in held}
+        tables = {unique_key_file(mark.first, mark.end) for mark in held}
+        if known.producers is not None and known.producers.file is not None:
+            tables.add(producer_file(known.producers.file.offset))
         for name in self.files.names(self.path / folder):
             base, suffix = parse_segment_file(name) or (-1, "")
             if base in sealed:
                 links.add(name)
             elif base == known.active.base_offset and (whole or suffix != LOG):
                 copies.add(name)
-            elif is_unique_key_file(name):
-                if name in keys:
+            elif is_unique_key_file(name) or is_producer_file(name):
+                if name in tables:
                     links.add(name)
             elif not suffix and name not in _OF_A_PARTITION:
                 unknown.append(name)

@@ -5,6 +5,7 @@
                          Bare batches may be a Kafka broker's, of any leader epoch, and compacted
     .index, .timeindex   an index entry a row
     .deliverafterindex   what the run covers, then each chunk and its entries, in delivery order
+    producers            a producer a row: what it appended last, and where
     documents            the one object
 
 A file that was fetched from object storage, and has the name that it has there, is the same.
@@ -23,6 +24,7 @@ import numpy as np
 from afterlog import document
 from afterlog.errors import CorruptFile, InvalidBatch
 from afterlog.files import Bytes, Files, map_file, read_file
+from afterlog.index.producer_file import RANGE, STATE, decoded
 from afterlog.index.run import Run
 from afterlog.log.scan import CUT, every_entry
 from afterlog.names import (
@@ -30,6 +32,7 @@ from afterlog.names import (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
+    is_producer_file,
     parse_remote_segment_file,
     parse_segment_file,
 )
@@ -64,6 +67,8 @@ def dump(files: Files, path: Path, *, records: bool = False) -> Iterator[Row]:
         return _dump_sparse(map_file(files, path), OFFSET_ENTRY, base_offset)
     if path.suffix == TIME_INDEX:
         return _dump_sparse(map_file(files, path), TIME_ENTRY, base_offset)
+    if is_producer_file(path.name):
+        return _dump_producers(read_file(files, path), path)
     return iter([_dump_document(read_file(files, path), path)])
 
 
@@ -84,6 +89,9 @@ def _dump_log(data: Bytes, records: bool) -> Iterator[Row]:
             "codec": CODECS[codec] if codec < len(CODECS) else str(codec),
             "flags": [name for bit, name in _FLAGS.items() if header.attributes & bit],
             "leader_epoch": header.partition_leader_epoch,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "sequence": header.base_sequence,
             "size": size,
             "crc": fault or "ok",
         }
@@ -109,6 +117,25 @@ def _dump_records(view: memoryview, entry: Entry) -> Iterator[Row]:
             "key": record.key,
             "headers": record.headers,
             "value": record.value,
+        }
+
+
+def _dump_producers(data: bytes, path: Path) -> Iterator[Row]:
+    try:
+        _, states = decoded(data)
+    except ValueError as error:
+        raise CorruptFile(str(error), path=path) from error
+    for producer_id, state in states.items():
+        last_ms, upcoming, epoch, _ = STATE.unpack_from(state)
+        yield {
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "next_sequence": upcoming,
+            "last": last_ms,
+            "ranges": [
+                {"offset": offset, "records": records}
+                for records, offset in RANGE.iter_unpack(memoryview(state)[STATE.size :])
+            ],
         }
 
 

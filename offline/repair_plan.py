@@ -26,6 +26,7 @@ from afterlog.log.checkpoints import (
     CheckpointFile,
     Checkpoints,
     FrontierLease,
+    ProducersMark,
     Recovery,
     SealedMark,
     UniqueKeysMark,
@@ -42,6 +43,7 @@ from afterlog.offline.verify import (
     checkpoint_fault,
     index_faults,
     log_end,
+    producer_faults,
     run_fault,
     sealed_runs,
     unique_key_faults,
@@ -151,6 +153,7 @@ class RepairPlanner:
             removed_records=removed,
             log_start=start,
             unique_keys=self._unique_keys(known, recovery),
+            producers=self._producers(known, recovery),
         )
         stale = self._remade(self._run_faults(content)) if self._delayed else []
         clock_ms = self._clock_ms(content) if put_clock_back else None
@@ -353,6 +356,15 @@ class RepairPlanner:
             if len(rows_written(data, base, limit_bytes, stamp_ms)):
                 return UniqueKeysMark(since=base, upto=base)
         return None
+
+    def _producers(self, known: Checkpoints, recovery: Recovery) -> ProducersMark | None:
+        """The same of producers."""
+        mark = known.producers
+        if mark is None:
+            bases = [base for base, log in sorted(self._logs.items()) if log.producers] if self._anew else []
+            return ProducersMark(since=bases[0], upto=-1) if bases else None
+        faults = self._remade(producer_faults(self._files, self._folder, mark))
+        return mark.forgotten() if faults or self._cuts or recovery != known.recovery else mark
 
     def _cut(self, log: Intact, end_offset: int, reason: str = "") -> None:
         cut = Cut(

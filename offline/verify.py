@@ -5,7 +5,7 @@
     checkpoints    intact, and in agreement with the logs
     .log           every checksum of every entry, offsets dense, sizes as sealed
     .index, .timeindex, .cancelindex    as durable (CRC in the checkpoints), and every entry true of the log
-    .uniquekeys    the very file that the checkpoints name, and its checksum
+    .uniquekeys, producers    the very file that the checkpoints name, and its checksum
     .deliverafterindex, buckets    `Run.check`, and the very entries of the log
 
 Of segments that are in object storage only the checkpoints tell, and the cancel index is here: that much is verified,
@@ -27,9 +27,18 @@ import numpy as np
 from afterlog.errors import CorruptFile, StorageError
 from afterlog.files import Files, map_file
 from afterlog.index.entries import Entries, Key
+from afterlog.index.producer_file import read_producers
 from afterlog.index.run import Run
 from afterlog.index.unique_key_file import UniqueKeyFile
-from afterlog.log.checkpoints import BEFORE_ALL, ActiveMark, CheckpointFile, Checkpoints, SealedMark, UniqueKeysMark
+from afterlog.log.checkpoints import (
+    BEFORE_ALL,
+    ActiveMark,
+    CheckpointFile,
+    Checkpoints,
+    ProducersMark,
+    SealedMark,
+    UniqueKeysMark,
+)
 from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.log_clock import BEHIND_MS_MAX
 from afterlog.log.run_files import Group, OpenRun, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
@@ -42,6 +51,7 @@ from afterlog.names import (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
+    producer_file,
     segment_file,
     unique_key_file,
 )
@@ -97,6 +107,8 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
     yield from _verify_active(files, active, known, delayed)
     if known.unique_keys is not None:
         yield from (Finding.of(error, SEND) for error in unique_key_faults(files, folder, known.unique_keys))
+    if known.producers is not None:
+        yield from (Finding.of(error, OPEN) for error in producer_faults(files, folder, known.producers))
     held = known.recovery.offset - base_offset + sum(mark.records for mark in known.sealed)
     if delayed and known.removed_records + held != known.recovery.offset:
         message = (
@@ -200,6 +212,15 @@ def unique_key_faults(files: Files, folder: Path, mark: UniqueKeysMark) -> Itera
     for each in mark.files:
         try:
             UniqueKeyFile(files, folder / unique_key_file(each.first, each.end), each).rows()
+        except CorruptFile as error:
+            yield error
+
+
+def producer_faults(files: Files, folder: Path, mark: ProducersMark) -> Iterator[CorruptFile]:
+    """What is wrong with the file of producers."""
+    if mark.file is not None:
+        try:
+            read_producers(files, folder / producer_file(mark.file.offset), mark.file)
         except CorruptFile as error:
             yield error
 
