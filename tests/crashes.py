@@ -27,13 +27,27 @@ from unittest.mock import patch
 
 import numpy as np
 
-from afterlog import ALWAYS, EARLIEST, OS, CancelResult, Config, Durability, ManualClock, Message, RecordId, Store
+from afterlog import (
+    ALWAYS,
+    EARLIEST,
+    OS,
+    CancelResult,
+    Config,
+    Durability,
+    ManualClock,
+    Message,
+    ProducerSequence,
+    RecordId,
+    Store,
+)
 from afterlog.errors import OffsetOutOfRange, StorageFull
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.index.entries import Entries, Key
-from afterlog.log import recovery, unique_key_files
+from afterlog.log import producer_files, recovery, unique_key_files
+from afterlog.log.commit import Commit
+from afterlog.log.segment import ActiveSegment
 from afterlog.names import SUBSCRIPTIONS
 from afterlog.records.batch import decode_batch
 from afterlog.records.columns import FAULTS
@@ -190,6 +204,39 @@ class Session:
         self.disk.mark(Tried(tuple(zip(values, asked, strict=True))))
         offsets = self.store.send_many(TOPIC, values, deliver_after=asked, unique_keys=keys)
         self.returned(int(offsets[0]), len(records))
+
+    def numbered(self, sequence: int, *records: tuple[bytes, int], producer: int = 7, there: int = 0) -> None:
+        """One append of (value, ms from now) that a producer numbers, of which the first ones are there already."""
+        asked = self.asked_numbered(records, there)
+        due = asked if self.partition.log.delayed else None
+        sent = ProducerSequence(producer, 0, sequence)
+        if len(records) == 1:
+            at = due and due[0]
+            offset = self.store.send(TOPIC, records[0][0], deliver_after=at, partition=0, sequence=sent).offset
+        else:
+            values = [value for value, _ in records]
+            offsets = self.store.send_many(TOPIC, values, deliver_after=due, partition=0, sequence=sent)
+            offset = int(offsets[there % len(values)])
+        self.returned(offset, max(len(records) - there, 1))
+
+    def numbered_in_vain(self, sequence: int, record: tuple[bytes, int], *, written: bool) -> None:
+        """One that fails: when it is written, and nobody waits for the sync; or for lack of room."""
+        [asked] = self.asked_numbered((record,), 0 if written else 1)
+        failing: Any = patch.object(Commit, "committed", side_effect=KeyboardInterrupt)
+        if not written:
+            failing = patch.object(ActiveSegment, "append", side_effect=StorageFull("no room", path=PATH))
+        with failing, contextlib.suppress(KeyboardInterrupt, StorageFull):
+            sent = ProducerSequence(7, 0, sequence)
+            self.store.send(TOPIC, record[0], deliver_after=asked, partition=0, sequence=sent)
+
+    def asked_numbered(self, records: Sequence[tuple[bytes, int]], there: int) -> list[int]:
+        """When they are to be delivered. Those that are not there yet are tried from now on."""
+        is_delayed = self.partition.log.delayed
+        asked = [self.clock.now_ms() + after if is_delayed else AS_SOON_AS_POSSIBLE for _, after in records]
+        if there < len(records):
+            tried = zip(records[there:], asked[there:], strict=True)
+            self.disk.mark(Tried(tuple((value, at) for (value, _), at in tried)))
+        return asked
 
     def control(self, targets: tuple[int, ...], *followers: tuple[bytes, int]) -> int:
         """Mark what is about to be written; the offset of the control record."""
@@ -390,6 +437,23 @@ def unique_keys(session: Session) -> None:
     session.unique(b"i", b"k", 10**6, instead=2)
 
 
+def numbered(session: Session) -> None:
+    """In memory and in files; sent again: as a whole, with more behind it, behind a roll and a reopen."""
+    session.numbered(0, (b"a", 10**6))
+    session.numbered(0, (b"a", 10**6), there=1)
+    session.numbered(0, (b"b", 5), (b"c", 5), (b"d", 10**6), producer=8)
+    session.partition.log.checkpoint()
+    session.numbered(1, (b"e", 9))
+    session.numbered(2, (b"f", 9))
+    session.send((b"plain", 3))
+    session.numbered(1, (b"c", 5), (b"d", 10**6), (b"g", 2), (b"h", 2), producer=8, there=2)
+    session.partition.log.roll()
+    session.numbered(3, (b"i", 4))
+    session.reopen()
+    session.numbered(3, (b"i", 4), there=1)
+    session.numbered(4, (b"j", 4))
+
+
 def cancels_go(session: Session) -> None:
     """Retention takes the segment of the control record, and leaves that of the cancelled one, where another waits.
 
@@ -531,6 +595,30 @@ def in_order(session: Session) -> None:
     session.poll()
 
 
+def numbered_in_vain(session: Session) -> None:
+    """Sent again since it failed: when it was written and not synced, and when there was no room."""
+    session.numbered(0, (b"a", 10**6))
+    session.numbered_in_vain(1, (b"b", 9), written=True)
+    session.numbered(1, (b"b", 9), there=1)
+    session.partition.log.checkpoint()
+    session.numbered(2, (b"c", 9))
+    session.numbered_in_vain(3, (b"d", 9), written=False)
+    session.numbered(3, (b"d", 9))
+    session.partition.log.checkpoint()
+
+
+def numbered_in_order(session: Session) -> None:
+    """The same in a FIFO topic, whose entries do not say when they came."""
+    session.numbered(0, (b"a", 0))
+    session.partition.log.checkpoint()
+    session.numbered(1, (b"b", 0), (b"c", 0))
+    session.numbered(1, (b"b", 0), (b"c", 0), (b"d", 0), there=2)
+    session.partition.log.roll()
+    session.reopen()
+    session.numbered(3, (b"d", 0), there=1)
+    session.numbered(4, (b"e", 0))
+
+
 def acked_in_order(session: Session) -> None:
     """A FIFO topic, whose segments go as they are acked."""
     session.send((b"a", None))
@@ -627,6 +715,9 @@ SCENARIOS = (
     Scenario("cancels", cancels),
     Scenario("unique keys", unique_keys),
     Scenario("unique keys written", unique_keys, small(OS), survives_power_cut=False),
+    Scenario("numbered", numbered),
+    Scenario("numbered in vain", numbered_in_vain),
+    Scenario("numbered fifo", numbered_in_order, topic={"delayed": False}),
     Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),
     Scenario("acked", acked, topic={"retention_by_subscriptions": True}),
@@ -734,7 +825,11 @@ class Verifier:
 
     def _recover(self, disk: SimulatedFiles, now_ms: int, explored: bool) -> Observed:
         clock = ManualClock(now_ms)
-        with patch.object(recovery, "_rebuilt", _lost), patch.object(unique_key_files, "made_anew", _lost):
+        with (
+            patch.object(recovery, "_rebuilt", _lost),
+            patch.object(unique_key_files, "made_anew", _lost),
+            patch.object(producer_files, "_made_anew", _lost),
+        ):
             store = self._open(disk, clock)
         try:
             there = TOPIC in {topic.name for topic in store.topics()}
@@ -765,6 +860,7 @@ class Verifier:
             store.enforce_retention()  # by acks, too, that the first life had no time to make durable
         with patch.object(unique_key_files, "made_anew", _lost):
             check_unique_keys(store, partition)
+        check_numbered(store, partition)
         with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
             committed = consumer.committed()[0]
         disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
@@ -864,6 +960,35 @@ def check_unique_keys(store: Store, partition: Partition) -> None:
     assert end == partition.log.written
 
 
+def check_numbered(store: Store, partition: Partition) -> None:
+    """What each producer has numbered is there once, and who sends it again is told where."""
+    end = partition.log.written
+    for (producer_id, epoch), offsets in numbered_in(partition).items():
+        assert [*range(len(offsets))] == sorted(offsets), f"producer {producer_id}: twice, or not at all"
+        for sequence in sorted(offsets)[-5:]:
+            sent = ProducerSequence(producer_id, epoch, sequence)
+            again = store.send(TOPIC, b"not sent", partition=0, sequence=sent)
+            assert offsets[sequence] == again.offset, f"{sent} is forgotten"
+    assert end == partition.log.written
+
+
+def numbered_in(partition: Partition) -> dict[tuple[int, int], dict[int, int]]:
+    """The offsets of what producers numbered, by producer id and epoch, and sequence; by the bytes of the log."""
+    found = dict[tuple[int, int], dict[int, int]]()
+    visible = partition.log.version.readable()
+    for segment in visible.segments:
+        end = visible.end.position if segment is visible.segments[-1] else segment.size
+        data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
+        for position in scan_entries(np.frombuffer(data, np.uint8), 0, -1, -1, True).position.tolist():
+            header = decode_entry(data, position).header
+            if header.producer_id >= 0:
+                offsets = found.setdefault((header.producer_id, header.producer_epoch), {})
+                for delta in range(header.records):
+                    assert header.base_sequence + delta not in offsets, "appended twice"
+                    offsets[header.base_sequence + delta] = header.base_offset + delta
+    return found
+
+
 def stop(store: Store) -> None:
     """Leave it as a crash does, but for its thread."""
     if store._sync is not None:
@@ -890,6 +1015,8 @@ def fingerprint(store: Store, disk: SimulatedFiles) -> int:
         known.append(log.version.hidden.offsets().tobytes())
         keys = log.version.unique_keys
         known += [] if keys is None else [each.tobytes() for rows in keys.recent.levels() for each in rows]
+        producers = log.version.producers
+        known += [] if producers is None else sorted(producers.copy().items())
     return hash(tuple(known))
 
 

@@ -14,6 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError
@@ -22,7 +24,11 @@ from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.fetch.record_id import RecordId
 from afterlog.names import UNFINISHED
+from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.prepared import Prepared
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.producer_sequence import ProducerSequence
+from afterlog.records.single import SingleRecord
 from afterlog.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
@@ -49,6 +55,7 @@ TOPICS: dict[str, dict[str, Any]] = {
         "backlog_quota_policy": "consumer_backlog_eviction",
     },
     "keys": {},
+    "numbered": {},
 }
 LEFT = b"left"
 """Records of the last two begin so that nothing lets go: not acked, or pending."""
@@ -74,6 +81,8 @@ class Told:
     job: Prepared | None = None
     leaving: set[str] = field(default_factory=set)
     """Topics that are deleted, or on the way to that."""
+    numbered: list[tuple[bytes, ...]] = field(default_factory=list)
+    """What a producer has numbered, call by call; the last may have failed."""
 
     def acknowledge(self, topic: str, offset: int, value: bytes) -> None:
         """An offset that was acknowledged never names another record."""
@@ -91,6 +100,7 @@ class Told:
             {*self.handed},
             self.job,
             {*self.leaving},
+            [*self.numbered],
         )
 
 
@@ -103,7 +113,7 @@ class Life:
     clock: ManualClock
     storage: MemoryStore
     told: Told
-    futures: dict[bytes, Future[RecordId]] = field(default_factory=dict)
+    futures: dict[tuple[str, bytes], Future[RecordId]] = field(default_factory=dict)
     received: list[list[Message]] = field(default_factory=lambda: [[] for _ in range(9)])
     """Of the group's consumer, poll by poll; the list is there before, since what struck leaves no memory for one."""
 
@@ -175,19 +185,59 @@ class Life:
         for record, key in zip(pending, keys, strict=True):
             assert record.offset == self.store.send("keys", b"", unique_key=key, on_conflict="keep", delay=1).offset
 
-    def flush(self) -> None:
-        with self.store.producer("t") as producer:
+    def numbered(self, *values: bytes) -> None:
+        """What a producer numbers, in one call."""
+        self.told.asked["numbered"].update(values)
+        self.told.numbered.append(values)
+        self.send_again(len(self.told.numbered) - 1)
+
+    def send_again(self, call: int) -> None:
+        """A call of those, for the first time or again."""
+        values = self.told.numbered[call]
+        sent = ProducerSequence(7, 0, sum(map(len, self.told.numbered[:call])))
+        if len(values) == 1:
+            offsets = [self.store.send("numbered", values[0], partition=0, sequence=sent).offset]
+        else:
+            offsets = self.store.send_many("numbered", values, partition=0, sequence=sent).tolist()
+        for offset, value in zip(offsets, values, strict=True):
+            self.told.acknowledge("numbered", offset, value)
+
+    def together(self) -> None:
+        """Requests of several callers: one that nobody numbers, and one that is there already."""
+        self.told.asked["numbered"].update([b"plain", b"together"])
+        self.told.numbered.append((b"together",))
+        calls = self.told.numbered
+        numbers = [sum(map(len, calls[:row])) for row in range(len(calls))]
+        requests = [AppendRequest(SingleRecord(b"plain", None, b"", NOW_MS, AS_SOON_AS_POSSIBLE))]
+        for row in (-1, -2):
+            record = SingleRecord(calls[row][0], None, b"", NOW_MS, AS_SOON_AS_POSSIBLE)
+            requests.append(AppendRequest(record, ProducerSequence(7, 0, numbers[row])))
+        plain, fresh, again = self.store.topic("numbered").append_together(0, requests)
+        for value, answer in ((b"plain", plain), (b"together", fresh), (calls[-2][0], again)):
+            assert isinstance(answer, np.ndarray)
+            self.told.acknowledge("numbered", int(answer[0]), value)
+
+    def verify_numbered(self) -> None:
+        """Who sends the last calls again has each of their records there once (`verify` sees that none is twice)."""
+        for call in range(len(self.told.numbered))[-3:]:
+            self.send_again(call)
+        end = self.store.topic("numbered").log(0).written
+        self.send_again(len(self.told.numbered) - 1)
+        assert end == self.store.topic("numbered").log(0).written
+
+    def flush(self, topic: str = "t", *, idempotent: bool = False) -> None:
+        with self.store.producer(topic, idempotent=idempotent) as producer:
             for value in (b"f0", b"f1", b"f2"):
-                self.told.asked["t"].add(value)
-                self.futures[value] = producer.send(value)
+                self.told.asked[topic].add(value)
+                self.futures[topic, value] = producer.send(value)
             producer.flush()
 
     def flushed(self) -> None:
         """What was received is known, and every future is resolved, whatever struck."""
         self.handed()
-        for value, future in self.futures.items():
+        for (topic, value), future in self.futures.items():
             with suppress(AfterlogError, MemoryError):
-                self.told.acknowledge("t", future.result(0).offset, value)
+                self.told.acknowledge(topic, future.result(0).offset, value)
 
     def cancel(self) -> None:
         record = self.moving()
@@ -339,6 +389,10 @@ class Life:
             self.unique(b"held %d" % number, b"k%d" % number)
             if number % 2:
                 self.store.topic("keys").partition(0).log.checkpoint()
+        self.numbered(b"n0")
+        self.numbered(b"n1", b"n2")
+        self.store.topic("numbered").partition(0).log.checkpoint()
+        self.numbered(b"n3")
         self.clock.advance(1_600)
         self.subscription = self.subscribe()
         first, second, *_ = self.subscription.receive(4)
@@ -402,6 +456,7 @@ class Life:
         """All is there that was acknowledged, and nothing that nobody asked for, or twice."""
         self.store.check()
         self.verify_keys()
+        self.verify_numbered()
         self.clock.advance(10_000_000)
         there = {topic.name for topic in self.store.topics()}
         held = {name: self.values(name) if name in there else {} for name in TOPICS}
@@ -504,6 +559,15 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
         life.store.topic("keys").partition(0).log.checkpoint(),
     ),
     "merge unique keys": lambda life: life.store.topic("keys").partition(0).log.merge_buckets(),
+    "send numbered": lambda life: life.numbered(b"struck"),
+    "send many numbered": lambda life: life.numbered(*(b"struck %d" % number for number in range(9))),
+    "append together": Life.together,
+    "checkpoint producers": lambda life: (
+        life.numbered(b"struck"),
+        life.store.topic("numbered").partition(0).log.checkpoint(),
+    ),
+    "roll producers": lambda life: (life.numbered(b"struck"), life.store.topic("numbered").partition(0).log.roll()),
+    "flush numbered": lambda life: life.flush("numbered", idempotent=True),
     "first use": lambda life: life.send(b"struck", 5, "rest"),
     "flush": Life.flush,
     "roll": lambda life: life.partition.log.roll(),

@@ -23,26 +23,30 @@ from afterlog.index.buckets import Buckets
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.key_rows import KeyRows
+from afterlog.index.producer_states import facts
 from afterlog.index.run import Run
 from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile
 from afterlog.index.unique_keys import RecentKeys, to_merge
-from afterlog.log import claims, recovery, unique_key_files
+from afterlog.log import claims, producer_files, recovery, unique_key_files
 from afterlog.log.append import Appender
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.producer_files import ProducerFiles
 from afterlog.log.scan import read, steps
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.store_frontier import SharedLease, StoreFrontier
 from afterlog.log.unique_appends import UniqueAppends
 from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys, opened_file
 from afterlog.log.upkeep import Upkeep
-from afterlog.log.version import End
-from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, UNIQUE_KEYS, segment_file
+from afterlog.log.version import End, Version
+from afterlog.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, UNIQUE_KEYS, is_producer_file, segment_file
 from afterlog.records.control import Control, Controls, ControlType
 from afterlog.records.encode import Batches
+from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
+from afterlog.records.single import SingleRecord
 from afterlog.subscription.backlog import Backlogs
 from afterlog.topics import OpenTopics
 from tests.crashes import PATH, SCENARIOS, Scenario
@@ -238,6 +242,31 @@ def keys_in_memory_only() -> Iterator[None]:
         yield
 
 
+def answered_at_once(log: PartitionLog, record: SingleRecord, sent: ProducerSequence) -> int:
+    """Who sends again is told where its record is, safe or not."""
+    held = log._sequenced._states().state(sent.producer_id)
+    if held is not None and facts(held)[1] > sent.sequence:
+        return log._sequenced.append_one(record, sent)
+    return ORIGINAL_NUMBERED(log, record, sent)
+
+
+def noted_before_it_is_written(appender: Appender, record: SingleRecord, sent: ProducerSequence | None = None) -> int:
+    version = appender._versions.current
+    if sent is not None and version.producers is not None:
+        version.producers.appended(sent.producer_id, sent.epoch, sent.sequence, 1, version.written.offset, 0)
+    return ORIGINAL_APPEND_ONE(appender, record, sent)
+
+
+def without_the_tail(*arguments: Any) -> Any:
+    return producer_files.recovered_producers(*arguments[:-1], ProducerRows.empty())
+
+
+def never_stored_anew(files: ProducerFiles, version: Version) -> Any:
+    """The file that was made first is taken for good."""
+    unsaved = ORIGINAL_UNSAVED(files, version)
+    return unsaved and unsaved._replace(is_stored=unsaved.of.file is not None)
+
+
 def sources_go_first(files: UniqueKeyFiles, *arguments: Any) -> int:
     """A merge that has its sources in memory before it begins, and on the disk no more."""
     mark, held = files._checkpoints.current.unique_keys, dict[KeyFileMark, UniqueKeyFile]()
@@ -298,6 +327,9 @@ ORIGINAL_CLOCK = LogClock.__init__
 ORIGINAL_KEY_MERGE = UniqueKeyFiles.merge
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
+ORIGINAL_APPEND_ONE = Appender.append_one
+ORIGINAL_NUMBERED = PartitionLog.append_one_numbered
+ORIGINAL_UNSAVED = ProducerFiles.unsaved
 ORIGINAL_WROTE = Appender._wrote
 
 
@@ -353,6 +385,16 @@ BUGS = (
     Bug("files of unique keys removed before they are merged", NAMED["unique keys"],
         planted=patched(UniqueKeyFiles, "merge", sources_go_first)),
     Bug("replaced in two appends", NAMED["unique keys"], planted=patched(UniqueAppends, "replace", replaced_in_two)),
+    Bug("no sync of a file of producers", NAMED["numbered"],
+        without(lambda _, path: is_producer_file(path.name.removesuffix(TEMPORARY_SUFFIX)))),
+    Bug("producers of the tail not read", NAMED["numbered"],
+        planted=patched(recovery, "recovered_producers", without_the_tail)),
+    Bug("a file of producers that is not of the recovery point", NAMED["numbered in vain"],
+        planted=patched(ProducerFiles, "unsaved", never_stored_anew)),
+    Bug("a retry is answered before the first is durable", NAMED["numbered in vain"],
+        planted=patched(PartitionLog, "append_one_numbered", answered_at_once)),
+    Bug("a producer's state kept though the append failed", NAMED["numbered in vain"],
+        planted=patched(Appender, "append_one", noted_before_it_is_written)),
     Bug("control batch due at once", NAMED["cancels go"], planted=patched(Control, "batches", due_at_once)),
     Bug("an ack frees a segment before it is durable", NAMED["acked later"],
         planted=patched(Backlogs, "acked", acked_as_it_is)),
