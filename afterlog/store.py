@@ -456,14 +456,14 @@ class Store:
         batch_bytes: int | None = None,
         idempotent: bool = False,
         producer_id: int | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
     ) -> Producer[RecordId]:
         """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId.
 
         idempotent: it numbers what it appends, so whatever interrupts an append, each record is there once, and its
         future tells whether it is. producer_id: to go on as a known producer; None: as a new one, of a random id.
-        epoch: under a higher one than before whoever is the same producer still gets ProducerFenced. Both are for an
-        idempotent one. Raises UnknownTopic, InvalidArgument.
+        epoch (0): under a higher one than before whoever is the same producer still gets ProducerFenced. Both are for
+        an idempotent one. Raises UnknownTopic, InvalidArgument.
         """
         from afterlog.produce.numbering import Numbering
         from afterlog.produce.producer import Producer
@@ -471,7 +471,7 @@ class Store:
         target, numbering = self.topic(topic), None
         if flag("idempotent", idempotent):
             numbering = Numbering(target, _begun(producer_id, epoch))
-        elif producer_id is not None or epoch != 0:
+        elif producer_id is not None or epoch is not None:
             raise InvalidArgument("producer_id and epoch are an idempotent producer's: give idempotent=True")
         return Producer(
             target,
@@ -1129,7 +1129,7 @@ def _begun(producer_id: Any, epoch: Any) -> ProducerSequence:
 
     if producer_id is None:
         producer_id = int(random_generator().integers(INT64_MAX))
-    return ProducerSequence(producer_id, epoch, 0)
+    return ProducerSequence(producer_id, 0 if epoch is None else epoch, 0)
 
 
 def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:

@@ -21,6 +21,7 @@ has all of it made anew, from the file and from the log.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -186,7 +187,7 @@ def _held(state: bytes, producer_id: int, sequence: int, records: int) -> tuple[
 def _bounded(ranges: bytes) -> bytes:
     """The last of them, as many as are remembered."""
     ranges = ranges[-RANGES_MAX * RANGE.size :]
-    if len(ranges) == RANGE.size:
+    if sum(_RANGES[len(ranges) // RANGE.size].unpack(ranges)[::2]) <= RECORDS_MAX:
         return ranges
     kept, room = list[bytes](), RECORDS_MAX
     for held, offset in reversed(list(RANGE.iter_unpack(ranges))):
@@ -195,3 +196,7 @@ def _bounded(ranges: bytes) -> bytes:
             kept.append(RANGE.pack(taken, offset + held - taken))
         room -= taken
     return b"".join(reversed(kept))
+
+
+_RANGES: Final = tuple(struct.Struct("<" + count * RANGE.format.removeprefix("<")) for count in range(RANGES_MAX + 1))
+"""So many of them at once."""

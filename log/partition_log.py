@@ -70,7 +70,7 @@ from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
 
 if TYPE_CHECKING:
-    from afterlog.log.sequenced_appends import Answer, NumberedAppend, Placed, SequencedAppends
+    from afterlog.log.sequenced_appends import NumberedAppend, Placed, PlacedOrError, SequencedAppends
     from afterlog.log.unique_appends import UniqueAppends
 
 logger = logging.getLogger("afterlog.log")
@@ -258,29 +258,28 @@ class PartitionLog:
         self.commit.committed(end_offset)
         return first_offset
 
-    def append_one(self, record: SingleRecord) -> int:
-        """`append` of one record, for which `takes_one` is true; its offset."""
+    def append_one(self, record: SingleRecord, sent: ProducerSequence | None = None) -> int:
+        """`append` of one record, for which `takes_one` is true; its offset.
+
+        sent: which of its producer's it is; where it is there already it is not appended again. Then also raises
+        ProducerFenced, OutOfOrderSequence.
+        """
         self.check_asked(record.deliver_after)
         with self._append_lock:
             self.commit.usable()
             try:
                 if self._mark.there:
                     self._mend()
-                offset = self._appender.append_one(record)
+                if sent is None:
+                    offset = self._appender.append_one(record)
+                else:
+                    offset = self._sequenced.append_one(record, sent)
             except OSError as error:
                 self.commit.failed(error)
         self.commit.committed(offset + 1)
         return offset
 
     # What producers have numbered.
-
-    def append_one_numbered(self, record: SingleRecord, sent: ProducerSequence) -> int:
-        """`append_one`, where the record is not there; its offset. Also raises ProducerFenced, OutOfOrderSequence."""
-        self.check_asked(record.deliver_after)
-        with self._append_lock, self._writing():
-            offset = self._sequenced.append_one(record, sent)
-        self.commit.committed(offset + 1)
-        return offset
 
     def append_numbered(self, append: NumberedAppend) -> Placed:
         """`append` of what of it is not there: where all of it is. Also raises ProducerFenced, OutOfOrderSequence."""
@@ -290,7 +289,7 @@ class PartitionLog:
         self.commit.committed(placed.end_offset)
         return placed
 
-    def append_together(self, appends: Sequence[NumberedAppend]) -> list[Answer]:
+    def append_together(self, appends: Sequence[NumberedAppend]) -> list[PlacedOrError]:
         """Several appends in this order, with nothing in between, in one write and one sync: what came of each.
 
         Where they are, or ProducerFenced, OutOfOrderSequence, StorageFull. Raises as `append` does where nobody can

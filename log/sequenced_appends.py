@@ -58,7 +58,7 @@ class Placed(NamedTuple):
         return parts[0] if len(parts) == 1 else np.concatenate([_NO_OFFSETS, *parts])
 
 
-Answer = Placed | AfterlogError
+PlacedOrError = Placed | AfterlogError
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
@@ -84,10 +84,10 @@ class SequencedAppends:
             raise answer
         return answer
 
-    def append_together(self, appends: Sequence[NumberedAppend]) -> list[Answer]:
+    def append_together(self, appends: Sequence[NumberedAppend]) -> list[PlacedOrError]:
         """The same of several, in this order and in one write; what came of each. Raises but for what is one's own."""
         trial, end = self._states().beside(), self._versions.current.written.offset
-        answers, fresh = list[Answer](), list[_Stretch]()
+        answers, fresh = list[PlacedOrError](), list[_Stretch]()
         for append in appends:
             try:
                 held = self._held(trial, append)
@@ -104,7 +104,7 @@ class SequencedAppends:
                 else:
                     fresh.append(_Stretch(append.batches, append.first, append.last))
                 if append.sequence is not None:
-                    sent = append.sequence.after(skipped)
+                    sent = append.sequence.after(skipped) if skipped else append.sequence
                     trial.appended(sent.producer_id, sent.epoch, sent.sequence, left, end, 0)
                 held = (*held, Piece(end, left))
                 end += left
@@ -183,6 +183,6 @@ def _as_one(stretches: Sequence[_Stretch]) -> Batches:
     return parts[0] if len(parts) == 1 else EncodedBatches.joined(parts)
 
 
-def _as_far_as(answer: Answer, written: int, error: StorageFull) -> Answer:
+def _as_far_as(answer: PlacedOrError, written: int, error: StorageFull) -> PlacedOrError:
     """What came of an append where the disk ran full behind an offset. Sent again, what is there of it is known."""
     return error if isinstance(answer, Placed) and answer.end_offset > written else answer

@@ -71,16 +71,16 @@ def append_together(log: PartitionLog, requests: Sequence[AppendRequest]) -> lis
     ]
 
 
-class _Prepared(NamedTuple):
+class _Taken(NamedTuple):
     """A request that can be taken. order: the rows as they are written, None for the order given."""
 
     appends: list[NumberedAppend]
     order: Int64Array | None
 
 
-def _prepared(log: PartitionLog, requests: Sequence[AppendRequest]) -> list[_Prepared | AfterlogError]:
+def _prepared(log: PartitionLog, requests: Sequence[AppendRequest]) -> list[_Taken | AfterlogError]:
     """Each request, encoded, or why it cannot be taken."""
-    found: list[_Prepared | AfterlogError | None] = [None] * len(requests)
+    found: list[_Taken | AfterlogError | None] = [None] * len(requests)
     alone = list[int]()
     for row, (records, sequence) in enumerate(requests):
         try:
@@ -93,7 +93,7 @@ def _prepared(log: PartitionLog, requests: Sequence[AppendRequest]) -> list[_Pre
             parts, order = encode(records, log.context.config, sequence=sequence)
             for part in parts:
                 log.check_batches(part)
-            found[row] = _Prepared(_numbered(log, records, parts, order, sequence), order)
+            found[row] = _Taken(_numbered(log, records, parts, order, sequence), order)
         except AfterlogError as error:
             found[row] = error
     singles = [requests[row] for row in alone]
@@ -102,7 +102,7 @@ def _prepared(log: PartitionLog, requests: Sequence[AppendRequest]) -> list[_Pre
     except InvalidRecord:  # the headers of one: which, is found one by one
         appends = [_one_alone(log, each) for each in singles]
     for row, append in zip(alone, appends, strict=True):
-        found[row] = append if isinstance(append, AfterlogError) else _Prepared([append], None)
+        found[row] = append if isinstance(append, AfterlogError) else _Taken([append], None)
     return [each for each in found if each is not None]
 
 

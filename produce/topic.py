@@ -215,7 +215,7 @@ class Topic:
         """Append one record to one partition; its offset. sequence: as in `append`."""
         log = self.log(number)
         if log.takes_one(record):
-            return log.append_one(record) if sequence is None else log.append_one_numbered(record, sequence)
+            return log.append_one(record, sequence)
         return int(self.append(number, record.columns(), sequence=sequence)[0])
 
     def append_together(self, number: int, requests: Sequence[AppendRequest]) -> list[AppendAnswer]:

@@ -18,7 +18,7 @@ from afterlog.errors import InvalidArgument, WrongType
 from afterlog.files import Bytes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.producer_states import SEQUENCES
-from afterlog.records.columns import Producers, Scan
+from afterlog.records.columns import INT64_MAX, Producers, Scan
 
 EPOCH_MAX: Final = (1 << 15) - 1
 FIELDS_AT: Final = 43
@@ -40,6 +40,11 @@ class ProducerSequence:
     sequence: int
 
     def __post_init__(self) -> None:
+        producer_id, epoch, sequence = self.producer_id, self.epoch, self.sequence
+        if type(producer_id) is type(epoch) is type(sequence) is int and (
+            0 <= producer_id <= INT64_MAX and 0 <= epoch <= EPOCH_MAX and 0 <= sequence < SEQUENCES
+        ):
+            return
         for name, most in (("producer_id", None), ("epoch", EPOCH_MAX), ("sequence", SEQUENCES - 1)):
             given = getattr(self, name)
             number = whole(name, given)

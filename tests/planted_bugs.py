@@ -242,12 +242,12 @@ def keys_in_memory_only() -> Iterator[None]:
         yield
 
 
-def answered_at_once(log: PartitionLog, record: SingleRecord, sent: ProducerSequence) -> int:
+def answered_at_once(log: PartitionLog, record: SingleRecord, sent: ProducerSequence | None = None) -> int:
     """Who sends again is told where its record is, safe or not."""
-    held = log._sequenced._states().state(sent.producer_id)
-    if held is not None and facts(held)[1] > sent.sequence:
+    held = None if sent is None else log._sequenced._states().state(sent.producer_id)
+    if sent is not None and held is not None and facts(held)[1] > sent.sequence:
         return log._sequenced.append_one(record, sent)
-    return ORIGINAL_NUMBERED(log, record, sent)
+    return ORIGINAL_ONE(log, record, sent)
 
 
 def noted_before_it_is_written(appender: Appender, record: SingleRecord, sent: ProducerSequence | None = None) -> int:
@@ -328,7 +328,7 @@ ORIGINAL_KEY_MERGE = UniqueKeyFiles.merge
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
 ORIGINAL_APPEND_ONE = Appender.append_one
-ORIGINAL_NUMBERED = PartitionLog.append_one_numbered
+ORIGINAL_ONE = PartitionLog.append_one
 ORIGINAL_UNSAVED = ProducerFiles.unsaved
 ORIGINAL_WROTE = Appender._wrote
 
@@ -392,7 +392,7 @@ BUGS = (
     Bug("a file of producers that is not of the recovery point", NAMED["numbered in vain"],
         planted=patched(ProducerFiles, "unsaved", never_stored_anew)),
     Bug("a retry is answered before the first is durable", NAMED["numbered in vain"],
-        planted=patched(PartitionLog, "append_one_numbered", answered_at_once)),
+        planted=patched(PartitionLog, "append_one", answered_at_once)),
     Bug("a producer's state kept though the append failed", NAMED["numbered in vain"],
         planted=patched(Appender, "append_one", noted_before_it_is_written)),
     Bug("control batch due at once", NAMED["cancels go"], planted=patched(Control, "batches", due_at_once)),

@@ -18,6 +18,7 @@ from bench import (
     longest,
     memory_picture,
     memory_table,
+    numbered,
     report,
     seals,
     singly,
@@ -47,6 +48,12 @@ def test_what_unique_keys_cost(tmp_path: Path) -> None:
     figures = unique_keys.measure(tmp_path, 60, times=3, call_records=20)
     assert {"send", "send_new", "send_kept", "send_replacing", "record_new", "record_kept"} <= {*figures}
     assert (60, 1) == (figures["pending"], figures["files"])
+
+
+def test_what_numbered_appends_cost(tmp_path: Path) -> None:
+    figures = numbered.measure(tmp_path, 30, turns=1, call_records=20)
+    assert {"send", "send_numbered", "send_again", "request_together", "record", "record_numbered"} <= {*figures}
+    assert figures["file_bytes"] > 30 * 24
 
 
 def test_single_records_are_sent_and_polled(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from afterlog.errors import (
     CorruptFile,
     NotPending,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     PartitionPoisoned,
+    ProducerFenced,
     RemoteMissing,
     RemoteRefused,
     StorageError,
@@ -59,6 +61,10 @@ def made(each: type[AfterlogError]) -> AfterlogError:
         return each("it broke", path=Path("/data/a.log"), position=4_096)
     if issubclass(each, OffsetOutOfRange):
         return each("it broke", position=1, log_start=2, log_end=3)
+    if issubclass(each, ProducerFenced):
+        return each("message", epoch=5)
+    if issubclass(each, OutOfOrderSequence):
+        return each("message", expected=5)
     if issubclass(each, NotPending):
         return each("it broke", answer=CancelResult.UNKNOWN)
     return each("it broke")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import TestCase
@@ -34,6 +34,8 @@ from afterlog import (
     Message,
     NotPending,
     OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerSequence,
     Record,
     RecordId,
     Store,
@@ -43,7 +45,8 @@ from afterlog import (
 )
 from afterlog.fetch.partition import Partition
 from afterlog.files import remove_tree
-from afterlog.names import LOG
+from afterlog.index.producer_file import RANGES_MAX
+from afterlog.names import LOG, is_producer_file
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import FAULTS, scan_entries
@@ -143,6 +146,26 @@ SETTINGS = {
 """Of every history another choice."""
 
 
+@dataclass
+class Numbered:
+    """What a producer has appended under its epoch: the offset of each record, by its sequence."""
+
+    epoch: int = 0
+    offsets: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    """Where each call began that appended anything."""
+
+    @property
+    def remembered(self) -> int:
+        """From which sequence on every retry is known."""
+        return self.calls[-RANGES_MAX] if len(self.calls) >= RANGES_MAX else 0
+
+    def crashed(self, end: int) -> None:
+        """The log has so many records left."""
+        self.offsets = [offset for offset in self.offsets if offset < end]
+        self.calls = [call for call in self.calls if call < len(self.offsets)]
+
+
 class LogMachine(RuleBasedStateMachine):
     """One topic of one partition, whatever its settings."""
 
@@ -150,6 +173,8 @@ class LogMachine(RuleBasedStateMachine):
     consumer: Consumer | None = None
     lease_ms = LEASE_MS
     takes_unique_keys = True
+    forgetful = False
+    """What the log says of producers is not all that they appended: retention took some, and the file was lost."""
     halted: Any = False
     """Nothing is delivered, because the clock cannot be right."""
 
@@ -174,6 +199,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = SimulatedFiles()
         self.model = Model(delayed=delayed)
         self.sizes: dict[int, int] = {}
+        self.numbered: dict[int, Numbered] = {}
         self.open()
 
     def started(self) -> ManualClock:
@@ -347,6 +373,42 @@ class LogMachine(RuleBasedStateMachine):
         self.model.check_stamps([], self.now_ms(), self.lease_ms)
         self.durable(to_end=self.config.durability.kind != "interval")
 
+    # What producers number.
+
+    @rule(producer_id=st.integers(1, 2), rows=records, back=st.sampled_from([0, 0, 0, 1, 2, 5, 12, -1]))
+    def send_numbered(self, producer_id: int, rows: list[tuple[bytes, int | None]], back: int) -> None:
+        """From so many records before the next: those are there already, and the rest is appended."""
+        batch = [(value, self.asked(0 if after is None else after)) for value, after in rows]
+        known = self.numbered.setdefault(producer_id, Numbered())
+        start, end = max(len(known.offsets) - back, 0), len(self.model.records)
+        offsets, refused = [], False
+        try:
+            offsets = self.store.send_many(
+                "mail", [value for value, _ in batch], deliver_after=[at for _, at in batch] if self.delayed else None,
+                partition=0, sequence=ProducerSequence(producer_id, known.epoch, start),
+            ).tolist()  # fmt: skip
+        except OutOfOrderSequence:
+            refused = True
+        if refused:
+            assert back < 0 or start < known.remembered or self.forgetful
+            assert end == self.partition.log.written
+            if self.forgetful:
+                self.numbered[producer_id] = Numbered(known.epoch + 1)
+            return
+        held, fresh = [each for each in offsets if each < end], [each for each in offsets if each >= end]
+        assert held == known.offsets[start : start + len(held)]
+        assert self.forgetful or len(held) == min(len(known.offsets) - start, len(batch))
+        assert [*held, *range(end, end + len(fresh))] == offsets
+        if fresh:
+            if start + len(held) == len(known.offsets):
+                known.calls.append(len(known.offsets))
+                known.offsets += fresh
+            else:
+                self.numbered[producer_id] = Numbered(known.epoch + 1)
+            self.sent(end, batch[len(held) :], of_batch=False)
+        self.durable(to_end=False)
+        assert len(self.model.records) == self.partition.log.written
+
     def answered(self, offsets: list[int], answers: list[CancelResult]) -> list[int]:
         now_ms = self.now_ms()
         targets = self.model.asked_to_cancel(offsets, answers, now_ms, self.lease_ms)
@@ -511,6 +573,10 @@ class LogMachine(RuleBasedStateMachine):
             for name in self.disk.names(place):
                 if name.endswith(("index",)):
                     self.disk.unlink(place / name)
+                if is_producer_file(name):
+                    self.disk.unlink(place / name)
+                    away = any(not segment.is_local() for segment in self.partition.log.version.sealed)
+                    self.forgetful = self.forgetful or away or bool(self.model.removed)
         self.open()
         self.check_contents()
 
@@ -565,6 +631,8 @@ class LogMachine(RuleBasedStateMachine):
     def recover(self, covered: bool) -> None:
         self.open()
         self.model.crashed(self.partition.log_end_offset, covered)
+        for known in self.numbered.values():
+            known.crashed(self.partition.log.written)
         self.check_contents()
 
     def check_contents(self) -> None:

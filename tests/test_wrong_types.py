@@ -44,6 +44,7 @@ JUNK: list[Any] = [
     RecordId("t", "0", 0), RecordId("t", 0, "0"), RecordId("t", 0, None), RecordId("t", 0, 2**70), RecordId([], 0, 0),  # type: ignore[arg-type]
     afterlog.AtTime("x"), afterlog.AtTime(Plain()), afterlog.AtBrokerTime("x"),  # type: ignore[arg-type]
     afterlog.AfterOffset("x"), afterlog.AfterOffset(2**70),  # type: ignore[arg-type]
+    afterlog.ProducerSequence(7, 0, 5),
 ]  # fmt: skip
 BATCH = afterlog.encode_batch([Record(value=b"v", timestamp=NOW_MS)])
 STORE: dict[str, dict[str, Any]] = {
@@ -68,7 +69,7 @@ STORE: dict[str, dict[str, Any]] = {
     "reset_group": {"topic": "t", "group": "there", "position": 0},
     "send": {"topic": "t", "value": b"v", "key": b"k", "headers": [("h", b"v")], "delay": None, "deliver_after": None},
     "send_many": {"topic": "t", "values": [b"v", b"w"], "keys": [b"k", b"k"], "headers": [("h", b"v")], "delay": None},
-    "producer": {"topic": "t"},
+    "producer": {"topic": "t", "idempotent": True},
     "cancel": {"record": RecordId("t", 0, 1)},
     "cancel_many": {"topic": "t", "partition": 0, "offsets": [1]},
     "reschedule": {"record": RecordId("t", 0, 1), "delay": 5},

@@ -15,6 +15,7 @@ from afterlog import document
 from afterlog.config import Config
 from afterlog.errors import CorruptFile, CorruptRemote
 from afterlog.fetch.group import GroupPosition
+from afterlog.index.producer_file import ProducerFileMark
 from afterlog.index.unique_key_file import KeyFileMark
 from afterlog.log.checkpoints import (
     ActiveMark,
@@ -22,6 +23,7 @@ from afterlog.log.checkpoints import (
     Checkpoints,
     FrontierLease,
     LogStart,
+    ProducersMark,
     Recovery,
     RemoteMark,
     SealedMark,
@@ -112,6 +114,7 @@ def _checkpoints() -> Sequence[Checkpoints]:
         sealed=(sealed,),
         removals=(ATTEMPT,),
         unique_keys=UniqueKeysMark(since=1, upto=20, files=(KeyFileMark(1, 9, 2, 7_000, 99),)),
+        producers=ProducersMark(since=1, upto=20, file=ProducerFileMark(20, 2, 99)),
     )
     return [Checkpoints.of_new_log(), Checkpoints.of_new_log(7), full]
 

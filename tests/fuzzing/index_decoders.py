@@ -12,13 +12,14 @@ import numpy as np
 from crc32c import crc32c
 
 from afterlog.errors import CorruptFile
-from afterlog.index import _packing, packed_chunk, unique_key_file
+from afterlog.index import _packing, packed_chunk, producer_file, unique_key_file
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Key
 from afterlog.index.key_rows import KeyRows
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.packed_chunk import BLOCK, HEAD
+from afterlog.index.producer_states import ProducerStates, facts
 from afterlog.index.run import Run
 from afterlog.index.run_format import HEADER, Directory
 from afterlog.index.run_writer import write_run
@@ -196,8 +197,8 @@ def read_unique_keys(data: bytes) -> str:
     return accepted(len(found), len(content))
 
 
-def mend_unique_keys(data: bytearray) -> None:
-    """The checksum at the end."""
+def mend_last_checksum(data: bytearray) -> None:
+    """The one at the end."""
     if len(data) > 4:
         data[-4:] = struct.pack("<I", crc32c(bytes(data[:-4])))
 
@@ -208,6 +209,39 @@ def _unique_key_seeds() -> Sequence[bytes]:
         column = np.arange(count)
         rows = KeyRows(column * 7919 % 97 - 40, column + 3, column * 1_000).sorted()
         seeds.append(b"".join(map(bytes, unique_key_file.content(2, count + 5, partial(list, [rows])))))
+    return seeds
+
+
+def read_producers(data: bytes) -> str:
+    """The states of a file: each judges a retry of its last record as one, and what comes next as fresh."""
+    try:
+        mark, found = producer_file.decoded(data)
+    except ValueError as error:
+        return refused(error)
+    assert data == producer_file.content(mark.offset, found)
+    assert mark == producer_file.mark_of(data)
+    states = ProducerStates(found)
+    states.check(mark.offset)
+    for producer_id, state in [*found.items()][:5]:
+        epoch, upcoming, end = facts(state)
+        [last] = states.judge(producer_id, epoch, (upcoming - 1) % (1 << 31), 1)
+        assert (end - 1, 1) == last
+        assert () == states.judge(producer_id, epoch, upcoming, 9)
+        states.appended(producer_id, epoch, upcoming, 9, mark.offset, 0)
+        assert (mark.offset, 5) == states.judge(producer_id, epoch, upcoming, 5)[0]
+        states.check(mark.offset + 9)
+    return accepted(len(found), max(map(len, found.values()), default=0))
+
+
+def _producer_seeds() -> Sequence[bytes]:
+    seeds, source = [], random.Random(7)
+    for count in (0, 1, 12):
+        states, end = ProducerStates(), 5
+        for _ in range(3 * count):
+            producer_id, records = source.randrange(count), source.randrange(1, 5)
+            states.appended(producer_id, 0, states.next_sequence(producer_id, 0), records, end, 1_000)
+            end += records
+        seeds.append(producer_file.content(end, states.copy()))
     return seeds
 
 
@@ -238,5 +272,6 @@ INDEX_DECODERS: Final = (
         lambda: [_flat(">qqq", *((9 + n // 3, n, n * 99) for n in range(k))) for k in (1, 9, 60)],
         read_cancel_index,
     ),
-    Decoder("unique-keys", _unique_key_seeds, read_unique_keys, mend_unique_keys),
+    Decoder("unique-keys", _unique_key_seeds, read_unique_keys, mend_last_checksum),
+    Decoder("producers", _producer_seeds, read_producers, mend_last_checksum),
 )

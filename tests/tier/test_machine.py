@@ -22,7 +22,7 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import FindingKind, scrub
 from tests import campaigns
 from tests.simulated_disk import SimulatedFiles
-from tests.test_state_machine import PATH, LogMachine, contents, values
+from tests.test_state_machine import PATH, LogMachine, Numbered, contents, values
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
 from tests.tier.memory_store import MemoryStore
 from tests.tier.support import faults
@@ -143,6 +143,7 @@ class TieredMachine(LogMachine):
         self.disk = SimulatedFiles()
         self.open()
         self.restored_end = end = self.partition.log_end_offset
+        self.numbered = {each: Numbered(known.epoch + 1) for each, known in self.numbered.items()}  # nobody knows them
         assert max((row.end_offset for row in listed), default=0) <= end <= len(before)
         self.model.forget_behind(end)
         found = contents(self.partition)
