@@ -279,6 +279,7 @@ def check_unique_keys(version: Version, known: Checkpoints, limit_bytes: int, st
     keys.check(version.written.offset)
     assert mark.upto >= keys.upto
     end = version.written
+    stamp_ms = max(stamp_ms, version.log_start.deliver_after)  # of what lies behind, nobody knows what was cancelled
     rows = rows_of_log(version.segments, mark.since, end.offset, end.position, limit_bytes, stamp_ms)
     rows = pending(rows, version.cancellations.targets, stamp_ms)
     _, offset, _ = keys.find(np.unique(rows.hashed))

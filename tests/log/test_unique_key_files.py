@@ -112,6 +112,23 @@ class TestSaved:
         keyed.log.checkpoint()
         assert ([1], 2) == (keyed.rows(), keyed.mark.upto)
 
+    def test_what_retention_has_passed_holds_nothing(self) -> None:
+        """What was cancelled of it is not known any more; nothing was appended since it fell due."""
+        keyed = Keyed()
+        keyed.store.create_topic("kept", retention_ms=0)
+        partition = keyed.store.topic("kept").partition(0)
+        for after_ms, way in ((15, "raise"), (18, "replace")):
+            keyed.store.send("kept", b"v", deliver_after=NOW_MS + after_ms, unique_key=b"k", on_conflict=way)  # type: ignore[arg-type]
+        keyed.store.send("kept", b"far", delay=3_600)
+        partition.log.roll()
+        keyed.store.send("kept", b"soon", deliver_after=NOW_MS + 30)
+        partition.log.roll()
+        keyed.clock.advance(100)
+        partition.high_watermark()
+        assert 1 == keyed.store.enforce_retention()
+        keyed.store.check()
+        keyed.store.close()
+
     def test_while_appends_go_on(self, keyed: Keyed) -> None:
         """What comes between the steps of a checkpoint stays in memory."""
         keyed.send(0)
