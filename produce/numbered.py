@@ -29,11 +29,11 @@ class AppendRequest(NamedTuple):
     """What one caller wants appended."""
 
     records: SingleRecord | RecordColumns
-    """At least one."""
     sequence: ProducerSequence | None = None
 
 
 AppendAnswer = Int64Array | AfterlogError
+_NO_OFFSETS = np.empty(0, np.int64)
 
 
 def append_numbered(
@@ -66,7 +66,7 @@ def append_together(log: PartitionLog, requests: Sequence[AppendRequest]) -> lis
         else:
             offsets[row].append(answer.offsets())
     return [
-        answer if answer is not None else _in_order(np.concatenate(offsets[row]), orders[row])
+        answer if answer is not None else _in_order(np.concatenate([_NO_OFFSETS, *offsets[row]]), orders[row])
         for row, answer in enumerate(answers)
     ]
 

@@ -334,6 +334,8 @@ class TestTogether:
         assert [RecordTooLarge, InvalidRecord, list, RecordTooLarge, list] == [type(answer) for answer in answers]
         assert [b"b", b"c"] == setting.values()
         assert [] == setting.together()
+        nothing = AppendRequest(many([b"v"]).records[0:0], ProducerSequence(7, 0, 9))  # type: ignore[arg-type]
+        assert [[], [2]] == setting.together(nothing, one(b"c"))
         fifo = setting.store.create_topic("fifo", delayed=False)
         [refused, taken] = fifo.append_together(0, [one(b"a", at=NOW_MS), one(b"b", 7, 0, 0)])
         assert "delayed=False" in str(refused)
