@@ -1,5 +1,6 @@
 """The one module that builds and parses file names. Base offsets are padded to 20 digits, so that `ls` sorts.
 
+<data>/server.sock                          the socket of the server, where there is one
 <data>/lock                                 held for life by the process that has the store open
 <data>/topics                               topics and their settings
 <data>/later-topics/mail-0                  the same of a topic that was made later
@@ -54,6 +55,7 @@ from typing import NamedTuple
 from afterlog.errors import InvalidTopic
 
 LOCK = "lock"
+SERVER_SOCKET = "server.sock"
 TOPICS = "topics"
 LATER_TOPICS = "later-topics"
 FRONTIER = "store.frontier-1"

@@ -176,18 +176,6 @@ def bars(rows: Sequence[tuple[str, int]]) -> None:
         click.echo(f"{label:{width}} {'#' * length:{BAR_WIDTH}} {count:,}")
 
 
-def histogram_edges(first_ms: int, last_ms: int, bars_max: int) -> list[int]:
-    """Edges of at most `bars_max` equal steps that hold both instants: round ones, where a round step does."""
-    for unit, size in reversed(_UNITS):
-        for times in (1, 2, 5, 10, 15, 20, 30, 50, 100, 200, 500) if unit != "h" else (1, 2, 3, 6, 12):
-            step = times * size
-            start = first_ms // step * step
-            if (last_ms - start) // step < bars_max:
-                return [*range(start, last_ms + 1, step), start + ((last_ms - start) // step + 1) * step]
-    step = -(-(last_ms + 1 - first_ms) // bars_max)
-    return [first_ms + step * number for number in range(bars_max + 1)]
-
-
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr where that is a terminal; call what it yields with each advance."""

@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -137,6 +137,23 @@ class Consumer:
         with self._lock:
             self._check_open()
             self._settle()
+            self._write()
+
+    def commit_at(self, positions: Mapping[int, int]) -> None:
+        """Make durable that all before these delivery offsets is processed, by partition: for who reads elsewhere.
+
+        Raises OffsetOutOfRange, of that PositionPending where what is sent later may come before it, UnknownPartition,
+        StoreClosed, StorageFull; then nothing is moved.
+        """
+        rows = {self._row(number): whole("position", position) for number, position in positions.items()}
+        for row, position in rows.items():
+            partition = self._partitions[row]
+            if position > partition.log_start:  # a reader may be behind what retention has taken meanwhile
+                partition.beginning(position)
+        with self._lock:
+            self._check_open()
+            for row, position in rows.items():
+                self._handed[row] = self._processed[row] = position
             self._write()
 
     def positions(self) -> dict[int, int]:

@@ -269,7 +269,7 @@ class Topic:
         if partition is not None or len(self._logs) == 1:
             rows_of = {0 if partition is None else partition: np.arange(len(columns))}
         else:
-            numbers = self._partitions_of_unique(columns, keys)
+            numbers = self.partitions_of_unique(columns, keys)
             rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
         parts = [
             (number, rows, columns if len(rows) == len(columns) else columns.take(rows), [keys[row] for row in rows])
@@ -294,7 +294,7 @@ class Topic:
         has = f"{holder} is pending, and holds" if other_row is None else f"record {int(rows[other_row])} has"
         raise UniqueKeyConflict(f"{has} the unique key {keys[row]!r:.100} of record {row} of the call", record=holder)
 
-    def _partitions_of_unique(self, columns: RecordColumns, keys: list[bytes | None]) -> Int64Array:
+    def partitions_of_unique(self, columns: RecordColumns, keys: list[bytes | None]) -> Int64Array:
         """Where each of the records goes: by its unique key, without one by its key. InvalidRecord without either."""
         rows = [row for row, key in enumerate(keys) if key is None]
         numbers = partitions_of_keys(ragged([key or b"" for key in keys])[0], len(self._logs))
@@ -308,6 +308,10 @@ class Topic:
         log.check_asked(record.deliver_after)
         if not log.takes_one(record):
             self._checked(number, record.columns())
+
+    def check_columns(self, number: int, columns: RecordColumns) -> None:
+        """Raises what an append of them to a partition would: RecordTooLarge, and as `PartitionLog.check_asked`."""
+        self._checked(number, columns)
 
     def append_by_key(self, columns: RecordColumns) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""

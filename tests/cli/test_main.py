@@ -20,8 +20,9 @@ import afterlog
 from afterlog.cli import output
 from afterlog.cli.input import InputRecord, chunks_of_lines, duration_ms, instant, json_records
 from afterlog.cli.main import cli
-from afterlog.cli.output import amount, histogram_edges, iso, relative, span
+from afterlog.cli.output import amount, iso, relative, span
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.statistics import histogram_edges
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR_MS = 3_600_000

@@ -1,0 +1,96 @@
+"""The seam to the network, for who accepts: sockets that listen, and who is at the other end of a connection.
+
+A socket in a folder takes nobody before it is its owner's alone: it is bound, its mode set, and only then listens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import Any
+
+from afterlog.errors import DiskFailed, FileTaken, InvalidArgument
+from afterlog.files import failed_call
+from afterlog.sockets import short_path
+
+OWNERS_ALONE = 0o600
+_CREDENTIALS = struct.Struct("=iII")
+
+
+def listening_at_path(path: Path, backlog: int) -> socket.socket:
+    """A socket in a folder that is the caller's, for its owner alone. What is left of an earlier one goes.
+
+    Raises DiskFailed and its like, InvalidArgument where the path is too long for this system.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        remove_socket(path)
+        with short_path(path) as address:
+            listener.bind(address)
+        os.chmod(path, OWNERS_ALONE)
+        mode = os.stat(path, follow_symlinks=False).st_mode
+        if not stat.S_ISSOCK(mode) or stat.S_IMODE(mode) != OWNERS_ALONE:
+            raise DiskFailed("the socket cannot be made its owner's alone", path=path)
+        listener.listen(backlog)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise FileTaken("something that is no socket lies where the server's should", path=path) from None
+        raise failed_call("bind", error, path) from error
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def remove_socket(path: Path) -> None:
+    """What is at the path goes, if it is a socket."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
+            os.unlink(path)
+
+
+def listening_at_host(host: str, port: int, backlog: int) -> socket.socket:
+    """Over TCP; port 0: any that is free. Raises InvalidArgument."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(backlog)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        raise InvalidArgument(f"cannot listen on {host}:{port}: {error}") from error
+    return listener
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only this machine reaches it."""
+    host = str(listener.getsockname()[0])
+    return host == "::1" or host.startswith(("127.", "::ffff:127."))
+
+
+def is_unix(connection: Any) -> bool:
+    return bool(connection.family == socket.AF_UNIX)
+
+
+def peer_user(connection: Any) -> int | None:
+    """The user at the other end of a connection within this machine; None where the system does not tell."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    try:
+        _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+    except OSError:
+        return None
+    return int(user)

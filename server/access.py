@@ -1,0 +1,50 @@
+"""Who asks, and what they may: the peer of a connection, the scopes of its token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from afterlog.errors import NotAllowed
+from afterlog.server.endpoint import Endpoint, Scope
+
+ALL: Final = ("",)
+
+
+class Peer(NamedTuple):
+    """The other end of a connection. name: for the log and the limits. trusted: it needs no token.
+
+    tcp: whether it came by a network, where a browser may be behind it.
+    """
+
+    name: str
+    trusted: bool
+    tcp: bool
+
+
+class Caller(NamedTuple):
+    """Who asks, as far as is known. scopes: topic prefixes, by scope; "" stands for all topics."""
+
+    name: str
+    scopes: Mapping[Scope, tuple[str, ...]]
+
+
+TRUSTED_SCOPES: Final = dict.fromkeys(Scope, ALL)
+
+
+def allowed_prefixes(caller: Caller, endpoint: Endpoint, topic: str | None) -> tuple[str, ...]:
+    """The prefixes of the topics that the caller may name there. Raises NotAllowed.
+
+    What has no topic in its path needs the scope for all topics, but where it filters by itself.
+    """
+    if endpoint.scope is None:
+        return ALL
+    prefixes = caller.scopes.get(endpoint.scope, ())
+    if topic is not None:
+        may = topic.startswith(prefixes) if prefixes else False
+    else:
+        may = bool(prefixes) and (endpoint.filters or "" in prefixes)
+    if not may:
+        where = "all topics" if topic is None else f"the topic {topic!r:.100}"
+        raise NotAllowed(f"{endpoint.method} {endpoint.path} needs the scope {endpoint.scope.value} for {where}")
+    return prefixes

@@ -1,0 +1,43 @@
+"""Endpoints for who watches the server: metrics, whether it lives and is ready, what it can do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from afterlog import errors
+from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.request import Reply, Request, as_json
+from afterlog.server.schema import answer
+from afterlog.server.served import Served
+
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def live(served: Served, request: Request) -> Reply:
+    return as_json({"live": True})
+
+
+async def ready(served: Served, request: Request) -> Reply:
+    """It answers where it takes work: one that stops is refused before it comes here."""
+    served.store.topics()
+    return as_json({"ready": True})
+
+
+async def metrics(served: Served, request: Request) -> Reply:
+    from afterlog.metrics import exposition
+
+    try:
+        text = await served.run(lambda: exposition(served.store))
+    except ImportError as error:
+        raise errors.NotServed(str(error)) from None
+    return Reply(text.encode(), media_type=_TEXT)
+
+
+ENDPOINTS: Final = (
+    Endpoint(method="GET", path="/livez", scope=None, summary="It runs", handler=live,
+             answer=answer({"live": {"type": "boolean"}})),
+    Endpoint(method="GET", path="/readyz", scope=None, summary="It takes work", handler=ready,
+             answer=answer({"ready": {"type": "boolean"}}), errors=(errors.StoreClosed,)),
+    Endpoint(method="GET", path="/metrics", scope=Scope.LOOK, summary="Metrics for Prometheus", handler=metrics,
+             answer={"type": "string"}, media_type=_TEXT, errors=(errors.NotServed,)),
+)  # fmt: skip

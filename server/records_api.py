@@ -1,0 +1,304 @@
+"""Endpoints that send: one record or many, as JSON or Arrow; and those that change what is pending."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from afterlog import errors
+from afterlog.fetch.record_id import RecordId
+from afterlog.log.cancel_result import CancelResult
+from afterlog.produce.topic import Topic
+from afterlog.records.columns import Int64Array
+from afterlog.records.deliver_after import asked_ms
+from afterlog.records.encode import RecordColumns
+from afterlog.records.single import SingleRecord, header_section
+from afterlog.records.unique_key import OnConflict, checked_key, with_unique_key
+from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.request import Reply, Request, as_json
+from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole, answer
+from afterlog.server.sends import joined
+from afterlog.server.served import Served
+from afterlog.server.shapes import PARTITION, RECORD_ID, SENT
+from afterlog.wire.record_json import SentRecord, sent_record
+
+PRODUCER: Final = Fields(
+    {"id": Whole(), "epoch": Whole(0, 2**15 - 1), "sequence": Whole(0, 2**31 - 1)},
+    default=None,
+    null=True,
+    about="of an idempotent send: the same again gets the first answer",
+)
+_ON_CONFLICT = Text("raise", "keep", "replace", default="raise", about="where another one holds a unique key")
+_CHECK = Told({"type": ["boolean", "null"]}, default=None, about="refuse instants that are surely wrong")
+SEND: Final = Fields(
+    {
+        "records": Listing(Told(SENT)),
+        "on_conflict": _ON_CONFLICT,
+        "check_instants": _CHECK,
+        "producer": PRODUCER,
+        "partition": PARTITION,
+    }
+)
+ARROW_OPTIONS: Final[dict[str, Shape]] = {
+    "partition": PARTITION,
+    "on_conflict": _ON_CONFLICT,
+    "check_instants": Flag(default=None),
+    "delay": Number(default=None, null=True, about="seconds, of all records"),
+    "producer_id": Whole(default=None, null=True),
+    "producer_epoch": Whole(0, 2**15 - 1, default=None, null=True),
+    "sequence": Whole(0, 2**31 - 1, default=None, null=True),
+}
+"""In the query, of an Arrow body."""
+CANCEL: Final = Fields(
+    {
+        "ids": Listing(Told(RECORD_ID), default=None, null=True),
+        "partition": PARTITION,
+        "offsets": Listing(Told({"type": "integer", "minimum": 0}), default=None, null=True),
+    }
+)
+RESCHEDULE: Final = Fields(
+    {
+        "id": Told(RECORD_ID),
+        "delay": Number(default=None, null=True, about="seconds from now"),
+        "deliver_after": Told({"type": ["integer", "string", "null"]}, default=None),
+    }
+)
+
+
+class Placed(NamedTuple):
+    """Where records are, in the order in which they were sent: int64[n] each."""
+
+    partition: Int64Array
+    offset: Int64Array
+
+    def ids(self, topic: str) -> list[str]:
+        rows = zip(self.partition.tolist(), self.offset.tolist(), strict=True)
+        return [f"{topic}-{partition}@{offset}" for partition, offset in rows]
+
+
+async def send(served: Served, request: Request) -> Reply:
+    topic = served.store.topic(request.topic)
+    if request.data is not None:
+        return await _send_arrow(served, request, topic, request.data)
+    body = request.body
+    _check_producer(body["producer"])
+    rows, partition = body["records"], body["partition"]
+    check = topic.checks_instants(body["check_instants"])
+    sent = [sent_record(row) for row in rows]
+    if len(sent) == 1 and sent[0].unique_key is None:
+        number, record = _single(topic, sent[0], served.store.now_ms(), partition, check)
+        offset = await served.sends.send(topic, number, record)
+        return Reply(b'{"ids":["%s-%d@%d"]}' % (topic.name.encode(), number, offset))
+    placed = await _send_rows(served, topic, sent, partition, body["on_conflict"], check)
+    return _placed(request, topic, placed)
+
+
+async def cancel(served: Served, request: Request) -> Reply:
+    body = request.body
+    ids, offsets = body["ids"], body["offsets"]
+    if (ids is None) == (offsets is None) or (offsets is not None and body["partition"] is None):
+        raise errors.InvalidRequest("name records by ids, or by partition and offsets")
+    topic = served.store.topic(request.topic)
+    if ids is None:
+        places = [(body["partition"], Whole().checked(offset, "an offset") or 0) for offset in offsets]
+    else:
+        places = [_place(topic, text) for text in ids]
+    found = await served.run(lambda: _cancelled(topic, places))
+    return as_json({"results": [CancelResult(each).name for each in found]})
+
+
+async def reschedule(served: Served, request: Request) -> Reply:
+    body, topic = request.body, served.store.topic(request.topic)
+    partition, offset = _place(topic, body["id"])
+    record = RecordId(topic.name, partition, offset)
+    made = await served.run(
+        lambda: served.store.reschedule(record, delay=body["delay"], deliver_after=body["deliver_after"])
+    )
+    return as_json({"id": str(made)})
+
+
+def _single(
+    topic: Topic, sent: SentRecord, now_ms: int, partition: int | None, check: bool
+) -> tuple[int, SingleRecord]:
+    """One record, and where it goes. Raises as `store.send` does."""
+    number = _named(sent.partition, partition)
+    number = topic.partition_of(sent.key) if number is None else topic.checked_partition(number)
+    asked = asked_ms(now_ms, sent.delay, sent.deliver_after, check_instants=check)
+    return number, SingleRecord(sent.value, sent.key, header_section(sent.headers), now_ms, asked)
+
+
+def _named(own: int | None, of_all: int | None) -> int | None:
+    if own is not None and of_all is not None and own != of_all:
+        raise errors.InvalidRequest(f"partition {own} of a record, and {of_all} of the call: name one")
+    return of_all if own is None else own
+
+
+async def _send_rows(
+    served: Served, topic: Topic, rows: Sequence[SentRecord], partition: int | None, on_conflict: str, check: bool
+) -> Placed:
+    """Records of one call: all that go to one partition in one append, and checked everywhere before any is written."""
+    now_ms = served.store.now_ms()
+    unique = any(row.unique_key is not None for row in rows)
+    turn = topic.partition_of(None) if partition is None and rows else 0
+    numbers, records = [], []
+    for row in rows:
+        named = _named(row.partition, partition)
+        if named is None and row.key is None:
+            named = turn
+        number, record = _single(topic, row, now_ms, named, check)
+        numbers.append(number)
+        records.append(record)
+    if unique:
+        return await _send_unique(served, topic, rows, records, partition, on_conflict)
+    return await _send_columns(served, topic, joined(records) if records else None, np.array(numbers, np.int64))
+
+
+async def _send_unique(
+    served: Served, topic: Topic, rows: Sequence[SentRecord], records: Sequence[SingleRecord],
+    partition: int | None, on_conflict: str,
+) -> Placed:  # fmt: skip
+    """With unique keys: each goes by its own, where no partition is named for all of them."""
+    named = {_named(row.partition, partition) for row in rows}
+    if len(named) > 1:
+        raise errors.InvalidRequest("records with unique keys go to one partition that is named, or all by their keys")
+    [number] = named
+    keys = [None if row.unique_key is None else checked_key(row.unique_key) for row in rows]
+    columns = joined(
+        [
+            record if key is None else record._replace(headers=with_unique_key(record.headers, key))
+            for record, key in zip(records, keys, strict=True)
+        ]
+    )
+    return await served.run(lambda: _sent_unique(topic, columns, keys, on_conflict, number))
+
+
+async def _send_arrow(served: Served, request: Request, topic: Topic, data: bytes) -> Reply:
+    from afterlog.wire.arrow_stream import SentColumns, sent_columns
+
+    asked = request.body
+    _check_producer(None if asked["producer_id"] is None else asked)
+    check, now_ms = topic.checks_instants(asked["check_instants"]), served.store.now_ms()
+    sent: SentColumns = await served.run(lambda: sent_columns(data, now_ms, delay=asked["delay"], check=check))
+    partition = asked["partition"]
+    if sent.unique_keys is not None:
+        if sent.partition is not None:
+            raise errors.InvalidRequest("records with unique keys go to the partition of the call, or by their keys")
+        keys, way = sent.unique_keys, asked["on_conflict"]
+        placed = await served.run(lambda: _sent_unique(topic, sent.records, keys, way, partition))
+    else:
+        numbers = await served.run(lambda: _numbers(topic, sent.records, sent.partition, partition))
+        placed = await _send_columns(served, topic, sent.records, numbers)
+    return await served.run(lambda: _placed(request, topic, placed))
+
+
+def _numbers(topic: Topic, records: RecordColumns, named: Int64Array | None, of_all: int | None) -> Int64Array:
+    """The partition of each record: as named, else by its key, else one for all that have none."""
+    count = len(records)
+    if of_all is not None:
+        if named is not None and bool(((named != of_all) & (named != -1)).any()):
+            raise errors.InvalidRequest(f"partition {of_all} of the call, and others of records: name one")
+        return np.full(count, topic.checked_partition(of_all))
+    numbers = np.full(count, topic.partition_of(None) if count else 0)
+    if records.keys is not None and topic.partition_count > 1:
+        valid = np.ones(count, np.bool_) if records.key_valid is None else records.key_valid
+        numbers[valid] = topic.partitions_of(records.take(np.flatnonzero(valid))) if bool(valid.any()) else 0
+    if named is not None:
+        for number in np.unique(named[named != -1]).tolist():
+            topic.checked_partition(number)
+        numbers = np.where(named == -1, numbers, named)
+    return numbers
+
+
+async def _send_columns(served: Served, topic: Topic, records: RecordColumns | None, numbers: Int64Array) -> Placed:
+    """Each record to its partition."""
+    if records is None or not len(records):
+        return Placed(np.empty(0, np.int64), np.empty(0, np.int64))
+    present = np.unique(numbers).tolist()
+    if len(present) == 1:
+        return Placed(numbers, np.atleast_1d(await served.sends.send(topic, present[0], records)))
+    rows_of = {number: np.flatnonzero(numbers == number) for number in present}
+
+    def checked() -> dict[int, RecordColumns]:
+        parts = {number: records.take(rows) for number, rows in rows_of.items()}
+        for number, part in parts.items():
+            topic.check_columns(number, part)
+        return parts
+
+    parts = await served.run(checked)
+    offsets = np.empty(len(records), np.int64)
+    sends = [served.sends.send(topic, number, part) for number, part in parts.items()]
+    answers = await asyncio.gather(*sends, return_exceptions=True)  # none is left behind
+    for rows, found in zip(rows_of.values(), answers, strict=True):
+        if isinstance(found, BaseException):
+            raise found
+        offsets[rows] = found
+    return Placed(numbers, offsets)
+
+
+def _sent_unique(
+    topic: Topic, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict | Any, number: int | None
+) -> Placed:
+    if number is not None:
+        topic.checked_partition(number)
+    offsets = topic.append_unique(columns, keys, on_conflict, number)
+    if number is not None or topic.partition_count == 1:
+        return Placed(np.full(len(offsets), number or 0), offsets)
+    return Placed(topic.partitions_of_unique(columns, keys), offsets)
+
+
+def _placed(request: Request, topic: Topic, placed: Placed) -> Reply:
+    if request.wants_arrow:
+        from afterlog.wire.arrow_message import MEDIA_TYPE
+        from afterlog.wire.arrow_stream import placed_stream
+
+        return Reply(placed_stream(placed.partition, placed.offset), media_type=MEDIA_TYPE)
+    return as_json({"ids": placed.ids(topic.name)})
+
+
+def _check_producer(producer: object) -> None:
+    if producer is not None:
+        raise errors.NotServed("this server takes no idempotent sends yet: leave `producer` out")
+
+
+def _place(topic: Topic, text: object) -> tuple[int, int]:
+    """(partition, offset) of a record of the topic. Raises InvalidRecord, UnknownPartition."""
+    if not isinstance(text, str):
+        raise errors.InvalidRequest(f"a record is named by its id, as in mail-0@1042, not {text!r:.60}")
+    record = RecordId.parse(text)
+    if record.topic != topic.name:
+        raise errors.InvalidRequest(f"{text!r:.100} is of another topic than {topic.name}")
+    return topic.checked_partition(record.partition), record.offset
+
+
+def _cancelled(topic: Topic, places: Sequence[tuple[int, int]]) -> list[int]:
+    """The answer of each, by one call for each partition."""
+    found = [0] * len(places)
+    for number in sorted({partition for partition, _ in places}):
+        rows = [row for row, (partition, _) in enumerate(places) if partition == number]
+        offsets = np.array([places[row][1] for row in rows], np.int64)
+        for row, each in zip(rows, topic.partition(number).cancel(offsets).tolist(), strict=True):
+            found[row] = each
+    return found
+
+
+_UNKNOWN = (errors.UnknownTopic, errors.UnknownPartition)
+_SENDING = (
+    *_UNKNOWN, errors.InvalidRecord, errors.InvalidDeliverAfter, errors.RecordTooLarge, errors.InvalidTopic,
+    errors.UniqueKeyConflict, errors.BacklogQuotaExceeded, errors.NotServed, errors.TopicDeleted,
+)  # fmt: skip
+
+ENDPOINTS: Final = (
+    Endpoint(method="POST", path="/v1/topics/{topic}/records", scope=Scope.SEND,
+             summary="Send records, all or none; answered when they are safe under the durability",
+             handler=send, body=SEND, arrow=ARROW_OPTIONS, gives_arrow=True, repeatable=False,
+             answer=answer({"ids": {"type": "array", "items": RECORD_ID}}), errors=_SENDING),
+    Endpoint(method="POST", path="/v1/topics/{topic}/cancel", scope=Scope.SEND, summary="Cancel what is pending",
+             handler=cancel, body=CANCEL, errors=(*_UNKNOWN, errors.InvalidRecord),
+             answer=answer({"results": {"type": "array", "items": {"enum": [each.name for each in CancelResult]}}})),
+    Endpoint(method="POST", path="/v1/topics/{topic}/reschedule", scope=Scope.SEND,
+             summary="Give a pending record another time", handler=reschedule, body=RESCHEDULE, repeatable=False,
+             answer=answer({"id": RECORD_ID}), errors=(*_SENDING, errors.NotPending)),
+)  # fmt: skip

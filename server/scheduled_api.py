@@ -1,0 +1,233 @@
+"""Endpoints of what is to come, and of what could not be worked off: pending, histogram, dead letters, schedules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from afterlog import errors
+from afterlog.schedule_document import Schedule
+from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
+from afterlog.server.schema import LEFT_OUT, Fields, Number, Shape, Text, Told, Whole, answer
+from afterlog.server.served import Served
+from afterlog.server.shapes import BYTES, COUNT, HEADERS, INSTANT, MESSAGE, PARTITION, RECORDS_MAX, SCHEDULED
+from afterlog.statistics import due_histogram
+from afterlog.subscription.redrive import DeadLetterMessage
+from afterlog.wire.byte_text import bytes_of, headers_of, text_or_base64
+from afterlog.wire.record_json import message_row
+
+_LIMIT = Whole(0, RECORDS_MAX, default=100)
+_BYTES = Told(BYTES, default=LEFT_OUT)
+_MISSED = Text("skip", "one", "all", default=LEFT_OUT)
+_SETTINGS: Final[dict[str, Shape]] = {
+    "cron": Text(default=LEFT_OUT),
+    "timezone": Text(default=LEFT_OUT),
+    "every_s": Number(default=LEFT_OUT),
+    "value": _BYTES,
+    "key": _BYTES,
+    "headers": Told(HEADERS, default=LEFT_OUT),
+    "missed": _MISSED,
+}
+NEW_SCHEDULE: Final = Fields({"topic": Text(most=249), "name": Text(most=249), **_SETTINGS, "partition": PARTITION})
+CHANGED_SCHEDULE: Final = Fields(_SETTINGS)
+REDRIVE: Final = Fields({"limit": Whole(default=None, null=True)})
+PENDING: Final[dict[str, Shape]] = {
+    "limit": _LIMIT,
+    "key": Text(default=None, null=True, most=4_000, about="text, or base64:…"),
+    "partition": PARTITION,
+}
+HISTOGRAM: Final[dict[str, Shape]] = {
+    "bars": Whole(1, 1_000, default=20),
+    "from": Whole(default=None, null=True, about="ms since the epoch"),
+    "to": Whole(default=None, null=True, about="ms since the epoch"),
+}
+
+
+async def pending(served: Served, request: Request) -> Reply:
+    asked = request.arguments
+    key = None if asked["key"] is None else key_of_text(asked["key"])
+
+    def ask() -> Reply:
+        found = served.store.pending(request.topic, limit=asked["limit"], key=key, partition=asked["partition"])
+        return as_json({"records": [message_row(record) for record in found], "now_ms": served.store.now_ms()})
+
+    return await served.run(ask)
+
+
+async def histogram(served: Served, request: Request) -> Reply:
+    asked = request.arguments
+
+    def ask() -> Reply:
+        topic, now_ms = served.store.topic(request.topic), served.store.now_ms()
+        bars = due_histogram(topic, now_ms, asked["bars"], asked["from"], asked["to"])
+        return as_json({"bars": bars, "now_ms": now_ms})
+
+    return await served.run(ask)
+
+
+async def dead_letters(served: Served, request: Request) -> Reply:
+    def ask() -> Reply:
+        found = served.store.dead_letters(request.topic, limit=request.arguments["limit"])
+        return as_json({"dead_letters": [_letter_row(letter) for letter in found]})
+
+    return await served.run(ask)
+
+
+async def redrive(served: Served, request: Request) -> Reply:
+    limit = request.body["limit"]
+    return as_json({"redriven": await served.run(lambda: served.store.redrive(request.topic, limit=limit))})
+
+
+async def list_schedules(served: Served, request: Request) -> Reply:
+    found = await served.run(lambda: served.store.schedules(request.arguments["topic"]))
+    return as_json({"schedules": [schedule_row(each) for each in found if each.topic.startswith(request.prefixes)]})
+
+
+async def make_schedule(served: Served, request: Request) -> Reply:
+    asked = dict(request.body)
+    topic, name = asked.pop("topic"), asked.pop("name")
+    if not topic.startswith(request.prefixes):
+        raise errors.NotAllowed(f"the token has the scope send for other topics than {topic!r}")
+    settings = _schedule_settings(asked)
+    return as_json(schedule_row(await served.run(lambda: served.store.schedule(topic, name=name, **settings))))
+
+
+async def change_schedule(served: Served, request: Request) -> Reply:
+    name, settings = request.arguments["schedule"], _schedule_settings(dict(request.body))
+
+    def change() -> Schedule:
+        _check_mine(served, request, name)
+        return served.store.change_schedule(name, **settings)
+
+    return as_json(schedule_row(await served.run(change)))
+
+
+async def pause_schedule(served: Served, request: Request) -> Reply:
+    def pause() -> Schedule:
+        _check_mine(served, request, request.arguments["schedule"])
+        return served.store.pause_schedule(request.arguments["schedule"])
+
+    return as_json(schedule_row(await served.run(pause)))
+
+
+async def resume_schedule(served: Served, request: Request) -> Reply:
+    def resume() -> Schedule:
+        _check_mine(served, request, request.arguments["schedule"])
+        return served.store.resume_schedule(request.arguments["schedule"])
+
+    return as_json(schedule_row(await served.run(resume)))
+
+
+async def remove_schedule(served: Served, request: Request) -> Reply:
+    def remove() -> None:
+        _check_mine(served, request, request.arguments["schedule"])
+        served.store.remove_schedule(request.arguments["schedule"])
+
+    await served.run(remove)
+    return NO_CONTENT
+
+
+def key_of_text(text: str) -> bytes | None:
+    """A key as queries have it. Raises InvalidRequest."""
+    try:
+        return bytes_of({"base64": text.removeprefix("base64:")} if text.startswith("base64:") else text)
+    except ValueError as error:
+        raise errors.InvalidRequest(f"a key is text, or base64:…: {error}") from None
+
+
+def _check_mine(served: Served, request: Request, name: str) -> None:
+    """Whether the topic of a schedule is one that who asks may send to; what is not tells nothing of itself."""
+    if "" in request.prefixes:
+        return
+    if not any(each.name == name and each.topic.startswith(request.prefixes) for each in served.store.schedules()):
+        raise errors.UnknownSchedule(f"no schedule {name!r} here")
+
+
+def _schedule_settings(asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if "every_s" in asked:
+            asked["every"] = timedelta(seconds=asked.pop("every_s"))
+        for name in ("value", "key"):
+            if name in asked:
+                asked[name] = bytes_of(asked[name])
+        if "headers" in asked:
+            asked["headers"] = headers_of(asked["headers"])
+    except (ValueError, OverflowError) as error:
+        raise errors.InvalidRequest(str(error)) from None
+    return asked
+
+
+def schedule_row(schedule: Schedule) -> dict[str, Any]:
+    every = schedule.every
+    return {
+        "name": schedule.name,
+        "topic": schedule.topic,
+        "partition": schedule.partition,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "every_s": None if every is None else every.total_seconds(),
+        "value": text_or_base64(schedule.value),
+        "key": text_or_base64(schedule.key),
+        "headers": [[name, text_or_base64(value)] for name, value in schedule.headers],
+        "missed": schedule.missed,
+        "paused": schedule.paused,
+        "next_due": schedule.next_due,
+        "record": None if schedule.record is None else str(schedule.record),
+        "fault": schedule.fault,
+    }
+
+
+def _letter_row(letter: DeadLetterMessage) -> dict[str, Any]:
+    origin = letter.origin
+    told = None
+    if origin is not None:
+        told = {
+            "record": str(origin.record), "subscription": origin.subscription, "reason": origin.reason,
+            "redelivery_count": origin.redelivery_count,
+        }  # fmt: skip
+    return {"message": message_row(letter.message), "origin": told}
+
+
+_T = "/v1/topics/{topic}"
+_N = "/v1/schedules/{schedule}"
+_UNKNOWN = (errors.UnknownTopic, errors.UnknownPartition)
+_SCHEDULE = answer({"name": {"type": "string"}, "topic": {"type": "string"}, "paused": {"type": "boolean"}})
+_SCHEDULING = (
+    *_UNKNOWN, errors.InvalidSchedule, errors.ScheduleExists, errors.InvalidRecord, errors.RecordTooLarge,
+    errors.InvalidTopic, errors.UnknownSchedule, errors.NotServed,
+)  # fmt: skip
+_LETTER = answer({"message": MESSAGE, "origin": {"type": ["object", "null"]}})
+
+
+def _list_of(name: str, row: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return answer({name: {"type": "array", "items": row}, **more})
+
+
+ENDPOINTS: Final = (
+    Endpoint(method="GET", path=f"{_T}/pending", scope=Scope.LOOK, summary="What is due next, of all or of one key",
+             handler=pending, parameters=PENDING, answer=_list_of("records", SCHEDULED, now_ms=INSTANT),
+             errors=_UNKNOWN),
+    Endpoint(method="GET", path=f"{_T}/histogram", scope=Scope.LOOK, summary="What is pending by when it is due",
+             handler=histogram, parameters=HISTOGRAM, errors=_UNKNOWN,
+             answer=_list_of("bars", {"type": "array", "items": COUNT, "minItems": 3, "maxItems": 3}, now_ms=INSTANT)),
+    Endpoint(method="GET", path=f"{_T}/dead-letters", scope=Scope.LOOK, summary="Dead letters that were not sent back",
+             handler=dead_letters, parameters={"limit": _LIMIT}, answer=_list_of("dead_letters", _LETTER),
+             errors=(*_UNKNOWN, errors.ClockBehind)),
+    Endpoint(method="POST", path=f"{_T}/redrive", scope=Scope.MANAGE, summary="Send dead letters back",
+             handler=redrive, body=REDRIVE, answer=answer({"redriven": COUNT}),
+             errors=(*_UNKNOWN, errors.ClockBehind)),
+    Endpoint(method="GET", path="/v1/schedules", scope=Scope.LOOK, summary="Recurring schedules, by name",
+             handler=list_schedules, parameters={"topic": Text(default=None, null=True, most=249)}, filters=True,
+             answer=_list_of("schedules", _SCHEDULE), errors=_UNKNOWN),
+    Endpoint(method="POST", path="/v1/schedules", scope=Scope.SEND, summary="Send a record again and again",
+             handler=make_schedule, body=NEW_SCHEDULE, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
+    Endpoint(method="PATCH", path=_N, scope=Scope.SEND, summary="Give a schedule other settings",
+             handler=change_schedule, body=CHANGED_SCHEDULE, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
+    Endpoint(method="POST", path=f"{_N}/pause", scope=Scope.SEND, summary="Cancel its record, and append no other",
+             handler=pause_schedule, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
+    Endpoint(method="POST", path=f"{_N}/resume", scope=Scope.SEND, summary="Go on with what comes after now",
+             handler=resume_schedule, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
+    Endpoint(method="DELETE", path=_N, scope=Scope.SEND, summary="Cancel its record, and forget it",
+             handler=remove_schedule, filters=True, repeatable=False, errors=_SCHEDULING),
+)  # fmt: skip

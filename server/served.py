@@ -1,0 +1,48 @@
+"""What the handlers of one server share: the open store, and what is kept between requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from afterlog.aio_calls import Calls, Waiters
+from afterlog.server.fetches import Fetches
+from afterlog.server.group_claims import Claims
+from afterlog.server.open_readers import OpenReaders
+from afterlog.server.sends import Sends
+from afterlog.server.waiting import Waits
+from afterlog.store import Store
+
+Answered = TypeVar("Answered")
+
+
+class Served:
+    """Of one server, in its event loop. backups: where backups may be made; None: nowhere."""
+
+    def __init__(self, store: Store, *, backups: Path | None = None) -> None:
+        self.store = store
+        self.backups = backups
+        self.calls = Calls()
+        waiters = Waiters(self.calls, store.clock, store.now_ms)
+        self.sends = Sends(self.calls)
+        self.readers = OpenReaders(store, self.calls, waiters)
+        self.fetches = Fetches(store, self.calls, waiters)
+        self.claims = Claims(store, self.calls)
+        self.waits = Waits()
+
+    async def run(self, call: Callable[[], Answered]) -> Answered:
+        """A blocking call, in a thread."""
+        return await self.calls.run(call)
+
+    async def tidy(self) -> None:
+        """To be called every few seconds: what nobody uses any more goes."""
+        await self.readers.close_idle()
+        await self.claims.close_ended()
+
+    async def close(self) -> None:
+        """Let go of everything but the store, which stays open."""
+        self.waits.end()
+        await self.readers.close()
+        await self.claims.close()
+        self.calls.close()

@@ -1,0 +1,88 @@
+"""The table of endpoints: all that this server does. Routing, scopes, checks, the OpenAPI document and the tests of
+security go by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from afterlog.server import (
+    fetch_api,
+    groups_api,
+    observing_api,
+    records_api,
+    scheduled_api,
+    store_api,
+    subscriptions_api,
+    topics_api,
+)
+from afterlog.server.endpoint import Endpoint
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *store_api.ENDPOINTS,
+    *topics_api.ENDPOINTS,
+    *records_api.ENDPOINTS,
+    *fetch_api.ENDPOINTS,
+    *groups_api.ENDPOINTS,
+    *subscriptions_api.ENDPOINTS,
+    *scheduled_api.ENDPOINTS,
+    *observing_api.ENDPOINTS,
+)
+
+
+class Route(NamedTuple):
+    """Where a path leads: the endpoints there by method, and the names in it."""
+
+    methods: dict[str, Endpoint]
+    names: dict[str, str]
+
+
+class _Node:
+    """A part of paths, and what comes behind it."""
+
+    __slots__ = ("methods", "name", "named", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Node] = {}
+        self.named: _Node | None = None
+        self.name = ""
+        self.methods: dict[str, Endpoint] = {}
+
+
+class Routes:
+    """Paths to endpoints: a look-up a part, whatever there are."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._root = _Node()
+        for endpoint in endpoints:
+            node = self._root
+            for part in endpoint.path.split("/")[1:]:
+                node = self._behind(node, part)
+            assert endpoint.method not in node.methods, endpoint
+            node.methods[endpoint.method] = endpoint
+
+    def find(self, raw_path: str) -> Route | None:
+        """raw_path: as sent, percent-encoded: a name may have a / in it, and is then none that anybody has."""
+        node, names = self._root, dict[str, str]()
+        for part in raw_path.split("/")[1:]:
+            word = node.words.get(part)
+            if word is not None:
+                node = word
+            elif node.named is not None and part:
+                names[node.name] = unquote(part) if "%" in part else part
+                node = node.named
+            else:
+                return None
+        return Route(node.methods, names) if node.methods else None
+
+    @staticmethod
+    def _behind(node: _Node, part: str) -> _Node:
+        if not part.startswith("{"):
+            return node.words.setdefault(part, _Node())
+        name = part.strip("{}")
+        if node.named is None:
+            node.named, node.name = _Node(), name
+        assert node.name == name, part
+        return node.named
