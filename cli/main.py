@@ -62,6 +62,7 @@ _ELSEWHERE = {
     "metrics_command": ("metrics",),
     "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
     "schedule_commands": ("schedules",),
+    "serve_command": ("serve", "tokens"),
     "spark_commands": ("spark",),
     "tier_commands": ("offload", "restore", "scrub"),
 }

@@ -71,10 +71,7 @@ class App:
         self._clock = served.store.clock
         self._date = (0, b"")
         self.stopping = False
-
-    @property
-    def under_way(self) -> int:
-        return sum(self._under_way.values())
+        served.under_way = self._under_way.total
 
     def stop(self) -> None:
         """No new work from now on; who waits is answered."""
@@ -146,6 +143,7 @@ class App:
             return await _with_arrow(endpoint.handler(self.served, request))
         most = self.limits.body_bytes if is_arrow else self.limits.json_bytes
         data = await self._bodies.read(receive, asked.headers, most)
+        self.served.counts.received_bytes += len(data)
         try:
             if is_arrow:
                 body = _parameters(endpoint.arrow or {}, query)
@@ -182,6 +180,9 @@ class App:
         return self._date[1]
 
     def _log(self, asked: _Asked, status: int, answer: Reply | None) -> None:
+        seconds, sent_bytes = self._clock.monotonic_s() - asked.started_s, 0 if answer is None else len(answer.body)
+        path = "" if asked.endpoint is None else asked.endpoint.path
+        self.served.counts.add(asked.method, path, status, seconds, sent_bytes)
         refused = isinstance(asked.error, _REFUSALS)
         if not refused and not logger.isEnabledFor(logging.DEBUG):
             return
@@ -192,8 +193,8 @@ class App:
             asked.path,
             status,
             asked.peer.name if asked.caller is None else asked.caller.name,
-            (self._clock.monotonic_s() - asked.started_s) * 1_000,
-            0 if answer is None else len(answer.body),
+            seconds * 1_000,
+            sent_bytes,
             f"{type(asked.error).__name__}: {asked.error}" if refused else type(asked.error).__name__,
         )
 

@@ -30,7 +30,7 @@ async def metrics(served: Served, request: Request) -> Reply:
         text = await served.run(lambda: exposition(served.store))
     except ImportError as error:
         raise errors.NotServed(str(error)) from None
-    return Reply(text.encode(), media_type=_TEXT)
+    return Reply(f"{text}{served.counted()}".encode(), media_type=_TEXT)
 
 
 ENDPOINTS: Final = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from afterlog.aio_calls import Calls, Waiters
+from afterlog.server.counts import Counts, exposed, one
 from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
 from afterlog.server.open_readers import OpenReaders
@@ -30,10 +31,29 @@ class Served:
         self.fetches = Fetches(store, self.calls, waiters)
         self.claims = Claims(store, self.calls)
         self.waits = Waits()
+        self.counts = Counts()
+        self.under_way: Callable[[], int] = lambda: 0
+        """How many requests are; the application tells."""
 
     async def run(self, call: Callable[[], Answered]) -> Answered:
         """A blocking call, in a thread."""
         return await self.calls.run(call)
+
+    def counted(self) -> str:
+        """What is counted here, in Prometheus' text format."""
+        appends, parts, records = self.sends.counts
+        return exposed(
+            [
+                *self.counts.samples(),
+                one("afterlog_server_in_flight", "gauge", "Requests under way", self.under_way()),
+                one("afterlog_server_waiting", "gauge", "Of these, those that wait for a record", len(self.waits)),
+                one("afterlog_server_readers", "gauge", "Readers of subscriptions that are open", len(self.readers)),
+                one("afterlog_server_claims", "gauge", "Claims of consumer groups", len(self.claims)),
+                one("afterlog_server_appends_total", "counter", "Appends that sends have shared", appends),
+                one("afterlog_server_append_requests_total", "counter", "Requests that shared them", parts),
+                one("afterlog_server_append_records_total", "counter", "Records of these", records),
+            ]
+        )
 
     async def tidy(self) -> None:
         """To be called every few seconds: what nobody uses any more goes."""

@@ -18,9 +18,12 @@ from afterlog.server import (
     subscriptions_api,
     topics_api,
 )
-from afterlog.server.endpoint import Endpoint
+from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.openapi import document
+from afterlog.server.request import Reply, Request, json_bytes
+from afterlog.server.served import Served
 
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+ENDPOINTS: tuple[Endpoint, ...] = (
     *store_api.ENDPOINTS,
     *topics_api.ENDPOINTS,
     *records_api.ENDPOINTS,
@@ -29,6 +32,27 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *subscriptions_api.ENDPOINTS,
     *scheduled_api.ENDPOINTS,
     *observing_api.ENDPOINTS,
+)
+
+
+async def describe(served: Served, request: Request) -> Reply:
+    """The OpenAPI document, made once."""
+    if not _DESCRIBED:
+        _DESCRIBED.append(json_bytes(document(ENDPOINTS)))
+    return Reply(_DESCRIBED[0])
+
+
+_DESCRIBED: Final[list[bytes]] = []
+ENDPOINTS += (
+    Endpoint(
+        method="GET",
+        path="/v1/openapi.json",
+        scope=Scope.LOOK,
+        summary="This description",
+        handler=describe,
+        answer={"type": "object"},
+        filters=True,
+    ),
 )
 
 

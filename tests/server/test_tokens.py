@@ -1,0 +1,127 @@
+"""Tokens: kept hashed, seen when the file changes, and nothing that a broken file lets in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from afterlog.errors import CorruptFile, InvalidArgument, NotAuthenticated
+from afterlog.files import publish
+from afterlog.server.access import Peer
+from afterlog.server.endpoint import Scope
+from afterlog.server.tokens import Authenticator, TokenFile, hashed
+from tests.server.support import OWNER, STRANGER, TurnedClock
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, PATH, content, flipped
+
+FILE = PATH / "tokens.json"
+
+
+@pytest.fixture
+def disk() -> SimulatedFiles:
+    files = SimulatedFiles()
+    files.make_folder(PATH)
+    return files
+
+
+def bearer(text: str) -> dict[bytes, bytes]:
+    return {b"authorization": f"Bearer {text}".encode()}
+
+
+class TestFile:
+    def test_a_token_is_in_it_by_its_hash_alone(self, disk: SimulatedFiles) -> None:
+        text = TokenFile(disk, FILE).add("worker", [Scope.RECEIVE, Scope.LOOK], ["mail", "sms."])
+        data = content(disk, FILE)
+        assert text.encode() not in data
+        assert hashed(text).encode() in data
+        [token] = TokenFile(disk, FILE).read()
+        assert ("worker", hashed(text)) == (token.name, token.sha256)
+        assert {Scope.RECEIVE: ("mail", "sms."), Scope.LOOK: ("mail", "sms.")} == token.scopes
+
+    def test_no_two_are_the_same(self, disk: SimulatedFiles) -> None:
+        texts = {TokenFile(disk, FILE).add(f"t{number}", [Scope.LOOK], []) for number in range(20)}
+        assert 20 == len(texts)
+        assert all(len(text) == len("afterlog_") + 43 for text in texts)
+
+    def test_names_and_scopes_that_cannot_be(self, disk: SimulatedFiles) -> None:
+        file = TokenFile(disk, FILE)
+        file.add("a", [Scope.LOOK], [])
+        for name, scopes in (("a", [Scope.LOOK]), ("no name", [Scope.LOOK]), ("", [Scope.LOOK]), ("b", [])):
+            with pytest.raises(InvalidArgument):
+                file.add(name, scopes, [])
+        with pytest.raises(InvalidArgument, match="no token 'b'"):
+            file.remove("b")
+        file.remove("a")
+        assert [] == file.read()
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {}, {"tokens": 5}, {"tokens": [5]}, {"tokens": [{}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 64}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 63, "scopes": {}}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {"fly": [""]}}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {"look": [5]}}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {}, "colour": "red"}]},
+        ],
+    )  # fmt: skip
+    def test_what_is_no_file_of_tokens(self, disk: SimulatedFiles, body: Any) -> None:
+        from afterlog import document
+
+        publish(disk, FILE, [document.encode("afterlog-tokens", 1, body)])
+        with pytest.raises(CorruptFile, match="no tokens"):
+            TokenFile(disk, FILE).read()
+        publish(disk, FILE, [json.dumps(body).encode()])
+        with pytest.raises(CorruptFile):
+            TokenFile(disk, FILE).read()
+
+
+class TestWhoAsks:
+    def test_by_token_and_by_peer(self, disk: SimulatedFiles) -> None:
+        file = TokenFile(disk, FILE)
+        text = file.add("worker", [Scope.LOOK], ["mail"])
+        who = Authenticator(file, TurnedClock(NOW_MS))
+        assert ("token worker", {Scope.LOOK: ("mail",)}) == who(STRANGER, bearer(text))
+        assert ("token worker", {Scope.LOOK: ("mail",)}) == who(OWNER, bearer(text))  # a token says less
+        assert set(Scope) == set(who(OWNER, {}).scopes)
+        for peer in (STRANGER, Peer("user 7", trusted=False, tcp=False)):
+            with pytest.raises(NotAuthenticated):
+                who(peer, {})
+        for header in (b"Bearer", b"Bearer x", b"Basic " + text.encode(), text.encode(), b""):
+            with pytest.raises(NotAuthenticated):
+                who(OWNER, {b"authorization": header})
+
+    def test_anybody_where_that_was_asked_for(self) -> None:
+        assert set(Scope) == set(Authenticator(None, TurnedClock(NOW_MS), anybody=True)(STRANGER, {}).scopes)
+
+    def test_changes_are_seen_within_a_second(self, disk: SimulatedFiles) -> None:
+        file, clock = TokenFile(disk, FILE), TurnedClock(NOW_MS)
+        first = file.add("first", [Scope.LOOK], [])
+        who = Authenticator(file, clock)
+        second = file.add("second", [Scope.LOOK], [])
+        file.remove("first")
+        clock.advance(1_000)
+        assert "token second" == who(STRANGER, bearer(second)).name
+        with pytest.raises(NotAuthenticated):
+            who(STRANGER, bearer(first))
+        disk.unlink(FILE)
+        clock.advance(1_000)
+        with pytest.raises(NotAuthenticated):
+            who(STRANGER, bearer(second))
+
+    def test_a_file_that_rots_lets_nobody_in(self, disk: SimulatedFiles) -> None:
+        file, clock = TokenFile(disk, FILE), TurnedClock(NOW_MS)
+        text = file.add("worker", [Scope.LOOK], [])
+        who = Authenticator(file, clock)
+        data = content(disk, FILE)
+        publish(disk, FILE, [flipped(data, len(data) - 5)])
+        clock.advance(1_000)
+        for _ in range(2):
+            with pytest.raises(NotAuthenticated):
+                who(STRANGER, bearer(text))
+            clock.advance(1_000)
+        publish(disk, FILE, [data])
+        clock.advance(1_000)
+        assert "token worker" == who(STRANGER, bearer(text)).name
