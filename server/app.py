@@ -162,15 +162,8 @@ class App:
             ]  # fmt: skip
         if asked.closing or self.stopping:
             headers.append((b"connection", b"close"))
-        try:
-            async with asyncio.timeout(self.limits.answer_s):
-                await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-                await send({"type": "http.response.body", "body": b"" if asked.method == "HEAD" else answer.body})
-        except TimeoutError:
-            logger.warning(
-                "method=%s path=%.200s peer=%s the answer was not taken", asked.method, asked.path, asked.peer.name
-            )
-            raise
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
     def _now(self) -> bytes:
         now_s = self._clock.now_ms() // 1_000

@@ -59,16 +59,19 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_head = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._head_deadline: asyncio.TimerHandle | None = None
+        self._taking_deadline: asyncio.TimerHandle | None = None
         self._peer = peer_of(transport)
         self._counted = self.open_connections.add(self._peer)
         if self._counted:
-            self._give_up_after(self.open_connections.limits.body_s)
+            self._await_head()
         else:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._go_on()
+        for deadline in (self._head_deadline, self._taking_deadline):
+            if deadline is not None:
+                deadline.cancel()
         if self._counted:
             self.open_connections.remove(self._peer)
             self._counted = False
@@ -87,7 +90,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
         self._in_head, self._head_bytes = True, 0
-        self._give_up_after(self.open_connections.limits.body_s)
+        self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
@@ -97,16 +100,18 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._go_on()
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
         super().on_headers_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._give_up_after(self.open_connections.limits.answer_s)
+        self._taking_deadline = self.loop.call_later(self.open_connections.limits.answer_s, self._give_up)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._go_on()
+        if self._taking_deadline is not None:
+            self._taking_deadline.cancel()
 
     def send_400_response(self, msg: str) -> None:
         """In place of uvicorn's plain text."""
@@ -116,17 +121,13 @@ class Connection(HttpToolsProtocol):
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
         self.transport.close()
 
-    def _give_up_after(self, seconds: float) -> None:
-        self._go_on()
-        self._deadline = self.loop.call_later(seconds, self._give_up)
-
-    def _go_on(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _await_head(self) -> None:
+        """The head that is to come, or has begun, is there in time, or never."""
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+        self._head_deadline = self.loop.call_later(self.open_connections.limits.body_s, self._give_up)
 
     def _give_up(self) -> None:
-        self._deadline = None
         logger.warning("peer=%s refused: too slow", self._peer.name)
         self.transport.abort()
 

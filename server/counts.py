@@ -21,7 +21,7 @@ class Sample(NamedTuple):
     values: Mapping[tuple[Label, ...], float]
 
 
-class Counts:
+class ServerCounts:
     """Of one server."""
 
     def __init__(self) -> None:

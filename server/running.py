@@ -43,6 +43,8 @@ logger = logging.getLogger("afterlog.server")
 BACKLOG: Final = 2_048
 TIDY_S: Final = 5.0
 """Between looks at what nobody uses any more."""
+LOOK_S: Final = 0.05
+"""Between looks at connections of which the last answer is on its way, while the server stops."""
 FINISH_S: Final = 30.0
 """A request that was begun is finished within that, or cut."""
 
@@ -208,22 +210,19 @@ class Serving:
         cut = asyncio.ensure_future(self._cut.wait())
         try:
             async with asyncio.timeout(FINISH_S):
-                while True:
+                while (state.tasks or state.connections) and not cut.done():
                     for connection in list(state.connections):
-                        connection.shutdown()
-                    tasks = set(state.tasks)
-                    if not tasks or cut.done():
-                        break
-                    await asyncio.wait({*tasks, cut}, return_when=asyncio.FIRST_COMPLETED)
+                        connection.shutdown()  # those that have nothing under way are closed once their answer is out
+                    await asyncio.wait({*state.tasks, cut}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             logger.warning("%d requests were not done within %g s, and are cut", len(state.tasks), FINISH_S)
         cut.cancel()
+        for connection in list(state.connections):
+            connection.transport.abort()
         for task in list(state.tasks):
             task.cancel()
         if state.tasks:
             await asyncio.wait(set(state.tasks), timeout=1.0)
-        for connection in list(state.connections):
-            connection.transport.close()
 
     def _on_stop(self) -> None:
         assert self._stopped is not None, "it is being served"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from afterlog.aio_calls import Calls, Waiters
-from afterlog.server.counts import Counts, exposed, one
+from afterlog.server.counts import ServerCounts, exposed, one
 from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
 from afterlog.server.open_readers import OpenReaders
@@ -31,7 +31,7 @@ class Served:
         self.fetches = Fetches(store, self.calls, waiters)
         self.claims = Claims(store, self.calls)
         self.waits = Waits()
-        self.counts = Counts()
+        self.counts = ServerCounts()
         self.under_way: Callable[[], int] = lambda: 0
         """How many requests are; the application tells."""
 
