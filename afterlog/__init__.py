@@ -181,11 +181,15 @@ def open(
     config: Config | None = None,
     clock: Clock | None = None,
     remote: str | RemoteStore | None = None,
+    serve: bool = False,
 ) -> Store:
     """Open the store in the folder `path`, made if it is not there, and recover what a crash left.
 
     remote: object storage for topics with `remote_storage_enable`, as a URL (``s3://bucket/prefix``, ``/mnt/backup``;
     see `afterlog.tier.remote_url`) or a `RemoteStore`. A folder without topics gets those that are there.
+
+    serve: let other processes of this user use it, too, over a socket in the folder, for as long as it is open here
+    (docs/serving.md). Needs the extra `server`: NotServed.
 
     Raises StoreLocked if another process (or another handle in this one) has it open, CorruptFile where bytes that were
     durable fail their checks.
@@ -199,7 +203,12 @@ def open(
         folder = Path(path).absolute()
     except TypeError as error:
         raise WrongType(f"path must name a folder, as text or pathlib.Path: {error}") from None
-    return open_store(folder, config, clock, None, remote)
+    store = open_store(folder, config, clock, None, remote)
+    if serve:
+        from afterlog.server.running import serve_beside
+
+        serve_beside(store)
+    return store
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +124,7 @@ class Store:
         self._owner = PROCESS.id
         self._closed = False
         self._closing = threading.RLock()
+        self._before_close: list[Callable[[], object]] = []
         self._backing_up = threading.Lock()
         """Held while a backup is made: nothing is deleted meanwhile. Taken before the store's own."""
         self._is_recovered = False
@@ -889,6 +890,9 @@ class Store:
 
         Where it was interrupted, another call ends it.
         """
+        if PROCESS.id == self._owner:
+            while self._before_close:
+                self._before_close.pop()()
         with self._lock:
             self._closed = True
             if PROCESS.id != self._owner:
@@ -897,6 +901,10 @@ class Store:
             if self._is_held:
                 self._let_go()
                 self._is_held = False
+
+    def before_close(self, call: Callable[[], object]) -> None:
+        """Make this call when the store is about to be closed: of who serves it to others, and has to end first."""
+        self._before_close.append(call)
 
     # Inside.
 

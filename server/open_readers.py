@@ -2,9 +2,9 @@
 
     request ──> lent ──> a reader that is open, or opened now ──> kept for IDLE_S behind its last use ──> closed
 
-A client has no reader of its own here: it says with each request how it reads, and any number share one. What is leased
-keeps a reader open, so that closing it is no failure of anybody's. One that somebody closed (a deletion, by force) is
-opened anew by the next request.
+A client has no reader of its own here: it says with each request how it reads, and any number share one. Leases outlive
+readers, and this process (`durable_leases`): a receipt is good until the deadline, whoever has which reader open. One
+that somebody closed (a deletion, by force) is opened anew by the next request.
 """
 
 from __future__ import annotations
@@ -37,19 +37,23 @@ class OpenReader:
     def __init__(self, subscription: Subscription, calls: Calls, waiters: Waiters) -> None:
         self.subscription = subscription
         self._calls = calls
-        self._line = Line(waiters, subscription.agenda)
+        self._line = Line(waiters, subscription.taking.agenda)
 
     async def receive(self, max_records: int, wait_s: float) -> Received | None:
         """Lease up to so many due records; None where nothing is due, nor was for so long.
 
         Where the await is cancelled, what was taken goes back, uncounted. Raises as `Subscription.receive`.
         """
-        subscription = self.subscription
+        taking = self.subscription.taking
+
+        def taken() -> Received | None:
+            one = taking.one() if max_records == 1 and not taking.ended else None
+            return taking.look(max_records) if one is None else one
 
         async def look() -> Received | None:
-            if not (subscription.agenda.due() or subscription.ended):  # most look again and again, and a thread costs
+            if not (taking.agenda.due() or taking.ended):  # most look again and again, and a thread costs
                 return None
-            return await self._calls.run(lambda: subscription.look(max_records), self._give_back)
+            return await self._calls.run(taken, self._give_back)
 
         return await (self._line.found(look, wait_s) if wait_s > 0 else look())
 
@@ -140,7 +144,9 @@ class OpenReaders:
         """
         for key, kept in list(self._kept.items()):
             if key[0] == topic and name in (None, key[1]):
-                await self._close_unused(key, kept)
+                reader = kept.reader
+                if reader is None or not await self._calls.run(lambda reader=reader: _leased(reader.subscription)):  # type: ignore[misc]
+                    await self._close_unused(key, kept)
 
     async def close_idle(self) -> None:
         """To be called now and then."""
@@ -169,20 +175,15 @@ class OpenReaders:
         settings = settings_of(how)
 
         def subscribe() -> Subscription:
-            return self._store.subscribe(topic, name, auto_extend=False, **settings)
+            return self._store.subscribe(topic, name, auto_extend=False, durable_leases=True, **settings)
 
         subscription = await self._calls.run(subscribe, lambda opened: opened.close())
         return OpenReader(subscription, self._calls, self._waiters)
 
     async def _close_unused(self, key: ReaderKey, kept: _Kept) -> None:
         reader = kept.reader
-        if kept.used or (reader is None and not kept.is_over):
-            return
-        if reader is not None and not kept.is_over:
-            subscription = reader.subscription
-            if await self._calls.run(lambda: _leased(subscription)):
-                return
-        if kept.used or self._kept.get(key) is not kept:  # somebody came meanwhile
+        being_opened = reader is None and not kept.is_over
+        if kept.used or being_opened or self._kept.get(key) is not kept:
             return
         del self._kept[key]
         if reader is not None:

@@ -1,33 +1,12 @@
-"""Receipts that a client names: leased records by their receipts alone, as ack, nack, extend and release take them."""
+"""Receipts that a client names, of leases in this life of the server or an earlier one: from JSON, or from Arrow."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from afterlog.server.request import Request
-from afterlog.subscription.leased_message import Settling
-from afterlog.subscription.received import Receipts, Received
+from afterlog.subscription.received import Receipts
 from afterlog.wire.receipt import Receipt
-
-
-class NamedReceipts(Received):
-    """`Received`, of which nothing but the receipts is known."""
-
-    __slots__ = ("_receipts",)
-
-    def __init__(self, subscription: Settling, receipts: Receipts) -> None:
-        self.subscription = subscription
-        self._receipts = receipts
-
-    @property
-    def receipts(self) -> Receipts:
-        return self._receipts
-
-    def __len__(self) -> int:
-        return len(self._receipts.partition)
-
-    def settle(self) -> None:
-        """Whoever received them notes it."""
 
 
 def named(request: Request) -> Receipts:

@@ -239,6 +239,23 @@ class Serving:
             each.close()
 
 
+def serve_beside(store: Store) -> Serving:
+    """Serve it on the socket in its folder, from a thread, until it is closed; where that fails, it is closed."""
+    try:
+        serving = Serving(store)
+        serving.start()
+    except BaseException:
+        store.close()
+        raise
+
+    def end() -> None:
+        serving.stop()
+        serving.join(FINISH_S)
+
+    store.before_close(end)
+    return serving
+
+
 def check_installed() -> None:
     """Raises NotServed."""
     try:

@@ -13,7 +13,7 @@ from afterlog import errors
 from afterlog.fetch.message_columns import Columns
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.open_readers import OpenReader
-from afterlog.server.receipts import NamedReceipts, named
+from afterlog.server.receipts import named
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json, json_bytes
 from afterlog.server.schema import Fields, Listing, Number, Shape, Text, Told, Whole, answer
 from afterlog.server.served import Served
@@ -30,7 +30,7 @@ from afterlog.server.shapes import (
 )
 from afterlog.server.topics_api import FORCE
 from afterlog.subscription.answers import ReceiptResult
-from afterlog.subscription.received import Received
+from afterlog.subscription.received import Receipts, Received
 from afterlog.wire.position_text import position_of
 from afterlog.wire.record_json import message_row
 
@@ -89,7 +89,7 @@ async def receive(served: Served, request: Request) -> Reply:
 
 
 async def ack(served: Served, request: Request) -> Reply:
-    def done(reader: OpenReader, receipts: NamedReceipts) -> dict[str, Any]:
+    def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
         return asdict(reader.subscription.ack_many(receipts))
 
     return await _settled(served, request, done)
@@ -98,28 +98,28 @@ async def ack(served: Served, request: Request) -> Reply:
 async def nack(served: Served, request: Request) -> Reply:
     body = request.body
 
-    def done(reader: OpenReader, receipts: NamedReceipts) -> dict[str, Any]:
+    def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
         return _result(reader.subscription.nack(receipts, delay=body["delay"], reason=body["reason"]))
 
     return await _settled(served, request, done)
 
 
 async def reject(served: Served, request: Request) -> Reply:
-    def done(reader: OpenReader, receipts: NamedReceipts) -> dict[str, Any]:
+    def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
         return _result(reader.subscription.reject(receipts, request.body["reason"]))
 
     return await _settled(served, request, done)
 
 
 async def release(served: Served, request: Request) -> Reply:
-    def done(reader: OpenReader, receipts: NamedReceipts) -> dict[str, Any]:
+    def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
         return _result(reader.subscription.release(receipts))
 
     return await _settled(served, request, done)
 
 
 async def extend(served: Served, request: Request) -> Reply:
-    def done(reader: OpenReader, receipts: NamedReceipts) -> dict[str, Any]:
+    def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
         return _result(reader.subscription.extend(receipts, lease_ms=request.body["lease_ms"]))
 
     return await _settled(served, request, done)
@@ -148,14 +148,12 @@ async def delete_subscription(served: Served, request: Request) -> Reply:
     return NO_CONTENT
 
 
-async def _settled(
-    served: Served, request: Request, done: Callable[[OpenReader, NamedReceipts], dict[str, Any]]
-) -> Reply:
+async def _settled(served: Served, request: Request, done: Callable[[OpenReader, Receipts], dict[str, Any]]) -> Reply:
     """What a call with the receipts of a request says."""
     name = request.arguments["subscription"]
     receipts = named(request)
     async with served.readers.lent_for_receipts(request.topic, name, request.body["reader"]) as reader:
-        said = await served.run(lambda: done(reader, NamedReceipts(reader.subscription, receipts)))
+        said = await served.run(lambda: done(reader, receipts))
     return as_json({**said, "now_ms": served.store.now_ms()})
 
 

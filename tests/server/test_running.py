@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,28 @@ class TestStopping:
         serving.stop()
         serving.start()
         assert serving.join(PATIENCE_S)
+
+
+class TestBeside:
+    def test_open_serves_until_it_is_closed(self, tmp_path: Path) -> None:
+        with afterlog.open(tmp_path / "data", serve=True) as store:
+            connection = UnixConnection(store.path / SERVER_SOCKET)
+            assert 200 == ask(connection, "POST", "/v1/topics", {"names": ["mail"]})[0]
+            store.send("mail", b"from here")
+            path = "/v1/topics/mail/subscriptions/s/receive"
+            assert ["from here"] == [each["value"] for each in ask(connection, "POST", path, {})[1]["messages"]]
+            waiting = Background(lambda: ask(connection, "POST", path, {"wait_ms": 600_000}))
+            thread = next(each for each in threading.enumerate() if each.name == "afterlog-server")
+        assert [] == waiting.answer()[1]["messages"]
+        assert not thread.is_alive()
+        assert not (tmp_path / "data" / SERVER_SOCKET).exists()
+        connection.close()
+
+    def test_where_it_cannot_be_served_it_is_closed(self, tmp_path: Path) -> None:
+        (tmp_path / SERVER_SOCKET).write_text("mine")
+        with pytest.raises(afterlog.FileTaken):
+            afterlog.open(tmp_path, serve=True)
+        afterlog.open(tmp_path).close()
 
 
 class TestTcp:

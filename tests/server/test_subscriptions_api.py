@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from afterlog.server.app import App
+from afterlog.server.served import Served
+from afterlog.server.tokens import Authenticator
 from afterlog.subscription.received import Receipts
 from afterlog.wire.arrow_stream import delivered, receipts_stream
 from tests.server.support import ARROW, Call, Setting, run
@@ -334,14 +337,38 @@ class TestAsAWhole:
             messages = await setting.receive(reader={"lease_ms": 10**9})
             setting.clock.advance(61_000)
             await setting.app.served.tidy()
-            assert 1 == len(setting.app.served.readers)  # something is leased
-            await setting.client.post(f"{S}/ack", {"receipts": receipts(messages)})
-            await setting.app.served.tidy()
-            assert 1 == len(setting.app.served.readers)  # it was used just now
-            setting.clock.advance(61_000)
-            await setting.app.served.tidy()
             assert 0 == len(setting.app.served.readers)
             assert [] == setting.store.open_subscriptions()
+            said = await setting.client.post(f"{S}/ack", {"receipts": receipts(messages)})
+            assert 1 == said["acked"]  # the lease has outlived its reader
+            await setting.app.served.tidy()
+            assert 1 == len(setting.app.served.readers)  # it was used just now
+
+        run(test)
+
+    def test_what_is_leased_is_in_the_way_of_a_deletion(self) -> None:
+        async def test(setting: Setting) -> None:
+            await setting.send("a")
+            await setting.receive()
+            await setting.client.refused("TopicBusy", "DELETE", "/v1/topics/mail")
+
+        run(test)
+
+    def test_leases_outlive_the_server(self) -> None:
+        """Another one on the same store: the receipt is good, nothing goes out twice, and nothing counts as failed."""
+
+        async def test(setting: Setting) -> None:
+            await setting.send("a", "b")
+            messages = await setting.receive()
+            await setting.app.served.close()
+            again = Served(setting.store)
+            setting.client.app = App(again, Authenticator(None, setting.clock))
+            assert [] == await setting.receive()
+            assert 1 == (await setting.client.post(f"{S}/ack", {"receipts": receipts(messages[:1])}))["acked"]
+            assert 1 == (await setting.client.post(f"{S}/release", {"receipts": receipts(messages[1:])}))["done"]
+            [message] = await setting.receive()
+            assert ("b", 0) == (message["value"], message["redelivery_count"])
+            await again.close()
 
         run(test)
 
