@@ -11,16 +11,17 @@ import numpy as np
 from afterlog import errors
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
+from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.topic import Topic
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import asked_ms
 from afterlog.records.encode import RecordColumns
-from afterlog.records.single import SingleRecord, header_section
+from afterlog.records.producer_sequence import ProducerSequence
+from afterlog.records.single import SingleRecord, columns_of, header_section
 from afterlog.records.unique_key import OnConflict, checked_key, with_unique_key
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole, answer
-from afterlog.server.sends import joined
 from afterlog.server.served import Served
 from afterlog.server.shapes import PARTITION, RECORD_ID, SENT
 from afterlog.wire.record_json import SentRecord, sent_record
@@ -68,7 +69,7 @@ RESCHEDULE: Final = Fields(
 )
 
 
-class Placed(NamedTuple):
+class SentPlaces(NamedTuple):
     """Where records are, in the order in which they were sent: int64[n] each."""
 
     partition: Int64Array
@@ -84,15 +85,17 @@ async def send(served: Served, request: Request) -> Reply:
     if request.data is not None:
         return await _send_arrow(served, request, topic, request.data)
     body = request.body
-    _check_producer(body["producer"])
     rows, partition = body["records"], body["partition"]
+    sequence = _sequence(body["producer"], partition)
     check = topic.checks_instants(body["check_instants"])
     sent = [sent_record(row) for row in rows]
     if len(sent) == 1 and sent[0].unique_key is None:
         number, record = _single(topic, sent[0], served.store.now_ms(), partition, check)
-        offset = await served.sends.send(topic, number, record)
-        return Reply(b'{"ids":["%s-%d@%d"]}' % (topic.name.encode(), number, offset))
-    placed = await _send_rows(served, topic, sent, partition, body["on_conflict"], check)
+        [offset] = await served.sends.send(topic, number, AppendRequest(record, sequence))
+        if not request.wants_arrow:
+            return Reply(b'{"ids":["%s-%d@%d"]}' % (topic.name.encode(), number, offset))
+        return _placed(request, topic, SentPlaces(np.array([number]), np.array([offset])))
+    placed = await _send_rows(served, topic, sent, partition, body["on_conflict"], check, sequence)
     return _placed(request, topic, placed)
 
 
@@ -137,8 +140,14 @@ def _named(own: int | None, of_all: int | None) -> int | None:
 
 
 async def _send_rows(
-    served: Served, topic: Topic, rows: Sequence[SentRecord], partition: int | None, on_conflict: str, check: bool
-) -> Placed:
+    served: Served,
+    topic: Topic,
+    rows: Sequence[SentRecord],
+    partition: int | None,
+    on_conflict: str,
+    check: bool,
+    sequence: ProducerSequence | None,
+) -> SentPlaces:
     """Records of one call: all that go to one partition in one append, and checked everywhere before any is written."""
     now_ms = served.store.now_ms()
     unique = any(row.unique_key is not None for row in rows)
@@ -152,21 +161,23 @@ async def _send_rows(
         numbers.append(number)
         records.append(record)
     if unique:
+        _check_unnumbered(sequence)
         return await _send_unique(served, topic, rows, records, partition, on_conflict)
-    return await _send_columns(served, topic, joined(records) if records else None, np.array(numbers, np.int64))
+    columns = columns_of(records) if records else None
+    return await _send_columns(served, topic, columns, np.array(numbers, np.int64), sequence)
 
 
 async def _send_unique(
     served: Served, topic: Topic, rows: Sequence[SentRecord], records: Sequence[SingleRecord],
     partition: int | None, on_conflict: str,
-) -> Placed:  # fmt: skip
+) -> SentPlaces:  # fmt: skip
     """With unique keys: each goes by its own, where no partition is named for all of them."""
     named = {_named(row.partition, partition) for row in rows}
     if len(named) > 1:
         raise errors.InvalidRequest("records with unique keys go to one partition that is named, or all by their keys")
     [number] = named
     keys = [None if row.unique_key is None else checked_key(row.unique_key) for row in rows]
-    columns = joined(
+    columns = columns_of(
         [
             record if key is None else record._replace(headers=with_unique_key(record.headers, key))
             for record, key in zip(records, keys, strict=True)
@@ -179,18 +190,21 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
     from afterlog.wire.arrow_stream import SentColumns, sent_columns
 
     asked = request.body
-    _check_producer(None if asked["producer_id"] is None else asked)
+    names = {"id": "producer_id", "epoch": "producer_epoch", "sequence": "sequence"}
+    producer = {name: asked[given] for name, given in names.items()}
+    sequence = _sequence(None if all(each is None for each in producer.values()) else producer, asked["partition"])
     check, now_ms = topic.checks_instants(asked["check_instants"]), served.store.now_ms()
     sent: SentColumns = await served.run(lambda: sent_columns(data, now_ms, delay=asked["delay"], check=check))
     partition = asked["partition"]
     if sent.unique_keys is not None:
+        _check_unnumbered(sequence)
         if sent.partition is not None:
             raise errors.InvalidRequest("records with unique keys go to the partition of the call, or by their keys")
         keys, way = sent.unique_keys, asked["on_conflict"]
         placed = await served.run(lambda: _sent_unique(topic, sent.records, keys, way, partition))
     else:
         numbers = await served.run(lambda: _numbers(topic, sent.records, sent.partition, partition))
-        placed = await _send_columns(served, topic, sent.records, numbers)
+        placed = await _send_columns(served, topic, sent.records, numbers, sequence)
     return await served.run(lambda: _placed(request, topic, placed))
 
 
@@ -212,13 +226,21 @@ def _numbers(topic: Topic, records: RecordColumns, named: Int64Array | None, of_
     return numbers
 
 
-async def _send_columns(served: Served, topic: Topic, records: RecordColumns | None, numbers: Int64Array) -> Placed:
+async def _send_columns(
+    served: Served,
+    topic: Topic,
+    records: RecordColumns | None,
+    numbers: Int64Array,
+    sequence: ProducerSequence | None,
+) -> SentPlaces:
     """Each record to its partition."""
     if records is None or not len(records):
-        return Placed(np.empty(0, np.int64), np.empty(0, np.int64))
+        return SentPlaces(np.empty(0, np.int64), np.empty(0, np.int64))
     present = np.unique(numbers).tolist()
     if len(present) == 1:
-        return Placed(numbers, np.atleast_1d(await served.sends.send(topic, present[0], records)))
+        return SentPlaces(numbers, await served.sends.send(topic, present[0], AppendRequest(records, sequence)))
+    if sequence is not None:
+        raise errors.InvalidRequest("a producer counts the records of one partition: send the others by themselves")
     rows_of = {number: np.flatnonzero(numbers == number) for number in present}
 
     def checked() -> dict[int, RecordColumns]:
@@ -229,27 +251,27 @@ async def _send_columns(served: Served, topic: Topic, records: RecordColumns | N
 
     parts = await served.run(checked)
     offsets = np.empty(len(records), np.int64)
-    sends = [served.sends.send(topic, number, part) for number, part in parts.items()]
+    sends = [served.sends.send(topic, number, AppendRequest(part)) for number, part in parts.items()]
     answers = await asyncio.gather(*sends, return_exceptions=True)  # none is left behind
     for rows, found in zip(rows_of.values(), answers, strict=True):
         if isinstance(found, BaseException):
             raise found
         offsets[rows] = found
-    return Placed(numbers, offsets)
+    return SentPlaces(numbers, offsets)
 
 
 def _sent_unique(
     topic: Topic, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict | Any, number: int | None
-) -> Placed:
+) -> SentPlaces:
     if number is not None:
         topic.checked_partition(number)
     offsets = topic.append_unique(columns, keys, on_conflict, number)
     if number is not None or topic.partition_count == 1:
-        return Placed(np.full(len(offsets), number or 0), offsets)
-    return Placed(topic.partitions_of_unique(columns, keys), offsets)
+        return SentPlaces(np.full(len(offsets), number or 0), offsets)
+    return SentPlaces(topic.partitions_of_unique(columns, keys), offsets)
 
 
-def _placed(request: Request, topic: Topic, placed: Placed) -> Reply:
+def _placed(request: Request, topic: Topic, placed: SentPlaces) -> Reply:
     if request.wants_arrow:
         from afterlog.wire.arrow_message import MEDIA_TYPE
         from afterlog.wire.arrow_stream import placed_stream
@@ -258,9 +280,20 @@ def _placed(request: Request, topic: Topic, placed: Placed) -> Reply:
     return as_json({"ids": placed.ids(topic.name)})
 
 
-def _check_producer(producer: object) -> None:
-    if producer is not None:
-        raise errors.NotServed("this server takes no idempotent sends yet: leave `producer` out")
+def _sequence(producer: dict[str, Any] | None, partition: int | None) -> ProducerSequence | None:
+    """Which of its producer's records the first one is. Raises InvalidRequest."""
+    if producer is None:
+        return None
+    if partition is None or None in producer.values():
+        raise errors.InvalidRequest(
+            "of an idempotent send say the producer's id, epoch and sequence, and the partition"
+        )
+    return ProducerSequence(producer["id"], producer["epoch"], producer["sequence"])
+
+
+def _check_unnumbered(sequence: ProducerSequence | None) -> None:
+    if sequence is not None:
+        raise errors.InvalidRequest("a producer or unique keys, not both: a conflict would be a gap in the sequence")
 
 
 def _place(topic: Topic, text: object) -> tuple[int, int]:
@@ -287,7 +320,8 @@ def _cancelled(topic: Topic, places: Sequence[tuple[int, int]]) -> list[int]:
 _UNKNOWN = (errors.UnknownTopic, errors.UnknownPartition)
 _SENDING = (
     *_UNKNOWN, errors.InvalidRecord, errors.InvalidDeliverAfter, errors.RecordTooLarge, errors.InvalidTopic,
-    errors.UniqueKeyConflict, errors.BacklogQuotaExceeded, errors.NotServed, errors.TopicDeleted,
+    errors.UniqueKeyConflict, errors.ProducerFenced, errors.OutOfOrderSequence,
+    errors.BacklogQuotaExceeded, errors.NotServed, errors.TopicDeleted,
 )  # fmt: skip
 
 ENDPOINTS: Final = (

@@ -19,7 +19,16 @@ from http import HTTPStatus as Status
 from typing import Any
 
 from afterlog import errors
-from afterlog.errors import AfterlogError, NotPending, OffsetOutOfRange, ServerFailed, StorageError, UniqueKeyConflict
+from afterlog.errors import (
+    AfterlogError,
+    NotPending,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+    ServerFailed,
+    StorageError,
+    UniqueKeyConflict,
+)
 from afterlog.fetch.record_id import RecordId
 
 MEDIA_TYPE = "application/problem+json"
@@ -42,6 +51,8 @@ _STATUS: tuple[tuple[type[AfterlogError], Status], ...] = (
     (errors.TopicExists, Status.CONFLICT),
     (errors.ScheduleExists, Status.CONFLICT),
     (errors.UniqueKeyConflict, Status.CONFLICT),
+    (errors.ProducerFenced, Status.CONFLICT),
+    (errors.OutOfOrderSequence, Status.CONFLICT),
     (errors.NotPending, Status.CONFLICT),
     (errors.GroupBusy, Status.CONFLICT),
     (errors.TopicBusy, Status.CONFLICT),
@@ -82,6 +93,10 @@ def problem_of(error: AfterlogError) -> dict[str, Any]:
             problem |= {"position": error.position, "log_start": error.log_start, "log_end": error.log_end}
         case UniqueKeyConflict():
             problem |= {"record": None if error.record is None else str(error.record)}
+        case ProducerFenced():
+            problem |= {"epoch": error.epoch}
+        case OutOfOrderSequence():
+            problem |= {"expected": error.expected}
         case NotPending():
             problem |= {"answer": error.answer.name}
         case StorageError():
@@ -114,6 +129,11 @@ def _made(kind: type[AfterlogError], detail: str, problem: Mapping[str, Any]) ->
         from afterlog.log.cancel_result import CancelResult
 
         return kind(detail, answer=CancelResult[problem["answer"]])
+    if issubclass(kind, ProducerFenced):
+        return kind(detail, epoch=int(problem["epoch"]))
+    if issubclass(kind, OutOfOrderSequence):
+        expected = problem["expected"]
+        return kind(detail, expected=None if expected is None else int(expected))
     if issubclass(kind, StorageError):
         position = problem["position"]
         return kind(detail, path=str(problem["path"]), position=None if position is None else int(position))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pyarrow as pa
@@ -109,7 +110,19 @@ class TestJson:
             ("InvalidRequest", {}),
             ("InvalidRequest", []),
             ("InvalidRequest", {"records": [{"value": "a"}], "on_conflict": "laugh"}),
-            ("NotServed", {"records": [{"value": "a"}], "producer": {"id": 1, "epoch": 0, "sequence": 0}}),
+            ("InvalidRequest", {"records": [{"value": "a"}], "producer": {"id": 1, "epoch": 0, "sequence": 0}}),
+            (
+                "OutOfOrderSequence",
+                {"records": [{"value": "a"}], "partition": 0, "producer": {"id": 1, "epoch": 0, "sequence": 5}},
+            ),
+            (
+                "InvalidRequest",
+                {
+                    "records": [{"value": "a", "unique_key": "u"}, {"value": "b"}],
+                    "partition": 0,
+                    "producer": {"id": 1, "epoch": 0, "sequence": 0},
+                },
+            ),
         ],
     )
     def test_what_cannot_be_taken_is_not(self, title: str, body: Any) -> None:
@@ -132,6 +145,61 @@ class TestJson:
                 "UnknownTopic", "POST", "/v1/topics/none/records", {"records": [{"value": "a"}]}
             )
             assert (404, False) == (problem["status"], problem["retriable"])
+
+        run(test)
+
+
+class TestProducers:
+    """Sent again it is there once, and the answer is the first one."""
+
+    def test_one_and_many(self) -> None:
+        async def test(setting: Setting) -> None:
+            def body(sequence: int, *values: str, epoch: int = 0) -> dict[str, Any]:
+                producer = {"id": 7, "epoch": epoch, "sequence": sequence}
+                return {"records": [{"value": value} for value in values], "partition": 0, "producer": producer}
+
+            for _ in range(2):
+                assert {"ids": ["mail-0@0"]} == await setting.client.post(RECORDS, body(0, "a"))
+                assert {"ids": ["mail-0@1", "mail-0@2"]} == await setting.client.post(RECORDS, body(1, "b", "c"))
+            problem = await setting.client.refused("OutOfOrderSequence", "POST", RECORDS, body(9, "x"))
+            assert (409, 3) == (problem["status"], problem["expected"])
+            await setting.client.post(RECORDS, body(0, "d", epoch=1))
+            problem = await setting.client.refused("ProducerFenced", "POST", RECORDS, body(3, "x"))
+            assert (409, 1) == (problem["status"], problem["epoch"])
+            assert {0: [b"a", b"b", b"c", b"d"]} == values(setting)
+
+        run(test)
+
+    def test_as_arrow(self) -> None:
+        async def test(setting: Setting) -> None:
+            data = stream(batch(value=["a", "b"]))
+            query = "partition=0&producer_id=7&producer_epoch=0&sequence=0"
+            for _ in range(2):
+                assert {"ids": ["mail-0@0", "mail-0@1"]} == await setting.client.post(f"{RECORDS}?{query}", data)
+            for query in ("partition=0&producer_id=7", "producer_id=7&producer_epoch=0&sequence=2"):
+                await setting.client.refused("InvalidRequest", "POST", f"{RECORDS}?{query}", data)
+            assert {0: [b"a", b"b"]} == values(setting)
+
+        run(test)
+
+    def test_together_with_others_each_has_its_own_answer(self) -> None:
+        async def test(setting: Setting) -> None:
+            def body(number: int, sequence: int) -> dict[str, Any]:
+                producer = {"id": number, "epoch": 0, "sequence": sequence}
+                return {"records": [{"value": f"{number}"}], "partition": 0, "producer": producer}
+
+            calls = [setting.client.ask("POST", RECORDS, body(number, number % 2)) for number in range(20)]
+            plain = [
+                setting.client.ask("POST", RECORDS, {"records": [{"value": "x" * size}]}) for size in (1, 5_000, 2)
+            ]
+            said = await asyncio.gather(*calls, *plain)
+            assert [200, 409] * 10 + [200, 413, 200] == [each.status for each in said]
+            ids = [each.json["ids"][0] for each in said if each.status == 200]
+            assert 12 == len(set(ids))
+            [found] = values(setting).values()
+            assert sorted(ids, key=lambda each: int(each.split("@")[1])) == [f"mail-0@{row}" for row in range(12)]
+            assert 12 == len(found)
+            assert setting.app.served.sends.counts.appends < 10
 
         run(test)
 

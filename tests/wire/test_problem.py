@@ -27,6 +27,10 @@ def made(kind: type[AfterlogError]) -> AfterlogError:
         return kind("held", record=RecordId("mail", 0, 3))
     if issubclass(kind, NotPending):
         return kind("delivered", answer=CancelResult.ALREADY_DELIVERED)
+    if issubclass(kind, errors.ProducerFenced):
+        return kind("somebody else", epoch=7)
+    if issubclass(kind, errors.OutOfOrderSequence):
+        return kind("a gap", expected=None)
     if issubclass(kind, StorageError):
         return kind("rotten", path=Path("/data/mail-0/x.log"), position=17)
     return kind("what happened")
