@@ -99,3 +99,18 @@ def random_token() -> str:
 def user_id() -> int:
     """Of who runs this process; -1 where the system has none."""
     return os.geteuid() if hasattr(os, "geteuid") else -1
+
+
+def allow_descriptors() -> int | None:
+    """Let this process have as many files and connections open as its system allows; how many, None: not known."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return soft
+    return hard

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from afterlog.cli.base import JSON, Cli, StoreCommand, opened, store_arguments
+from afterlog.environment import allow_descriptors
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 _SCOPES = ("look", "send", "receive", "manage")
@@ -63,6 +64,7 @@ def serve(
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     check_installed()
+    allow_descriptors()
     options = Options(
         listen=listen,
         certificate=certificate,

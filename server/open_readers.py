@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from afterlog.aio_calls import Calls, Line, Waiters
@@ -27,8 +26,8 @@ from afterlog.wire.position_text import position_of
 IDLE_S = 60.0
 """A reader that nobody uses is closed after so long. Larger: it is there when its client comes again."""
 
-ReaderKey = tuple[str, str, str]
-"""(topic, subscription, how it is read, as JSON)"""
+SubscriptionName = tuple[str, str]
+"""(topic, subscription)"""
 
 
 class OpenReader:
@@ -70,10 +69,12 @@ class OpenReader:
 class _Kept:
     """An entry: the opening of a reader, and who uses it."""
 
-    __slots__ = ("opening", "used", "used_s")
+    __slots__ = ("is_partial", "opening", "used", "used_s")
 
-    def __init__(self, opening: asyncio.Task[OpenReader]) -> None:
+    def __init__(self, opening: asyncio.Task[OpenReader], is_partial: bool) -> None:
         self.opening = opening
+        self.is_partial = is_partial
+        """Whether it reads some partitions only."""
         self.used = 0
         """Requests that have it now."""
         self.used_s = 0.0
@@ -98,78 +99,75 @@ class OpenReaders:
         self._store = store
         self._calls = calls
         self._waiters = waiters
-        self._kept: dict[ReaderKey, _Kept] = {}
+        self._kept: dict[SubscriptionName, dict[str, _Kept]] = {}
+        """By subscription, and then by how it is read, as JSON."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return sum(map(len, self._kept.values()))
 
-    @asynccontextmanager
-    async def lent(self, topic: str, name: str, how: Mapping[str, Any] | None) -> AsyncIterator[OpenReader]:
+    def lent(self, topic: str, name: str, how: Mapping[str, Any] | None) -> Lent:
         """A reader for as long as the block. how: the JSON of `shapes.READER`. Raises as `store.subscribe` does."""
-        key = (topic, name, json.dumps(how, sort_keys=True) if how else "")
-        kept = self._kept.get(key)
-        if kept is None or kept.is_over:
-            opening = asyncio.ensure_future(self._open(topic, name, how or {}))
-            kept = self._kept[key] = _Kept(opening)
-        kept.used += 1
-        try:
-            reader = kept.reader
-            if reader is None:
-                reader = await asyncio.shield(kept.opening)
-            yield reader
-        finally:
-            kept.used -= 1
-            kept.used_s = self._store.clock.monotonic_s()
-            if kept.is_over and self._kept.get(key) is kept:
-                del self._kept[key]
+        return Lent(self, topic, name, how, begins=True)
 
-    @asynccontextmanager
-    async def lent_for_receipts(
-        self, topic: str, name: str, how: Mapping[str, Any] | None
-    ) -> AsyncIterator[OpenReader]:
+    def lent_for_receipts(self, topic: str, name: str, how: Mapping[str, Any] | None) -> Lent:
         """The same where any reader of all partitions will do, and nothing begins by being asked for.
 
         Raises UnknownSubscription, and as `lent`.
         """
-        if how is None:
-            how = self._any(topic, name)
-        if how is None and name not in await self._calls.run(lambda: self._store.subscriptions(topic)):
-            raise UnknownSubscription(f"no {name!r} reads {topic}; receive makes one")
-        async with self.lent(topic, name, how) as reader:
-            yield reader
+        return Lent(self, topic, name, how, begins=False)
+
+    async def kept(self, topic: str, name: str, how: Mapping[str, Any] | None, begins: bool) -> _Kept:
+        """An entry that is good, made where there is none."""
+        entries = self._kept.get((topic, name), {})
+        if how is None and not begins:
+            for each in entries.values():
+                if not (each.is_partial or each.is_over):
+                    return each
+            if name not in await self._calls.run(lambda: self._store.subscriptions(topic)):
+                raise UnknownSubscription(f"no {name!r} reads {topic}; receive makes one")
+            entries = self._kept.get((topic, name), {})
+        words = json.dumps(how, sort_keys=True) if how else ""
+        kept = entries.get(words)
+        if kept is None or kept.is_over:
+            opening = asyncio.ensure_future(self._open(topic, name, how or {}))
+            kept = _Kept(opening, bool(how and how["partitions"]))
+            self._kept.setdefault((topic, name), {})[words] = kept
+        return kept
+
+    def given_back(self, topic: str, name: str, kept: _Kept) -> None:
+        """Somebody does not use it any more."""
+        kept.used -= 1
+        kept.used_s = self._store.clock.monotonic_s()
+        if kept.is_over:
+            self._forget(topic, name, kept)
 
     async def let_go(self, topic: str, name: str | None = None) -> None:
         """Close those of a topic, or of one subscription, that nobody uses and that have nothing leased: who deletes it
         is not to find readers that are only kept.
         """
-        for key, kept in list(self._kept.items()):
-            if key[0] == topic and name in (None, key[1]):
+        for (each_topic, each), kept in self._all():
+            if each_topic == topic and name in (None, each):
                 reader = kept.reader
                 if reader is None or not await self._calls.run(lambda reader=reader: _leased(reader.subscription)):  # type: ignore[misc]
-                    await self._close_unused(key, kept)
+                    await self._close_unused(topic, each, kept)
 
     async def close_idle(self) -> None:
         """To be called now and then."""
         now_s = self._store.clock.monotonic_s()
-        for key, kept in list(self._kept.items()):
+        for (topic, name), kept in self._all():
             if now_s - kept.used_s >= IDLE_S:
-                await self._close_unused(key, kept)
+                await self._close_unused(topic, name, kept)
 
     async def close(self) -> None:
         """All, whatever they have leased: the server ends."""
-        entries, self._kept = self._kept, {}
-        for kept in entries.values():
+        every, self._kept = self._all(), {}
+        for _, kept in every:
             with contextlib.suppress(AfterlogError):
                 reader = await kept.opening
                 await self._calls.run(reader.subscription.close)
 
-    def _any(self, topic: str, name: str) -> Mapping[str, Any] | None:
-        for (each, reading, how), kept in self._kept.items():
-            if (each, reading) == (topic, name) and not kept.is_over:
-                found: dict[str, Any] = json.loads(how or '{"partitions": null}')
-                if found["partitions"] is None and how:
-                    return found
-        return None
+    def _all(self) -> list[tuple[SubscriptionName, _Kept]]:
+        return [(key, kept) for key, entries in self._kept.items() for kept in entries.values()]
 
     async def _open(self, topic: str, name: str, how: Mapping[str, Any]) -> OpenReader:
         settings = settings_of(how)
@@ -180,15 +178,55 @@ class OpenReaders:
         subscription = await self._calls.run(subscribe, lambda opened: opened.close())
         return OpenReader(subscription, self._calls, self._waiters)
 
-    async def _close_unused(self, key: ReaderKey, kept: _Kept) -> None:
+    async def _close_unused(self, topic: str, name: str, kept: _Kept) -> None:
         reader = kept.reader
         being_opened = reader is None and not kept.is_over
-        if kept.used or being_opened or self._kept.get(key) is not kept:
+        if kept.used or being_opened or not self._forget(topic, name, kept):
             return
-        del self._kept[key]
         if reader is not None:
             with contextlib.suppress(AfterlogError):
                 await self._calls.run(reader.subscription.close)
+
+    def _forget(self, topic: str, name: str, kept: _Kept) -> bool:
+        """Whether it was among those that are kept, and is not any more."""
+        entries = self._kept.get((topic, name), {})
+        for words, each in entries.items():
+            if each is kept:
+                del entries[words]
+                if not entries:
+                    del self._kept[topic, name]
+                return True
+        return False
+
+
+class Lent:
+    """A block that has a reader: what `OpenReaders.lent` gives."""
+
+    __slots__ = ("_begins", "_how", "_kept", "_name", "_readers", "_topic")
+
+    def __init__(
+        self, readers: OpenReaders, topic: str, name: str, how: Mapping[str, Any] | None, *, begins: bool
+    ) -> None:
+        self._readers = readers
+        self._topic = topic
+        self._name = name
+        self._how = how
+        self._begins = begins
+        self._kept: _Kept | None = None
+
+    async def __aenter__(self) -> OpenReader:
+        kept = self._kept = await self._readers.kept(self._topic, self._name, self._how, self._begins)
+        kept.used += 1
+        try:
+            reader = kept.reader
+            return await asyncio.shield(kept.opening) if reader is None else reader
+        except BaseException:
+            self._readers.given_back(self._topic, self._name, kept)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._kept is not None, "it was entered"
+        self._readers.given_back(self._topic, self._name, self._kept)
 
 
 def settings_of(how: Mapping[str, Any]) -> dict[str, Any]:
