@@ -184,6 +184,7 @@ class AsyncConsumer(Closing):
 
     seek = _awaited(BlockingConsumer.seek)
     commit = _awaited(BlockingConsumer.commit)
+    commit_at = _awaited(BlockingConsumer.commit_at)
     positions = _awaited(BlockingConsumer.positions)
     committed = _awaited(BlockingConsumer.committed)
     lag = _awaited(BlockingConsumer.lag)

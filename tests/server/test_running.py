@@ -42,6 +42,13 @@ def ask(connection: http.client.HTTPConnection, method: str, path: str, body: An
     return answer.status, json.loads(data) if data else None
 
 
+def waits(connection: http.client.HTTPConnection) -> float:
+    """How many requests wait for a record."""
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith("afterlog_server_waiting "))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with afterlog.open(tmp_path / "data") as opened:
@@ -136,6 +143,9 @@ class TestBeside:
             path = "/v1/topics/mail/subscriptions/s/receive"
             assert ["from here"] == [each["value"] for each in ask(connection, "POST", path, {})[1]["messages"]]
             waiting = Background(lambda: ask(connection, "POST", path, {"wait_ms": 600_000}))
+            other = UnixConnection(store.path / SERVER_SOCKET)
+            eventually(lambda: waits(other) == 1)
+            other.close()
             thread = next(each for each in threading.enumerate() if each.name == "afterlog-server")
         assert [] == waiting.answer()[1]["messages"]
         assert not thread.is_alive()
