@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from afterlog.backup import Backup
+    from afterlog.client.served_store import ServedStore
     from afterlog.clock import Clock, ManualClock, ScaledClock, SystemClock
     from afterlog.config import ALWAYS, OS, Config, Durability
     from afterlog.errors import (
@@ -147,6 +148,7 @@ _HOME = {
     "afterlog.records.producer_sequence": ("ProducerSequence",),
     "afterlog.produce.producer": ("Producer",),
     "afterlog.backup": ("Backup",),
+    "afterlog.client.served_store": ("ServedStore",),
     "afterlog.schedule_document": ("Schedule",),
     "afterlog.store": ("Store",),
     "afterlog.subscription.leased_message": ("LeasedMessage",),
@@ -167,11 +169,12 @@ __all__ = [
     "OutOfOrderSequence", "OutOfResources", "Partition", "PartitionPoisoned", "PositionPending", "Producer",
     "ProducerFenced", "ProducerSequence", "ReadOnlyTopic", "Receipts", "Received", "Record", "RecordId",
     "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RequestTooLarge",
-    "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "ServerBusy", "ServerFailed",
+    "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "ServedStore", "ServerBusy",
+    "ServerFailed",
     "ServerUnavailable", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked",
     "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists",
     "UniqueKeyConflict", "UnknownGroup", "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic",
-    "UnsupportedCodec", "WrongType", "__version__", "decode_batch", "encode_batch", "open",
+    "UnsupportedCodec", "WrongType", "__version__", "connect", "decode_batch", "encode_batch", "open",
 ]  # fmt: skip
 
 
@@ -209,6 +212,27 @@ def open(
 
         serve_beside(store)
     return store
+
+
+def connect(
+    url: str | PathLike[str],
+    *,
+    token: str | None = None,
+    timeout: float = 30.0,
+    ca: str | PathLike[str] | None = None,
+    clock: Clock | None = None,
+) -> ServedStore:
+    """Connect to the server of a store (`afterlog serve`): the names, types and errors of `Store`, from any process.
+
+    url: the path of a store's folder, whose socket is taken, ``unix:PATH``, ``http://host:port`` or ``https://host``.
+    token: as `afterlog tokens add` gave it, for TCP. timeout: seconds for which a call is tried again while nobody
+    answers. ca: a file of the certificates to trust (PEM), in place of the system's.
+
+    Nothing is asked before the first call. Raises InvalidArgument, WrongType.
+    """
+    from afterlog.client.served_store import connect as connected
+
+    return connected(url, token=token, timeout=timeout, ca=ca, clock=clock)
 
 
 def __getattr__(name: str) -> Any:

@@ -22,18 +22,18 @@ on, and so counts as no failure. In the block of a message it gives the message 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Coroutine
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 from afterlog.aio_calls import Answer, Calls, Line, Waiters
+from afterlog.aio_producer import AsyncProducer
 from afterlog.arguments import seconds
+from afterlog.awaiting import Closing, Opened, Opening, Parameters, awaited
 from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
@@ -43,77 +43,16 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store import Store as BlockingStore
 from afterlog.store import open_store
-from afterlog.subscription.draining import Draining
+from afterlog.subscription.awaited_draining import AsyncDraining, all_ended
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription as BlockingSubscription
 from afterlog.tier.remote_store import RemoteStore
 
-Parameters = ParamSpec("Parameters")
+if TYPE_CHECKING:
+    from afterlog.client.async_store import AsyncServedStore
+
 Blocking = TypeVar("Blocking", BlockingConsumer, BlockingProducer[RecordId], BlockingSubscription)
-
-
-class Closing:
-    """What is open, and closed at the end of its block."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-
-Opened = TypeVar("Opened", bound=Closing)
-
-
-def _awaited(
-    method: Callable[Concatenate[Any, Parameters], Answer],
-) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Answer]]:
-    """A method of the synchronous API, to be awaited: its parameters, and what it says of itself."""
-
-    @functools.wraps(method)
-    async def awaited(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> Answer:
-        run: Callable[[Callable[[], Answer]], Coroutine[Any, Any, Answer]] = self._run
-        return await run(functools.partial(method, self._blocking, *args, **options))
-
-    return awaited
-
-
-def _buffered(
-    method: Callable[Concatenate[Any, Parameters], Future[Answer]],
-) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, asyncio.Future[Answer]]]:
-    """The same of a method that gives a future."""
-    buffered = _awaited(method)
-
-    @functools.wraps(method)
-    async def wrapped(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> asyncio.Future[Answer]:
-        return asyncio.wrap_future(await buffered(self, *args, **options))
-
-    return wrapped
-
-
-class Opening(Generic[Opened]):
-    """What is being opened: enter it with `async with`, or await it and close what that gives."""
-
-    def __init__(self, opening: Coroutine[Any, Any, Opened]) -> None:
-        self._opening = opening
-
-    def __await__(self) -> Generator[Any, None, Opened]:
-        return self._opening.__await__()
-
-    async def __aenter__(self) -> Opened:
-        self._opened = await self._opening
-        return self._opened
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._opened.__aexit__(kind, error, trace)
 
 
 def _opening(
@@ -182,12 +121,12 @@ class AsyncConsumer(Closing):
         found = await self._line.found(look, timeout)
         return columns if found is None else found
 
-    seek = _awaited(BlockingConsumer.seek)
-    commit = _awaited(BlockingConsumer.commit)
-    commit_at = _awaited(BlockingConsumer.commit_at)
-    positions = _awaited(BlockingConsumer.positions)
-    committed = _awaited(BlockingConsumer.committed)
-    lag = _awaited(BlockingConsumer.lag)
+    seek = awaited(BlockingConsumer.seek)
+    commit = awaited(BlockingConsumer.commit)
+    commit_at = awaited(BlockingConsumer.commit_at)
+    positions = awaited(BlockingConsumer.positions)
+    committed = awaited(BlockingConsumer.committed)
+    lag = awaited(BlockingConsumer.lag)
 
     async def close(self) -> None:
         """Commit what is processed and let the partitions go. An iteration in another task ends."""
@@ -219,18 +158,6 @@ class AsyncConsumer(Closing):
     def _take_back(self, found: Columns | None) -> None:
         if found is not None:
             self._blocking.take_back(found)
-
-
-class AsyncProducer(Closing):
-    """Made by `store.producer`. `send` is awaited twice: for a place in the buffer, and for the append."""
-
-    def __init__(self, producer: BlockingProducer[RecordId], calls: Calls, _: Waiters) -> None:
-        self._blocking = producer
-        self._run = calls.run
-
-    send = _buffered(BlockingProducer[RecordId].send)
-    flush = _awaited(BlockingProducer.flush)
-    close = _awaited(BlockingProducer.close)
 
 
 class AsyncSubscription(Closing):
@@ -296,25 +223,9 @@ class AsyncSubscription(Closing):
 
         As the blocking one does; no thread waits. From any task but that of a handler.
         """
-        timeout, blocking, loop = seconds("timeout", timeout), self._blocking, asyncio.get_running_loop()
-        ended = asyncio.Event()
-
-        def tell() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(ended.set)
-
-        blocking.blocks.listen(tell)
-        try:
-            await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
-            async with asyncio.timeout(timeout):
-                while not blocking.taking.is_idle():
-                    await ended.wait()
-                    ended.clear()
-        except TimeoutError:
-            return blocking.taking.is_idle()
-        finally:
-            blocking.blocks.leave(tell)
-        return True
+        timeout, blocking = seconds("timeout", timeout), self._blocking
+        await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
+        return await all_ended(blocking.blocks, blocking.taking.is_idle, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
         """A block in which the signal drains, to be entered with `async with` by the event loop of the main thread.
@@ -323,39 +234,19 @@ class AsyncSubscription(Closing):
         """
         return AsyncDraining(self, self._blocking.draining_on(signal, timeout=timeout), timeout)
 
-    ack = _awaited(BlockingSubscription.ack)
-    ack_many = _awaited(BlockingSubscription.ack_many)
-    nack = _awaited(BlockingSubscription.nack)
-    reject = _awaited(BlockingSubscription.reject)
-    release = _awaited(BlockingSubscription.release)
-    extend = _awaited(BlockingSubscription.extend)
-    seek = _awaited(BlockingSubscription.seek)
-    stats = _awaited(BlockingSubscription.stats)
-    close = _awaited(BlockingSubscription.close)
+    ack = awaited(BlockingSubscription.ack)
+    ack_many = awaited(BlockingSubscription.ack_many)
+    nack = awaited(BlockingSubscription.nack)
+    reject = awaited(BlockingSubscription.reject)
+    release = awaited(BlockingSubscription.release)
+    extend = awaited(BlockingSubscription.extend)
+    seek = awaited(BlockingSubscription.seek)
+    stats = awaited(BlockingSubscription.stats)
+    close = awaited(BlockingSubscription.close)
 
     def _give_back(self, found: Received | None) -> None:
         if found is not None:
             self._blocking.release(found)
-
-
-class AsyncDraining:
-    """Made by `subscription.draining_on`."""
-
-    def __init__(self, subscription: AsyncSubscription, draining: Draining, timeout: float | None) -> None:
-        self._subscription = subscription
-        self._draining = draining
-        self._timeout = timeout
-
-    async def __aenter__(self) -> Draining:
-        self._draining.begin()
-        return self._draining
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._draining.end()
-        if self._draining.signalled and kind is None:
-            self._draining.drained = await self._subscription.drain(self._timeout)
 
 
 class AsyncStore(Closing):
@@ -367,50 +258,50 @@ class AsyncStore(Closing):
         self._run = calls.run
         self._waiters = Waiters(calls, store.clock, store.now_ms)
 
-    create_topic = _awaited(BlockingStore.create_topic)
-    create_topics = _awaited(BlockingStore.create_topics)
-    topic = _awaited(BlockingStore.topic)
-    topics = _awaited(BlockingStore.topics)
-    alter_topic = _awaited(BlockingStore.alter_topic)
-    delete_topic = _awaited(BlockingStore.delete_topic)
-    purge = _awaited(BlockingStore.purge)
+    create_topic = awaited(BlockingStore.create_topic)
+    create_topics = awaited(BlockingStore.create_topics)
+    topic = awaited(BlockingStore.topic)
+    topics = awaited(BlockingStore.topics)
+    alter_topic = awaited(BlockingStore.alter_topic)
+    delete_topic = awaited(BlockingStore.delete_topic)
+    purge = awaited(BlockingStore.purge)
 
-    send = _awaited(BlockingStore.send)
-    send_many = _awaited(BlockingStore.send_many)
-    producer = _opening(BlockingStore.producer, AsyncProducer)
+    send = awaited(BlockingStore.send)
+    send_many = awaited(BlockingStore.send_many)
+    producer = _opening(BlockingStore.producer, lambda producer, calls, _: AsyncProducer(producer, calls))
 
-    cancel = _awaited(BlockingStore.cancel)
-    cancel_many = _awaited(BlockingStore.cancel_many)
-    reschedule = _awaited(BlockingStore.reschedule)
-    pending = _awaited(BlockingStore.pending)
-    adopt = _awaited(BlockingStore.adopt)
+    cancel = awaited(BlockingStore.cancel)
+    cancel_many = awaited(BlockingStore.cancel_many)
+    reschedule = awaited(BlockingStore.reschedule)
+    pending = awaited(BlockingStore.pending)
+    adopt = awaited(BlockingStore.adopt)
 
-    schedule = _awaited(BlockingStore.schedule)
-    schedules = _awaited(BlockingStore.schedules)
-    change_schedule = _awaited(BlockingStore.change_schedule)
-    pause_schedule = _awaited(BlockingStore.pause_schedule)
-    resume_schedule = _awaited(BlockingStore.resume_schedule)
-    remove_schedule = _awaited(BlockingStore.remove_schedule)
-    run_schedules = _awaited(BlockingStore.run_schedules)
+    schedule = awaited(BlockingStore.schedule)
+    schedules = awaited(BlockingStore.schedules)
+    change_schedule = awaited(BlockingStore.change_schedule)
+    pause_schedule = awaited(BlockingStore.pause_schedule)
+    resume_schedule = awaited(BlockingStore.resume_schedule)
+    remove_schedule = awaited(BlockingStore.remove_schedule)
+    run_schedules = awaited(BlockingStore.run_schedules)
 
     consumer = _opening(BlockingStore.consumer, AsyncConsumer)
     subscribe = _opening(BlockingStore.subscribe, AsyncSubscription)
-    subscriptions = _awaited(BlockingStore.subscriptions)
-    groups = _awaited(BlockingStore.groups)
-    delete_subscription = _awaited(BlockingStore.delete_subscription)
-    delete_group = _awaited(BlockingStore.delete_group)
-    reset_subscription = _awaited(BlockingStore.reset_subscription)
-    reset_group = _awaited(BlockingStore.reset_group)
-    dead_letters = _awaited(BlockingStore.dead_letters)
-    redrive = _awaited(BlockingStore.redrive)
+    subscriptions = awaited(BlockingStore.subscriptions)
+    groups = awaited(BlockingStore.groups)
+    delete_subscription = awaited(BlockingStore.delete_subscription)
+    delete_group = awaited(BlockingStore.delete_group)
+    reset_subscription = awaited(BlockingStore.reset_subscription)
+    reset_group = awaited(BlockingStore.reset_group)
+    dead_letters = awaited(BlockingStore.dead_letters)
+    redrive = awaited(BlockingStore.redrive)
 
-    sync = _awaited(BlockingStore.sync)
-    enforce_retention = _awaited(BlockingStore.enforce_retention)
-    held_bytes = _awaited(BlockingStore.held_bytes)
-    offload = _awaited(BlockingStore.offload)
-    backup = _awaited(BlockingStore.backup)
-    confirm_clock = _awaited(BlockingStore.confirm_clock)
-    check = _awaited(BlockingStore.check)
+    sync = awaited(BlockingStore.sync)
+    enforce_retention = awaited(BlockingStore.enforce_retention)
+    held_bytes = awaited(BlockingStore.held_bytes)
+    offload = awaited(BlockingStore.offload)
+    backup = awaited(BlockingStore.backup)
+    confirm_clock = awaited(BlockingStore.confirm_clock)
+    check = awaited(BlockingStore.check)
 
     @property
     def path(self) -> Path:
@@ -449,6 +340,20 @@ def open(
 ) -> Opening[AsyncStore]:
     """Open the store in the folder `path`, as `afterlog.open` does."""
     return Opening(opened(lambda: open_store(Path(path).absolute(), config, clock, None, remote)))
+
+
+def connect(
+    url: str | PathLike[str],
+    *,
+    token: str | None = None,
+    timeout: float = 30.0,
+    ca: str | PathLike[str] | None = None,
+    clock: Clock | None = None,
+) -> Opening[AsyncServedStore]:
+    """Connect to the server of a store, as `afterlog.connect` does. Needs ``afterlog[client]``."""
+    from afterlog.client.async_store import connect as connected
+
+    return Opening(connected(url, token=token, timeout=timeout, ca=ca, clock=clock))
 
 
 async def opened(opening: Callable[[], BlockingStore]) -> AsyncStore:

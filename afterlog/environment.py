@@ -89,6 +89,16 @@ class Pipe:
         return not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4)))
 
 
+def process_id() -> int:
+    """Of this process: another one in a forked child."""
+    return os.getpid()
+
+
+def random_bits(count: int) -> int:
+    """A number of so many random bits, from the operating system."""
+    return int.from_bytes(os.urandom((count + 7) // 8), "little") >> (-count % 8)
+
+
 def random_token() -> str:
     """256 random bits, from the operating system, as text: 43 of a-z A-Z 0-9 - _"""
     import base64

@@ -1154,3 +1154,10 @@ def _key(key: Any) -> bytes | None:
     if not isinstance(key, bytearray | memoryview):
         raise InvalidRecord(f"a key must be bytes, not {type(key).__name__}")
     return bytes(key)
+
+
+if TYPE_CHECKING:
+    from afterlog.surface import StoreSurface
+
+    def _has_the_surface(store: Store) -> StoreSurface:
+        return store

@@ -12,9 +12,7 @@ sequence of Python objects is taken one by one. Fractions of a millisecond round
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,29 +21,18 @@ import numpy.typing as npt
 from afterlog.clock import INT64_MAX
 from afterlog.errors import InvalidDeliverAfter
 from afterlog.records.columns import Int64Array
+from afterlog.records.moments import Instant as Instant
+from afterlog.records.moments import instant_ms as instant_ms
+from afterlog.records.moments import moment_ms, whole_ms
 
-Instant: TypeAlias = int | float | datetime | str | np.datetime64
 InstantColumn: TypeAlias = Instant | Sequence[Instant] | npt.NDArray[np.generic]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_FINE = ("ms", "us", "ns", "ps", "fs", "as")
-
-
-def instant_ms(value: Instant) -> int:
-    """Milliseconds since the epoch. InvalidDeliverAfter where it names no instant, or one outside 1970 to int64."""
-    if isinstance(value, datetime | str):
-        return _moment_ms(value)
-    if isinstance(value, np.datetime64):
-        return int(int64_column(np.array([value]), 1, "deliver_after")[0])
-    return checked_ms(_ceil(value), value)
 
 
 def instant_column(column: object, count: int) -> Int64Array:
     """The milliseconds of `count` instants. InvalidDeliverAfter."""
     values = column_array(column, "deliver_after")
     if values.dtype.kind in "OUT" and values.ndim == 1:
-        values = np.fromiter(map(_moment_ms, values.tolist()), np.int64, len(values))
+        values = np.fromiter(map(moment_ms, values.tolist()), np.int64, len(values))
     return int64_column(values, count, "deliver_after")
 
 
@@ -74,7 +61,7 @@ def int64_column(values: npt.NDArray[Any], count: int, name: str) -> Int64Array:
         raise InvalidDeliverAfter(f"{name} must be one value or a column of {count}, not of shape {values.shape}")
     kind = values.dtype.kind
     if kind in "Mm":
-        values = _milliseconds(values, name)
+        values = whole_ms(values, name)
     elif kind == "f":
         if not bool(np.isfinite(values).all()):
             raise InvalidDeliverAfter(f"{name} has a value that is not a number")
@@ -89,63 +76,3 @@ def int64_column(values: npt.NDArray[Any], count: int, name: str) -> Int64Array:
     if count and values.min() < 0:
         raise InvalidDeliverAfter(f"{name} has a negative value")
     return np.ascontiguousarray(values, np.int64)
-
-
-def checked_ms(ms: int, value: object) -> int:
-    """`ms` itself, which `value` stands for. Raises InvalidDeliverAfter where no int64 since the epoch is."""
-    if not 0 <= ms <= INT64_MAX:
-        raise InvalidDeliverAfter(f"{value!r} is negative, or beyond what int64 milliseconds since the epoch can name")
-    return ms
-
-
-def _milliseconds(values: npt.NDArray[Any], name: str) -> Int64Array:
-    """Of datetime64 or timedelta64."""
-    if bool(np.isnat(values).any()):
-        raise InvalidDeliverAfter(f"{name} has a missing value (NaT): leave the time out, or send such records apart")
-    try:
-        floor = values.astype(f"{values.dtype.kind}8[ms]")
-        again = floor.astype(values.dtype)
-    except TypeError as error:
-        raise InvalidDeliverAfter(f"{name} has no unit that milliseconds can be made of: {error}") from None
-    if np.datetime_data(values.dtype)[0] not in _FINE and bool((again != values).any()):  # numpy wraps around silently
-        raise InvalidDeliverAfter(f"{name} has a value beyond int64 milliseconds")
-    return floor.astype(np.int64) + (again < values)
-
-
-def _moment_ms(value: datetime | str) -> int:
-    """Of an aware datetime, or a string that is one."""
-    moment = _parsed(value) if isinstance(value, str) else value
-    if not isinstance(moment, datetime):
-        raise InvalidDeliverAfter(f"a column of objects must hold aware datetimes or ISO 8601, not {value!r:.100}")
-    if moment.tzinfo is None:
-        raise InvalidDeliverAfter(f"{value!r} has no time zone: give an aware datetime, as datetime.now(UTC)")
-    before_epoch = _subtract(_EPOCH, moment)
-    ms = -(before_epoch // _MILLISECOND)
-    if type(moment) is not datetime and getattr(moment, "nanosecond", 0) != 0 and not before_epoch % _MILLISECOND:
-        ms += 1
-    return ms if ms >= 0 else checked_ms(ms, value)
-
-
-_subtract = datetime.__sub__
-"""Also of a Timestamp of pandas, whose own subtraction takes ten times as long."""
-
-
-def _parsed(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidDeliverAfter(
-            f"{text!r} is no instant: write ISO 8601 with a zone, 2030-01-31T08:00:00Z, or give a datetime"
-        ) from None
-
-
-def _ceil(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InvalidDeliverAfter(
-            f"deliver_after must be milliseconds since the epoch, an aware datetime or ISO 8601, not {value!r:.100}"
-        )
-    if isinstance(value, int):
-        return value
-    if not math.isfinite(value):
-        raise InvalidDeliverAfter(f"deliver_after is not a number: {value!r}")
-    return math.ceil(value)

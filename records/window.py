@@ -14,10 +14,12 @@ and means at once. A clock that itself stands before the window is a simulation'
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from afterlog.errors import InvalidDeliverAfter
-from afterlog.records.columns import Int64Array
+
+if TYPE_CHECKING:
+    from afterlog.records.columns import Int64Array
 
 EARLIEST_MS: Final = 10**12
 """2001-09-09T01:46:40Z. In seconds, an instant of today is below it up to the year 33658."""

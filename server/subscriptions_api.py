@@ -67,6 +67,13 @@ async def show_subscription(served: Served, request: Request) -> Reply:
     return as_json({**told, "now_ms": served.store.now_ms()})
 
 
+async def open_subscription(served: Served, request: Request) -> Reply:
+    """Where it is new it begins here, so that nothing which is sent from now on is missed."""
+    async with served.readers.lent(request.topic, request.arguments["subscription"], request.body["reader"]) as reader:
+        numbers = sorted(each.partition.number for each in reader.subscription.shared)
+        return as_json({"partitions": numbers, "now_ms": served.store.now_ms()})
+
+
 async def receive(served: Served, request: Request) -> Reply:
     body = request.body
     async with served.readers.lent(request.topic, request.arguments["subscription"], body["reader"]) as reader:
@@ -216,6 +223,9 @@ ENDPOINTS: Final = (
              answer=answer({"pending": COUNT, "due": COUNT, "leased": COUNT, "retrying": COUNT, "acked": COUNT,
                             "partitions": {"type": "object"}, "now_ms": INSTANT}),
              errors=(errors.UnknownTopic, errors.UnknownSubscription)),
+    Endpoint(method="PUT", path=_S, scope=Scope.RECEIVE, summary="Make a subscription, where it is new",
+             handler=open_subscription, body=Fields({"reader": READER}),
+             answer=answer({"partitions": {"type": "array", "items": COUNT}, "now_ms": INSTANT}), errors=_OPENING),
     Endpoint(method="POST", path=f"{_S}/receive", scope=Scope.RECEIVE,
              summary="Lease due records; waits where nothing is due. Makes the subscription where it is new",
              handler=receive, body=RECEIVE,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from afterlog.fetch.message_columns import Columns
-from afterlog.index.growing_columns import Int64Array
+if TYPE_CHECKING:  # who only has messages needs no numpy
+    from afterlog.fetch.message_columns import Columns
+    from afterlog.index.growing_columns import Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

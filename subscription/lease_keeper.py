@@ -20,6 +20,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from afterlog.clock import Clock
 from afterlog.errors import AfterlogError
@@ -31,6 +32,13 @@ logger = logging.getLogger("afterlog.subscription")
 
 TURNS = 3
 """Looks within a lease. More: a look that comes late costs less, more looks."""
+
+
+class Keeping(Protocol):
+    """What has to be said again before it is forgotten."""
+
+    def keep(self) -> int | None:
+        """Say it, where it is time. How long until the next look, ms; None: when somebody wakes the keeper."""
 
 
 class KeptLeases:
@@ -86,7 +94,7 @@ class KeptLeases:
 class LeaseKeeper:
     """Of a store. Thread-safe."""
 
-    def __init__(self, kept: Callable[[], Iterable[KeptLeases]], clock: Clock, *, background: bool = True) -> None:
+    def __init__(self, kept: Callable[[], Iterable[Keeping]], clock: Clock, *, background: bool = True) -> None:
         """kept: of each reader that has its leases kept. background: in a thread; else by `look` alone."""
         self._kept = kept
         self._clock = clock

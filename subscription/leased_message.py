@@ -8,14 +8,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from afterlog.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
-from afterlog.records.deliver_after import Delay
-from afterlog.subscription.answers import ReceiptResult
 from afterlog.subscription.intake import Intake, Place
 from afterlog.subscription.open_blocks import OpenBlocks
+
+if TYPE_CHECKING:
+    from afterlog.records.moments import Delay
+    from afterlog.subscription.answers import ReceiptResult
 
 logger = logging.getLogger("afterlog.subscription")
 
@@ -177,9 +179,11 @@ class LeasedMessage(Message):
             return partial(self.subscription.nack, self, reason=f"{type(error).__name__}: {error}")
         return self._release
 
-    def _release(self) -> None:
+    def _release(self) -> object:
+        """Where what is to be awaited does it, that."""
         with contextlib.suppress(StoreClosed, StoreForked):
-            self.subscription.release(self)
+            return self.subscription.release(self)
+        return None
 
 
 def complete(message: LeasedMessage, subscription: Settling, redelivery_count: int, deadline_ms: int) -> None:

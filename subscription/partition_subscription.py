@@ -63,7 +63,7 @@ from afterlog.subscription.events import (
 from afterlog.subscription.fresh import Fresh
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.ledger import Ledger
-from afterlog.subscription.policy import DELAY_MS_MAX, RetryPolicy
+from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.subscription.replay import Replayed
 from afterlog.subscription.standing import standing
@@ -593,9 +593,3 @@ def _column(values: Offsets | int) -> Int64Array:
 def _ascending(column: Int64Array) -> Int64Array:
     """Sorted, and each value once."""
     return column if bool((column[1:] > column[:-1]).all()) else np.unique(column)
-
-
-def check_span(name: str, ms: int, least: int) -> None:
-    """Raises InvalidSubscription where a time is no integer from `least` to ten years."""
-    if isinstance(ms, bool) or not isinstance(ms, int) or not least <= ms <= DELAY_MS_MAX:
-        raise InvalidSubscription(f"{name} must be {least} to {DELAY_MS_MAX} (ten years), not {ms}")

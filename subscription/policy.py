@@ -11,16 +11,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Protocol
 
 from afterlog.errors import InvalidSubscription
-from afterlog.index.growing_columns import Int64Array
+
+if TYPE_CHECKING:  # a client says how retries go, and the server computes them
+    import numpy as np
+    import numpy.typing as npt
+
+    from afterlog.index.growing_columns import Int64Array
 
 DELAY_MS_MAX = 10 * 366 * 86_400_000
 """Ten years: what is away for longer is not retried but lost."""
+
+
+def check_span(name: str, ms: int, least: int) -> None:
+    """Raises InvalidSubscription where a time is no integer from `least` to ten years."""
+    if isinstance(ms, bool) or not isinstance(ms, int) or not least <= ms <= DELAY_MS_MAX:
+        raise InvalidSubscription(f"{name} must be {least} to {DELAY_MS_MAX} (ten years), not {ms}")
 
 
 class Random(Protocol):
@@ -34,6 +42,7 @@ class Random(Protocol):
 class RetryPolicy:
     """Exponential backoff. InvalidSubscription where the numbers make no sense.
 
+    >>> import numpy as np
     >>> RetryPolicy(first_ms=1_000, factor=3, max_ms=20_000, jitter=0, attempts=5).delays_ms(np.arange(1, 5))
     array([ 1000,  3000,  9000, 20000])
     """
@@ -65,10 +74,14 @@ class RetryPolicy:
 
     def delay_ms(self, attempt: int, random: Random | None = None) -> int:
         """The delay after the `attempt`-th failure, counted from 1."""
+        import numpy as np
+
         return int(self.delays_ms(np.array([attempt]), random)[0])
 
     def delays_ms(self, attempt: Int64Array, random: Random | None = None) -> Int64Array:
         """The same for a column. Without `random` there is no jitter."""
+        import numpy as np
+
         steps = np.clip(attempt - 1, 0, self._steps_to_max())
         delay = np.minimum(self.first_ms * float(self.factor) ** steps, self.max_ms)
         if random is not None and self.jitter:
@@ -82,6 +95,8 @@ class RetryPolicy:
 
     def exhausted(self, failures: Int64Array) -> npt.NDArray[np.bool_]:
         """`gives_up` for a column."""
+        import numpy as np
+
         if self.attempts is None:
             return np.zeros(len(failures), np.bool_)
         return failures >= self.attempts

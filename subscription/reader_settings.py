@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from afterlog.errors import InvalidSubscription
 from afterlog.subscription.intake import check_limits
-from afterlog.subscription.partition_subscription import check_span
-from afterlog.subscription.policy import Random, RetryPolicy
+from afterlog.subscription.policy import Random, RetryPolicy, check_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

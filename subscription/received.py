@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from afterlog.errors import InvalidReceipt
-from afterlog.fetch.message_columns import Columns
-from afterlog.fetch.objects import Same
-from afterlog.index.growing_columns import Int64Array
-from afterlog.records.columns import Bools
 from afterlog.subscription.intake import Place
 from afterlog.subscription.leased_message import LeasedMessage, Settling
-from afterlog.subscription.partition_subscription import Offsets
-from afterlog.subscription.redeliveries import UNKNOWN
+
+if TYPE_CHECKING:  # what a server gave comes as messages, and may stay so
+    from afterlog.fetch.message_columns import Columns
+    from afterlog.index.growing_columns import Int64Array
+    from afterlog.records.columns import Bools
+    from afterlog.subscription.partition_subscription import Offsets
 
 
 class Receipts(NamedTuple):
@@ -34,6 +32,10 @@ class Receipts(NamedTuple):
     @staticmethod
     def of_columns(partition: Offsets, delivery_offset: Offsets, redelivery_count: Offsets) -> Receipts:
         """From columns of one length, of integers: what somebody kept. Raises InvalidReceipt."""
+        import numpy as np
+
+        from afterlog.subscription.redeliveries import UNKNOWN
+
         columns = [_column(values) for values in (partition, delivery_offset, redelivery_count)]
         if len({len(column) for column in columns}) != 1:
             raise InvalidReceipt(f"columns of {', '.join(str(len(column)) for column in columns)} receipts")
@@ -41,6 +43,8 @@ class Receipts(NamedTuple):
 
     @staticmethod
     def of(messages: Iterable[LeasedMessage]) -> Receipts:
+        import numpy as np
+
         rows = [(each.partition, each.offset, each.delivery_offset, each.redelivery_count) for each in messages]
         return Receipts(*np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T))
 
@@ -53,6 +57,8 @@ class Receipts(NamedTuple):
 
     def by_partition(self) -> Iterator[tuple[int, Receipts]]:
         """The receipts of each partition."""
+        import numpy as np
+
         if not len(self.partition):
             return
         first = int(self.partition[0])
@@ -65,6 +71,8 @@ class Receipts(NamedTuple):
 
 def _column(values: Offsets) -> Int64Array:
     """As int64[n]. Raises InvalidReceipt where they are no integers, or too large."""
+    import numpy as np
+
     try:
         column = np.asarray(values)
         if column.ndim == 1 and (column.dtype.kind in "iu" or not len(column)):
@@ -142,6 +150,8 @@ class Received(Sequence[LeasedMessage]):
 
     def _made(self) -> list[LeasedMessage]:
         if self._messages is None:
+            from afterlog.fetch.objects import Same
+
             self._messages = self.columns.each(
                 LeasedMessage,
                 redelivery_count=self.redelivery_count,
@@ -152,27 +162,52 @@ class Received(Sequence[LeasedMessage]):
         return self._messages
 
 
-class ReceivedOne(Received):
-    """The same of one record, which is there as a message: its columns are made when somebody asks for them."""
+class ReceivedMessages(Received):
+    """The same, there as messages: their columns are made when somebody asks for them."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_mine",)
 
-    def __init__(self, message: LeasedMessage) -> None:
-        self.subscription = message.subscription
-        self._message = message
-        self._messages = [message]
+    def __init__(self, subscription: Settling, messages: list[LeasedMessage]) -> None:
+        self.subscription = subscription
+        self._mine = self._messages = messages
 
     @property
     def columns(self) -> Columns:
-        return Columns.of(self._message)
+        from afterlog.fetch.message_columns import Columns
+
+        parts = [Columns.of(message) for message in self._mine]
+        return Columns.concatenate(parts) if parts else Columns.empty(self.subscription.topic)
 
     @property
     def redelivery_count(self) -> Int64Array:
-        return np.array([self._message.redelivery_count])
+        return self.receipts.redelivery_count
 
     @property
     def deadline_ms(self) -> Int64Array:
-        return np.array([self._message.deadline_ms])
+        import numpy as np
+
+        return np.array([message.deadline_ms for message in self._mine], np.int64)
+
+    @property
+    def receipts(self) -> Receipts:
+        return Receipts.of(self._mine)
+
+    def settle(self) -> None:
+        for message in self._mine:
+            message.settle()
 
     def __len__(self) -> int:
-        return 1
+        return len(self._mine)
+
+    def __repr__(self) -> str:
+        return f"<Received: {len(self)} of {self.subscription.topic}>"
+
+
+class ReceivedOne(ReceivedMessages):
+    """The same of one record."""
+
+    __slots__ = ()
+
+    def __init__(self, message: LeasedMessage) -> None:
+        self.subscription = message.subscription
+        self._mine = self._messages = [message]

@@ -42,7 +42,7 @@ from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
-from afterlog.subscription.partition_subscription import check_span
+from afterlog.subscription.policy import check_span
 from afterlog.subscription.reader_part import ReaderPart, summed
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts, Received

@@ -44,7 +44,7 @@ def test_every_name_comes_from_where_type_checkers_see_it() -> None:
     source = inspect.getsource(afterlog)
     block = source[source.index("if TYPE_CHECKING:") : source.index("_HOME = {")]
     lazy = set(afterlog._MODULE_OF)
-    assert lazy | {"__version__", "open"} == set(afterlog.__all__)
+    assert lazy | {"__version__", "connect", "open"} == set(afterlog.__all__)
     for name in lazy:
         assert name in block
         assert getattr(importlib.import_module(afterlog._MODULE_OF[name]), name) is getattr(afterlog, name)

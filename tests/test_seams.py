@@ -1,4 +1,5 @@
-"""The seams hold: only files.py touches the disk, clock.py asks for the time, environment.py for what else is around;
+"""The seams hold: only files.py touches the disk, clock.py asks for the time, sockets.py connects, environment.py
+asks for what else is around;
 and nothing runs bytes as code.
 
 Names are what this test goes by. A method such as `open` or `exists`, which a Path and a Files both have, may be called

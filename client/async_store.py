@@ -1,0 +1,231 @@
+"""A store in another process, in asyncio: the names of `afterlog.aio`, over aiohttp.
+
+    async with afterlog.aio.connect("/data") as store:
+        await store.send("mail", b"remind me", delay=30)
+
+Who waits costs a connection, and no thread. Leases of messages in handlers are kept by a thread all the same, with a
+connection of its own: a handler may hold up its event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from afterlog.aio_calls import Calls
+from afterlog.aio_producer import AsyncProducer
+from afterlog.awaiting import Closing, Opening
+from afterlog.client.address import address_of
+from afterlog.client.async_pool import AsyncPool
+from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
+from afterlog.client.call import Steps, awaited
+from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
+from afterlog.client.http_connection import fixed_headers, tls_context
+from afterlog.client.pool import Pool
+from afterlog.client.readers import Readers
+from afterlog.client.served_store import checked_timeout, checked_token, connecting_to
+from afterlog.client.server_time import ServerTime
+from afterlog.client.store_steps import StoreSteps, chosen_partitions
+from afterlog.client.subscription_steps import SubscriptionSteps, reading_of
+from afterlog.clock import Clock, SystemClock
+from afterlog.errors import AfterlogError
+from afterlog.fetch.positions import EARLIEST, Position
+
+if TYPE_CHECKING:
+    from afterlog.client.served_topic import ServedTopic
+    from afterlog.subscription.policy import Random, RetryPolicy
+
+
+class AsyncServedStore(Closing):
+    """A store that another process has open. `afterlog.aio.connect` makes it."""
+
+    def __init__(self, pool: AsyncPool, blocking: Pool, clock: Clock, server_time: ServerTime, name: str) -> None:
+        """blocking: for what threads ask."""
+        self.clock = clock
+        self._name = name
+        self._server_time = server_time
+        self._pool = pool
+        self._drive: Any = pool.drive
+        self._blocking = blocking
+        self._drive_now: Callable[[Steps[Any]], Any] = blocking.drive
+        self._steps = StoreSteps(clock, server_time)
+        self._readers = Readers(clock)
+        self._calls = Calls()
+
+    def __repr__(self) -> str:
+        return f"<Store at {self._name}>"
+
+    create_topic = awaited(StoreSteps.create_topic)
+    create_topics = awaited(StoreSteps.create_topics)
+    topic = awaited(StoreSteps.topic)
+    topics = awaited(StoreSteps.topics)
+    alter_topic = awaited(StoreSteps.alter_topic)
+    delete_topic = awaited(StoreSteps.delete_topic)
+    purge = awaited(StoreSteps.purge)
+
+    send = awaited(StoreSteps.send)
+    send_many = awaited(StoreSteps.send_many)
+
+    cancel = awaited(StoreSteps.cancel)
+    cancel_many = awaited(StoreSteps.cancel_many)
+    reschedule = awaited(StoreSteps.reschedule)
+    pending = awaited(StoreSteps.pending)
+    adopt = awaited(StoreSteps.adopt)
+
+    schedule = awaited(StoreSteps.schedule)
+    schedules = awaited(StoreSteps.schedules)
+    change_schedule = awaited(StoreSteps.change_schedule)
+    pause_schedule = awaited(StoreSteps.pause_schedule)
+    resume_schedule = awaited(StoreSteps.resume_schedule)
+    remove_schedule = awaited(StoreSteps.remove_schedule)
+    run_schedules = awaited(StoreSteps.run_schedules)
+
+    subscriptions = awaited(StoreSteps.subscriptions)
+    groups = awaited(StoreSteps.groups)
+    delete_subscription = awaited(StoreSteps.delete_subscription)
+    delete_group = awaited(StoreSteps.delete_group)
+    reset_subscription = awaited(StoreSteps.reset_subscription)
+    reset_group = awaited(StoreSteps.reset_group)
+    dead_letters = awaited(StoreSteps.dead_letters)
+    redrive = awaited(StoreSteps.redrive)
+
+    stats = awaited(StoreSteps.stats)
+    info = awaited(StoreSteps.info)
+    sync = awaited(StoreSteps.sync)
+    enforce_retention = awaited(StoreSteps.enforce_retention)
+    held_bytes = awaited(StoreSteps.held_bytes)
+    offload = awaited(StoreSteps.offload)
+    backup = awaited(StoreSteps.backup)
+    confirm_clock = awaited(StoreSteps.confirm_clock)
+    check = awaited(StoreSteps.check)
+
+    def producer(
+        self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
+    ) -> Opening[AsyncProducer]:
+        """A buffered producer to one topic. `send` is awaited twice: for a place in the buffer, and for the append."""
+        return Opening(self._producer(topic, linger_ms, batch_bytes))
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        partitions: Sequence[int] | None = None,
+        start: Position = EARLIEST,
+        auto_commit: bool = True,
+    ) -> Opening[AsyncServedConsumer]:
+        """As of the blocking one."""
+        return Opening(self._consumer(topic, group, partitions, start, auto_commit))
+
+    def subscribe(
+        self,
+        topic: str,
+        name: str,
+        *,
+        retry: RetryPolicy | None = None,
+        lease_ms: int = 30_000,
+        dead_letter: str | None = None,
+        start: Position = EARLIEST,
+        delay_ms: int = 0,
+        partitions: Sequence[int] | None = None,
+        random: Random | None = None,
+        auto_extend: bool = True,
+        max_lease_ms: int = 3_600_000,
+        rate: float | None = None,
+        max_in_flight: int | None = None,
+        durable_leases: bool = True,
+    ) -> Opening[AsyncServedSubscription]:
+        """As of the blocking one."""
+        return Opening(
+            self._subscription(
+                topic, name, retry=retry, lease_ms=lease_ms, dead_letter=dead_letter, start=start, delay_ms=delay_ms,
+                partitions=partitions, auto_extend=auto_extend, max_lease_ms=max_lease_ms, rate=rate,
+                max_in_flight=max_in_flight, random=random,
+            )
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Close the readers, and the connections."""
+        if self._pool.closed:
+            return
+        try:
+            for reader in self._readers.all():
+                with contextlib.suppress(AfterlogError):
+                    await reader.close()
+        finally:
+            self._blocking.close()
+            await self._calls.run(self._readers.stop)
+            self._calls.close()
+            await self._pool.close()
+
+    async def _producer(self, topic: str, linger_ms: int | None, batch_bytes: int | None) -> AsyncProducer:
+        from afterlog.client.served_target import served_producer
+
+        target: ServedTopic = await self.topic(topic)
+        made = served_producer(target, self._drive_now, self.clock, self._server_time, linger_ms, batch_bytes)
+        return AsyncProducer(made, self._calls)
+
+    async def _consumer(
+        self, topic: str, group: str, partitions: Sequence[int] | None, start: Position, auto_commit: bool
+    ) -> AsyncServedConsumer:
+        auto_commit = checked_auto_commit(auto_commit)
+        chosen = chosen_partitions(partitions)
+        target: ServedTopic = await self.topic(topic)
+        numbers = [*range(target.partition_count)] if chosen is None else chosen
+        for number in numbers:
+            target.checked_partition(number)
+        claim, committed, positions = await self._drive(ConsumerSteps.opening(topic, group, numbers, start))
+        steps = ConsumerSteps(
+            topic,
+            group,
+            committed,
+            positions,
+            claim,
+            auto_commit=auto_commit,
+            clock=self.clock,
+            server_time=self._server_time,
+            drive_now=self._drive_now,
+            usable=self._pool.check_usable,
+            on_close=self._readers.remover(lambda: steps),
+        )
+        reader = AsyncServedConsumer(steps, self._pool)
+        self._readers.add_consumer(reader, steps)
+        return reader
+
+    async def _subscription(self, topic: str, name: str, **options: Any) -> AsyncServedSubscription:
+        reading = reading_of(**options)
+        told = await self._drive(SubscriptionSteps.opening(topic, name, reading))
+        steps = SubscriptionSteps(
+            topic,
+            name,
+            reading,
+            told["partitions"],
+            clock=self.clock,
+            server_time=self._server_time,
+            drive_now=self._drive_now,
+            usable=self._pool.check_usable,
+            on_close=self._readers.remover(lambda: steps),
+        )
+        reader = AsyncServedSubscription(steps, self._pool, self._drive_now)
+        self._readers.add_subscription(reader, steps)
+        return reader
+
+
+async def connect(
+    url: str | PathLike[str],
+    *,
+    token: str | None,
+    timeout: float,
+    ca: str | PathLike[str] | None,
+    clock: Clock | None,
+) -> AsyncServedStore:
+    """What `afterlog.aio.connect` does."""
+    address, checked, timeout_s = address_of(url), checked_token(token), checked_timeout(timeout)
+    clock = clock or SystemClock()
+    server_time = ServerTime(clock)
+    tls = tls_context(ca) if address.tls else None
+    blocking = Pool(connecting_to(address, checked, ca), clock, server_time, timeout_s)
+    pool = AsyncPool(address, fixed_headers(checked), tls, clock, server_time, timeout_s)
+    return AsyncServedStore(pool, blocking, clock, server_time, str(address))

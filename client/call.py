@@ -1,0 +1,215 @@
+"""What is asked of a server, as a value, and what it answers. Nothing here waits, sends or receives.
+
+    store.cancel(id) ──> Steps: yields a Call ──> whoever can sends it, gets a reply ──> the answer, sent back in
+
+A method of the API is a generator: it yields what it has to ask, one after the other, and returns what its caller gets.
+So the blocking client and that for asyncio share all of it, and differ in who runs the steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote, urlencode
+
+from afterlog.errors import AfterlogError, ServerFailed, ServerUnavailable, StoreClosed
+from afterlog.wire.problem import error_of
+
+if TYPE_CHECKING:
+    from afterlog.client.polls import Polls, Waking
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+
+AnswerOf = TypeVar("AnswerOf")
+StepParameters = ParamSpec("StepParameters")
+
+
+class HttpRequest(NamedTuple):
+    """What goes over the wire."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    kind: str = JSON
+    """Of the body."""
+    accept: str = JSON
+
+
+class HttpReply(NamedTuple):
+    """What comes back. kind: the media type of the body, without parameters."""
+
+    status: int
+    kind: str
+    body: bytes
+
+
+class Numbered(Protocol):
+    """By which the log knows a send again: a `ProducerSequence`, or a lane's."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+
+
+class LaneSequence(NamedTuple):
+    """One of a lane's; see `Numbered`."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+class Sending(NamedTuple):
+    """Records for one partition, that are there once however often they are sent."""
+
+    topic: str
+    partition: int
+    records: int
+    request: Callable[[Numbered], HttpRequest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[AnswerOf]):
+    """One request, and how its answer is read. again: it may be made twice, where the first answer was lost."""
+
+    request: HttpRequest
+    read: Callable[[HttpReply], AnswerOf]
+    again: bool = True
+    wait_s: float = 0.0
+    """The server may take so long to answer, on purpose."""
+    patience_s: float | None = None
+    """How long to try; None: as long as the client does."""
+    polls: Polls | None = None
+    """Who may end the wait."""
+    sending: Sending | None = None
+    """The request is made of this, by who has a producer id."""
+
+    def answer(self, reply: HttpReply) -> AnswerOf:
+        """Raises what the server says, ServerFailed where it says what is no answer."""
+        if reply.status >= 400:
+            raise refusal(reply)
+        try:
+            return self.read(reply)
+        except AfterlogError:
+            raise
+        except (LookupError, TypeError, ValueError) as error:
+            raise ServerFailed(f"the server's answer to {self!r} is none: {error!r:.300}") from error
+
+    def __repr__(self) -> str:
+        return f"{self.request.method} {self.request.path}"
+
+
+class Pause(NamedTuple):
+    """Nothing is to be asked before this is woken, or `until_ms` by the server's clock, or so many seconds are over."""
+
+    waking: Waking
+    version: int
+    until_ms: int
+    seconds: float
+
+
+Steps: TypeAlias = Generator["Call[Any] | Pause", Any, AnswerOf]
+
+
+def call(
+    method: str,
+    path: str,
+    read: Callable[[Any], AnswerOf],
+    body: Mapping[str, Any] | None = None,
+    *,
+    again: bool = True,
+    wait_s: float = 0.0,
+    patience_s: float | None = None,
+    polls: Polls | None = None,
+) -> Call[AnswerOf]:
+    """A call in JSON, both ways. read: is given what the answer holds."""
+    return Call(
+        request=HttpRequest(method, path, b"" if body is None else json_bytes(body)),
+        read=lambda reply: read(json_of(reply)),
+        again=again,
+        wait_s=wait_s,
+        patience_s=patience_s,
+        polls=polls,
+    )
+
+
+def with_sequence(asked: Call[AnswerOf], sequence: Numbered) -> Call[AnswerOf]:
+    """The same of a caller who numbers what is sent."""
+    assert asked.sending is not None, "records are sent"
+    return replace(asked, request=asked.sending.request(sequence), sending=None)
+
+
+def one(asked: Call[AnswerOf]) -> Steps[AnswerOf]:
+    """The steps that ask this and nothing else."""
+    answer: AnswerOf = yield asked
+    return answer
+
+
+def nothing(_: object) -> None:
+    """What an answer says where it says nothing."""
+
+
+def path_of(*parts: str | int, **query: Any) -> str:
+    """The path of an endpoint; parameters that are None are left out."""
+    path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+    asked = {name: _text(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(asked)}" if asked else path
+
+
+def json_bytes(body: object) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def json_of(reply: HttpReply) -> Any:
+    return json.loads(reply.body) if reply.body else None
+
+
+def refusal(reply: HttpReply) -> AfterlogError:
+    """The error that a server told. A store that is just being closed there may be opened again at once."""
+    try:
+        problem = json_of(reply)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        text = reply.body[:200].decode("utf-8", "replace")
+        kind = ServerUnavailable if reply.status in (502, 503, 504) else ServerFailed  # of a proxy, say
+        return kind(f"HTTP {reply.status}: {text}")
+    error = error_of(problem)
+    return ServerUnavailable(str(error)) if type(error) is StoreClosed else error
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def blocking(
+    method: Callable[Concatenate[Any, StepParameters], Steps[AnswerOf]],
+) -> Callable[Concatenate[Any, StepParameters], AnswerOf]:
+    """The same as a method that blocks, of whoever has `_steps`, and `_drive` for them."""
+
+    @functools.wraps(method)
+    def made(self: Any, /, *args: StepParameters.args, **options: StepParameters.kwargs) -> AnswerOf:
+        drive: Callable[[Steps[AnswerOf]], AnswerOf] = self._drive
+        return drive(method(self._steps, *args, **options))
+
+    return made
+
+
+def awaited(
+    method: Callable[Concatenate[Any, StepParameters], Steps[AnswerOf]],
+) -> Callable[Concatenate[Any, StepParameters], Coroutine[Any, Any, AnswerOf]]:
+    """The same as a method to be awaited."""
+
+    @functools.wraps(method)
+    async def made(self: Any, /, *args: StepParameters.args, **options: StepParameters.kwargs) -> AnswerOf:
+        drive: Callable[[Steps[AnswerOf]], Coroutine[Any, Any, AnswerOf]] = self._drive
+        return await drive(method(self._steps, *args, **options))
+
+    return made

@@ -1,0 +1,99 @@
+"""What a producer appends to, of a served store: one topic, in parts that are there once (`lanes.py`).
+
+The producer itself is the embedded one (`produce/producer.py`): it buffers, and appends to whatever it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from afterlog.arguments import whole
+from afterlog.client.call import Steps, one
+from afterlog.client.sent_columns import Columnar
+from afterlog.client.served_topic import ServedTopic
+from afterlog.client.server_time import ServerTime
+from afterlog.clock import Clock
+from afterlog.config import Config
+from afterlog.errors import InvalidDeliverAfter, InvalidTopic
+from afterlog.fetch.record_id import RecordId
+from afterlog.produce.producer import Producer
+from afterlog.records.columns import Int64Array
+from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import RecordColumns
+from afterlog.records.unique_key import OnConflict
+
+
+class ServedTarget:
+    """Thread-safe. `Target` of a producer."""
+
+    def __init__(self, topic: ServedTopic, drive: Callable[[Steps[Any]], Any], server_time: ServerTime) -> None:
+        self._topic = topic
+        self._drive = drive
+        self._server_time = server_time
+        settings = topic.settings
+        self._delayed = settings.delayed
+        self._max_delay_ms = settings.max_delay_ms
+
+    @property
+    def partition_count(self) -> int:
+        return self._topic.partition_count
+
+    def checks_instants(self, asked: bool | None) -> bool:
+        return self._topic.checks_instants(asked)
+
+    def partition_of(self, key: bytes | None) -> int:
+        return self._topic.partition_of(key)
+
+    def checked_partition(self, number: int) -> int:
+        return self._topic.checked_partition(number)
+
+    def record_id(self, number: int, offset: int) -> RecordId:
+        return RecordId(self._topic.name, number, offset)
+
+    def check_asked(self, deliver_after: int) -> None:
+        """As far as the settings tell. Raises InvalidTopic, InvalidDeliverAfter."""
+        if deliver_after == AS_SOON_AS_POSSIBLE:
+            return
+        if not self._delayed:
+            raise InvalidTopic("the topic was made with delayed=False: send without delay or deliver_after")
+        limit_ms = self._max_delay_ms
+        if limit_ms is not None and deliver_after > self._server_time.now_ms() + limit_ms:
+            raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
+
+    def check_unique_keys(self) -> None:
+        """Raises InvalidTopic where it can have none."""
+        self._topic.settings.check_unique_keys()
+
+    def append_unique(
+        self, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict, partition: int | None
+    ) -> Int64Array:
+        """Of which the unique keys are in the headers, too. Raises what the server says; AnswerLost."""
+        asked = Columnar.of_records(columns, keys).unique_call(self._topic.name, partition, False, on_conflict)
+        offsets: Int64Array = self._drive(one(asked))
+        return offsets
+
+    def append(self, number: int, columns: RecordColumns) -> Int64Array:
+        """Raises what the server says; AnswerLost."""
+        offsets: Int64Array = self._drive(Columnar.of_records(columns).sends(self._topic, number, False))
+        return offsets
+
+
+def served_producer(
+    topic: ServedTopic,
+    drive: Callable[[Steps[Any]], Any],
+    clock: Clock,
+    server_time: ServerTime,
+    linger_ms: int | None,
+    batch_bytes: int | None,
+) -> Producer[RecordId]:
+    """A producer to it. None: as the defaults of `Config` are. Raises WrongType, InvalidArgument."""
+    config = Config()
+    return Producer(
+        ServedTarget(topic, drive, server_time),
+        clock=clock,
+        now_ms=server_time.now_ms,
+        linger_ms=config.linger_ms if linger_ms is None else whole("linger_ms", linger_ms),
+        batch_bytes=config.batch_bytes if batch_bytes is None else whole("batch_bytes", batch_bytes, 1),
+        batch_bytes_max=config.batch_bytes_max,
+    )

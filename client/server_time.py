@@ -1,0 +1,29 @@
+"""The clock of the server, as far as its answers tell: the client's own, moved by the difference last seen.
+
+Deadlines of leases are instants of that clock. So a client whose clock is wrong keeps its leases all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from afterlog.clock import Clock
+
+
+class ServerTime:
+    """Of one client. Thread-safe: it is one number."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """Late by no more than an answer took."""
+        return self._clock.now_ms() + self._ahead_ms
+
+    def saw(self, said: Mapping[str, Any]) -> None:
+        """What an answer says of it, that has just come."""
+        now_ms = said.get("now_ms")
+        if type(now_ms) is int:
+            self._ahead_ms = now_ms - self._clock.now_ms()

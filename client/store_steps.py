@@ -1,0 +1,604 @@
+"""A served store, as what its methods ask: the same for the blocking client and that for asyncio (`call.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+
+from afterlog.arguments import KEEP, flag, whole
+from afterlog.client import answer_rows as rows
+from afterlog.client.call import Call, Sending, Steps, call, json_of, nothing, path_of, with_sequence
+from afterlog.client.sent import item, pairs, records_request, seconds_of, sent_record
+from afterlog.client.served_topic import ServedTopic
+from afterlog.client.server_time import ServerTime
+from afterlog.clock import Clock
+from afterlog.errors import InvalidArgument, InvalidTopic, NotServed, UnknownPartition, UnknownTopic, WrongType
+from afterlog.fetch.positions import LATEST, Position
+from afterlog.fetch.record_id import RecordId
+from afterlog.log.cancel_result import CancelResult
+from afterlog.names import check_name
+from afterlog.records.moments import check_one_time, delay_ms, instant_ms
+from afterlog.wire.byte_text import text_or_base64
+from afterlog.wire.position_text import position_text
+from afterlog.wire.record_json import scheduled_of
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from afterlog.backup import Backup
+    from afterlog.fetch.message import ScheduledRecord
+    from afterlog.log.cancellation import Int8Array
+    from afterlog.log.held import HeldBytes
+    from afterlog.log.topic_settings import TopicChanges, TopicOptions
+    from afterlog.records.batch import Headers
+    from afterlog.records.columns import Int64Array
+    from afterlog.records.deliver_after import DelayColumn
+    from afterlog.records.instants import InstantColumn
+    from afterlog.records.moments import Delay, Instant
+    from afterlog.records.producer_sequence import ProducerSequence
+    from afterlog.records.unique_key import OnConflict
+    from afterlog.schedule_document import Schedule
+    from afterlog.subscription.redrive import DeadLetterMessage
+    from afterlog.tier.offload import Offloaded
+
+EachAnswer = TypeVar("EachAnswer")
+
+TOPIC_S = 10.0
+"""How long it is believed how many partitions a topic has: whoever adds some has all clients send there after that."""
+
+
+class StoreSteps:
+    """What the methods of a store ask. Thread-safe."""
+
+    def __init__(self, clock: Clock, server_time: ServerTime) -> None:
+        self.clock = clock
+        self.server_time = server_time
+        self._known: dict[str, tuple[ServedTopic, float]] = {}
+        """Topics, and when they were asked for."""
+
+    # Topics.
+
+    def create_topic(
+        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+    ) -> Steps[ServedTopic]:
+        """As of an embedded store. Made already by a try whose answer was lost: the one that is there."""
+        [topic] = yield from self.create_topics([name], partitions, delayed, **settings)
+        return topic
+
+    def create_topics(
+        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+    ) -> Steps[list[ServedTopic]]:
+        """As of an embedded store: all or none of them."""
+        from afterlog.log.topic_settings import asked_settings
+
+        chosen = [check_name(name) for name in _listed(names)]
+        asked = asked_settings(partitions, delayed, settings)
+        body = {"names": chosen, "partitions": asked.partitions, "delayed": asked.delayed, **settings}
+        topics: list[ServedTopic] = yield call("POST", path_of("topics"), _topics, _plain(body))
+        return topics
+
+    def topic(self, name: str) -> Steps[ServedTopic]:
+        """As things are now. Raises UnknownTopic."""
+        if not isinstance(name, str) or not name:
+            raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})")
+        topic: ServedTopic = yield call("GET", path_of("topics", name), ServedTopic)
+        self._known[name] = topic, self.clock.monotonic_s()
+        return topic
+
+    def topics(self) -> Steps[list[ServedTopic]]:
+        """All that the token may see, by name."""
+        topics: list[ServedTopic] = yield call("GET", path_of("topics"), _topics)
+        return topics
+
+    def alter_topic(
+        self, name: str, *, partitions: int | None = None, **settings: Unpack[TopicChanges]
+    ) -> Steps[ServedTopic]:
+        """As of an embedded store. Other clients send to more partitions a few seconds later."""
+        from afterlog.log.topic_settings import altered
+
+        changes: dict[str, Any] = dict(settings)
+        if partitions is not None:
+            changes["partitions"] = partitions = whole("partitions", partitions, 1)
+        there = yield from self.topic(name)
+        altered(there.settings, settings, partitions)
+        topic: ServedTopic = yield call("PATCH", path_of("topics", name), ServedTopic, _plain(changes))
+        self._known[name] = topic, self.clock.monotonic_s()
+        return topic
+
+    def delete_topic(self, name: str, *, force: bool = False) -> Steps[None]:
+        """As of an embedded store. Raises AnswerLost, too: look whether it is there."""
+        path = path_of("topics", name, force=flag("force", force))
+        yield call("DELETE", path, nothing, again=False)
+        self._known.pop(name, None)
+
+    def purge(
+        self,
+        topic: str,
+        upto: Position = LATEST,
+        *,
+        pending: bool = False,
+        partition: int | None = None,
+        force: bool = False,
+    ) -> Steps[int]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        body = {"upto": position_text(upto), "pending": flag("pending", pending), "force": flag("force", force)}
+        if partition is not None:
+            body["partition"] = _partition(partition)
+        removed: int = yield call("POST", path_of("topics", topic, "purge"), _field("removed"), body, again=False)
+        return removed
+
+    # Sending.
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        delay: Delay | None = None,
+        deliver_after: Instant | None = None,
+        partition: int | None = None,
+        check_instants: bool | None = None,
+        unique_key: bytes | None = None,
+        on_conflict: OnConflict = "raise",
+        sequence: ProducerSequence | None = None,
+    ) -> Steps[RecordId]:
+        """As of an embedded store; `delay` counts from when the server has it.
+
+        It is sent again where the answer was lost, and is there once (promise D11). With a unique key it is not:
+        AnswerLost, then.
+        """
+        record = sent_record(value, key, headers, delay, deliver_after, unique_key)
+        check = None if check_instants is None else flag("check_instants", check_instants)
+        if unique_key is not None or on_conflict != "raise":
+            _check_unnumbered(sequence)
+            return (yield from self._unique(topic, record.to_row(), partition, check, on_conflict))
+        chosen = None if partition is None else _partition(partition)
+        row = record.to_row()
+        if sequence is not None:
+            numbered = self._sending(topic, _numbered(sequence, chosen), [row], check)
+            [sent] = yield with_sequence(numbered, sequence)
+            one: RecordId = sent
+            return one
+        for last in (False, True):
+            target = yield from self._target(topic)
+            number = target.partition_of(record.key) if chosen is None else chosen
+            try:
+                [sent] = yield self._sending(target.name, number, [row], check)
+            except (UnknownPartition, UnknownTopic):
+                if self._known.pop(topic, None) is None or last or chosen is not None:
+                    raise
+            else:
+                done: RecordId = sent
+                return done
+        raise AssertionError("the last try returns or raises")
+
+    def send_many(
+        self,
+        topic: str,
+        values: Any,
+        *,
+        keys: Any = None,
+        headers: Headers = (),
+        delay: DelayColumn | None = None,
+        deliver_after: InstantColumn | None = None,
+        timestamps: Int64Array | None = None,
+        partition: int | None = None,
+        check_instants: bool | None = None,
+        unique_keys: Any = None,
+        on_conflict: OnConflict = "raise",
+        sequence: ProducerSequence | None = None,
+    ) -> Steps[Int64Array]:
+        """As of an embedded store, and sent again as `send` is. Of a call that spans partitions, or is larger than a
+        server takes at a time, the parts before one that is refused stay. Needs ``afterlog[arrow]``.
+        """
+        from afterlog.client.sent_columns import Columnar
+
+        if unique_keys is None and on_conflict != "raise":
+            raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give some")
+        columns = Columnar.of(
+            values, keys, pairs(headers), delay, deliver_after, timestamps, unique_keys, self.server_time.now_ms()
+        )
+        check = None if check_instants is None else flag("check_instants", check_instants)
+        chosen = None if partition is None else _partition(partition)
+        if sequence is not None:
+            _check_unnumbered(sequence if unique_keys is not None else None)
+            _numbered(sequence, chosen)
+        if unique_keys is not None:
+            _check_way(on_conflict)
+            asked = columns.unique_call(topic, chosen, check, on_conflict)
+            offsets: Int64Array = yield asked
+            return offsets
+        target = yield from self._target(topic)
+        if not len(columns):
+            return columns.no_offsets()
+        return (yield from columns.sends(target, chosen, check, sequence))
+
+    # What is scheduled.
+
+    def cancel(self, record: RecordId) -> Steps[CancelResult]:
+        """As of an embedded store; ALREADY_CANCELLED also of its own, where the first answer was lost."""
+        _check_id(record)
+        path, body = path_of("topics", record.topic, "cancel"), {"ids": [str(record)]}
+        [result] = yield call("POST", path, _results(1), body)
+        answer: CancelResult = result
+        return answer
+
+    def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Steps[Int8Array]:
+        """As of an embedded store, and as `cancel`."""
+        import numpy as np
+
+        from afterlog.records.encode import offset_column
+
+        wanted = offset_column(offsets).tolist()
+        body = {"partition": _partition(partition), "offsets": wanted}
+        path = path_of("topics", topic, "cancel")
+        results: list[CancelResult] = yield call("POST", path, _results(len(wanted)), body)
+        return np.array(results, np.int8)
+
+    def reschedule(
+        self, record: RecordId, *, delay: Delay | None = None, deliver_after: Instant | None = None
+    ) -> Steps[RecordId]:
+        """As of an embedded store. Raises AnswerLost, too: `pending` shows what became of it."""
+        _check_id(record)
+        check_one_time(delay, deliver_after)
+        body: dict[str, Any] = {"id": str(record)}
+        if delay is not None:
+            body["delay"] = seconds_of(delay_ms(delay))
+        if deliver_after is not None:
+            body["deliver_after"] = instant_ms(deliver_after)
+        path = path_of("topics", record.topic, "reschedule")
+        moved: str = yield call("POST", path, _field("id"), body, again=False)
+        return RecordId.parse(moved)
+
+    def pending(
+        self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
+    ) -> Steps[list[ScheduledRecord]]:
+        """As of an embedded store."""
+        query = {"limit": whole("limit", limit), "key": _key_text(item(key, "keys"))}
+        path = path_of(
+            "topics", topic, "pending", partition=None if partition is None else _partition(partition), **query
+        )
+        found: list[ScheduledRecord] = yield call("GET", path, lambda row: [*map(scheduled_of, row["records"])])
+        return found
+
+    def schedule(
+        self,
+        topic: str,
+        *,
+        name: str,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        every: timedelta | None = None,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        missed: Literal["skip", "one", "all"] = "one",
+    ) -> Steps[Schedule]:
+        """As of an embedded store."""
+        body: dict[str, Any] = {
+            "topic": topic,
+            "name": name,
+            "cron": cron,
+            "timezone": timezone,
+            "partition": partition,
+        }
+        body |= _schedule_body(every=every, value=value, key=key, headers=headers, missed=missed)
+        body = {each: given for each, given in body.items() if given is not None}
+        body["value"] = text_or_base64(item(value, "values"))
+        made: Schedule = yield call("POST", path_of("schedules"), rows.schedule_of, _plain(body))
+        return made
+
+    def schedules(self, topic: str | None = None) -> Steps[list[Schedule]]:
+        """As of an embedded store."""
+        path = path_of("schedules", topic=topic)
+        found: list[Schedule] = yield call("GET", path, lambda row: [*map(rows.schedule_of, row["schedules"])])
+        return found
+
+    def change_schedule(
+        self,
+        name: str,
+        *,
+        cron: str = KEEP,
+        timezone: str = KEEP,
+        every: timedelta = KEEP,
+        value: bytes | None = KEEP,
+        key: bytes | None = KEEP,
+        headers: Headers = KEEP,
+        missed: Literal["skip", "one", "all"] = KEEP,
+    ) -> Steps[Schedule]:
+        """As of an embedded store."""
+        given = {"cron": cron, "timezone": timezone}
+        body = {each: text for each, text in given.items() if text is not KEEP}
+        body |= _schedule_body(every=every, value=value, key=key, headers=headers, missed=missed)
+        changed: Schedule = yield call("PATCH", path_of("schedules", name), rows.schedule_of, _plain(body))
+        return changed
+
+    def pause_schedule(self, name: str) -> Steps[Schedule]:
+        """As of an embedded store."""
+        paused: Schedule = yield call("POST", path_of("schedules", name, "pause"), rows.schedule_of)
+        return paused
+
+    def resume_schedule(self, name: str) -> Steps[Schedule]:
+        """As of an embedded store."""
+        resumed: Schedule = yield call("POST", path_of("schedules", name, "resume"), rows.schedule_of)
+        return resumed
+
+    def remove_schedule(self, name: str) -> Steps[None]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        yield call("DELETE", path_of("schedules", name), nothing, again=False)
+
+    def run_schedules(self) -> Steps[int]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        appended: int = yield call("POST", path_of("run-schedules"), _field("appended"), again=False)
+        return appended
+
+    # Readers.
+
+    def subscriptions(self, topic: str) -> Steps[list[str]]:
+        """As of an embedded store."""
+        names: list[str] = yield call("GET", path_of("topics", topic, "subscriptions"), _field("subscriptions"))
+        return names
+
+    def groups(self, topic: str) -> Steps[list[str]]:
+        """As of an embedded store."""
+        names: list[str] = yield call("GET", path_of("topics", topic, "groups"), _field("groups"))
+        return names
+
+    def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> Steps[None]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        path = path_of("topics", topic, "subscriptions", name, force=flag("force", force))
+        yield call("DELETE", path, nothing, again=False)
+
+    def delete_group(self, topic: str, group: str, *, force: bool = False) -> Steps[None]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        yield call(
+            "DELETE", path_of("topics", topic, "groups", group, force=flag("force", force)), nothing, again=False
+        )
+
+    def reset_subscription(
+        self, topic: str, name: str, position: Position | datetime, *, delay_ms: int = 0
+    ) -> Steps[None]:
+        """As of an embedded store."""
+        body = {"position": position_text(position), "delay_ms": _number(delay_ms)}
+        yield call("POST", path_of("topics", topic, "subscriptions", name, "reset"), nothing, body)
+
+    def reset_group(self, topic: str, group: str, position: Position | datetime) -> Steps[None]:
+        """As of an embedded store."""
+        body = {"position": position_text(position)}
+        yield call("POST", path_of("topics", topic, "groups", group, "reset"), nothing, body)
+
+    def dead_letters(self, topic: str, *, limit: int = 100) -> Steps[list[DeadLetterMessage]]:
+        """As of an embedded store."""
+        path = path_of("topics", topic, "dead-letters", limit=whole("limit", limit))
+        found: list[DeadLetterMessage] = yield call(
+            "GET", path, lambda row: [*map(rows.dead_letter, row["dead_letters"])]
+        )
+        return found
+
+    def redrive(self, topic: str, *, limit: int | None = None) -> Steps[int]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        body = {} if limit is None else {"limit": whole("limit", limit)}
+        sent: int = yield call("POST", path_of("topics", topic, "redrive"), _field("redriven"), body, again=False)
+        return sent
+
+    # Keeping.
+
+    def stats(self, topic: str) -> Steps[dict[str, Any]]:
+        """How a topic stands: its partitions and subscriptions, as the server tells. Raises UnknownTopic."""
+        told: dict[str, Any] = yield call("GET", path_of("topics", topic, "stats"), dict)
+        return told
+
+    def info(self) -> Steps[dict[str, Any]]:
+        """What the server says of the store: version, durability, now_ms, how many topics."""
+        told: dict[str, Any] = yield call("GET", path_of("store"), dict)
+        self.server_time.saw(told)
+        return told
+
+    def sync(self) -> Steps[None]:
+        """As of an embedded store."""
+        yield call("POST", path_of("sync"), nothing)
+
+    def enforce_retention(self) -> Steps[int]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        removed: int = yield call("POST", path_of("retention"), _field("removed"), again=False)
+        return removed
+
+    def held_bytes(self, topic: str, partition: int = 0) -> Steps[HeldBytes]:
+        """As of an embedded store."""
+        path = path_of("topics", topic, "held", partition=_partition(partition))
+        held: HeldBytes = yield call("GET", path, rows.held_bytes)
+        return held
+
+    def backup(self, dest: str | PathLike[str]) -> Steps[Backup]:
+        """As of an embedded store, in the folder that the server was started with. Raises AnswerLost, too."""
+        made: Backup = yield call("POST", path_of("backup"), rows.backup_of, {"dest": str(dest)}, again=False)
+        return made
+
+    def offload(self) -> Steps[dict[str, Offloaded]]:
+        """As of an embedded store. Raises AnswerLost, too."""
+        done: dict[str, Offloaded] = yield call("POST", path_of("offload"), _offloaded, again=False)
+        return done
+
+    def confirm_clock(self) -> Steps[None]:
+        """As of an embedded store."""
+        yield call("POST", path_of("confirm-clock"), nothing)
+
+    def adopt(self, prepared: object = None) -> Steps[list[Any]]:
+        """Raises NotServed: what jobs prepared is adopted by who has the folder."""
+        yield from ()
+        raise NotServed("adopt() is for the process that has the store open, beside which jobs prepared something")
+
+    def check(self) -> Steps[None]:
+        """Raises NotServed."""
+        yield from ()
+        raise NotServed("check() is for the process that has the store open; `afterlog verify` is for a folder")
+
+    # Inside.
+
+    def _target(self, name: str) -> Steps[ServedTopic]:
+        """The topic as it was a few seconds ago at most."""
+        known = self._known.get(name) if isinstance(name, str) else None
+        if known is not None and self.clock.monotonic_s() - known[1] < TOPIC_S:
+            return known[0]
+        return (yield from self.topic(name))
+
+    def _sending(
+        self, topic: str, number: int, records: list[dict[str, Any]], check: bool | None
+    ) -> Call[list[RecordId]]:
+        return Call(
+            request=records_request(topic, [], None),
+            read=lambda reply: _ids(json_of(reply), len(records)),
+            sending=Sending(
+                topic,
+                number,
+                len(records),
+                lambda sequence: records_request(topic, records, sequence, partition=number, check_instants=check),
+            ),
+        )
+
+    def _unique(
+        self, topic: str, row: dict[str, Any], partition: int | None, check: bool | None, on_conflict: OnConflict
+    ) -> Steps[RecordId]:
+        if "unique_key" not in row:
+            raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give one")
+        _check_way(on_conflict)
+        if partition is not None:
+            row["partition"] = _partition(partition)
+        request = records_request(topic, [row], None, check_instants=check, on_conflict=on_conflict)
+        [sent] = yield Call(request=request, read=lambda reply: _ids(json_of(reply), 1), again=False)
+        done: RecordId = sent
+        return done
+
+
+def _numbered(sequence: Any, partition: int | None) -> int:
+    """The partition that a sequence is of. Raises InvalidArgument, WrongType."""
+    from afterlog.records.producer_sequence import checked_sequence
+
+    checked_sequence(sequence)
+    if partition is None:
+        raise InvalidArgument("a sequence counts the records of one partition: give `partition`, too")
+    return partition
+
+
+def _check_unnumbered(sequence: object) -> None:
+    if sequence is not None:
+        raise InvalidArgument("a sequence or a unique key, not both: a conflict would be a gap in the sequence")
+
+
+def _check_way(on_conflict: Any) -> None:
+    if on_conflict not in ("raise", "keep", "replace"):
+        raise InvalidArgument(f'on_conflict is "raise", "keep" or "replace", not {on_conflict!r:.100}')
+
+
+def _ids(row: Any, count: int) -> list[RecordId]:
+    return _all_of(count, [*map(RecordId.parse, row["ids"])])
+
+
+def _topics(row: Any) -> list[ServedTopic]:
+    return [*map(ServedTopic, row["topics"])]
+
+
+def _results(count: int) -> Callable[[Any], list[CancelResult]]:
+    return lambda row: _all_of(count, [CancelResult[name] for name in row["results"]])
+
+
+def _all_of(count: int, found: list[EachAnswer]) -> list[EachAnswer]:
+    """ValueError where they are not so many."""
+    if len(found) != count:
+        raise ValueError(f"{len(found)} answers, not {count}")
+    return found
+
+
+def _offloaded(row: Any) -> dict[str, Offloaded]:
+    return {name: rows.offloaded(each) for name, each in row["partitions"].items()}
+
+
+def _field(name: str) -> Any:
+    """What reads it of an answer."""
+    return lambda row: row[name]
+
+
+def _schedule_body(*, every: Any, value: Any, key: Any, headers: Any, missed: Any) -> dict[str, Any]:
+    """Of what is given."""
+    body: dict[str, Any] = {}
+    if every is not KEEP:
+        if not isinstance(every, timedelta | None):
+            raise WrongType(f"every must be a timedelta, not {every!r:.100}")
+        body["every_s"] = None if every is None else every.total_seconds()
+    if value is not KEEP:
+        body["value"] = text_or_base64(item(value, "values"))
+    if key is not KEEP:
+        body["key"] = text_or_base64(item(key, "keys"))
+    if headers is not KEEP:
+        body["headers"] = [[name, text_or_base64(each)] for name, each in pairs(headers)]
+    if missed is not KEEP:
+        body["missed"] = missed
+    return body
+
+
+def _key_text(key: bytes | None) -> str | None:
+    """As a query has it."""
+    text = text_or_base64(key)
+    if text is None or (isinstance(text, str) and not text.startswith("base64:")):
+        return text
+    import base64
+
+    return "base64:" + base64.b64encode(key or b"").decode()
+
+
+def _listed(names: Iterable[str]) -> list[str]:
+    try:
+        if not isinstance(names, str | bytes):
+            return list(names)
+    except TypeError:
+        pass
+    raise WrongType(f"create_topics takes a list of names, not {names!r:.100}; create_topic makes one topic")
+
+
+def _plain(body: dict[str, Any]) -> dict[str, Any]:
+    """What JSON can say of settings; InvalidTopic, or what the server says, for the rest."""
+    import json
+
+    try:
+        json.dumps(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidTopic(f"settings are numbers, text, True, False and None: {error}") from None
+    return body
+
+
+def _number(value: Any) -> Any:
+    """An integer of numpy's as one of Python's; the server judges the rest."""
+    import operator
+
+    try:
+        return value if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return value
+
+
+def _partition(number: Any) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 31:
+        raise UnknownPartition(f"partitions are numbered from 0; there is none {number!r:.100}")
+    return number
+
+
+def _check_id(record: object) -> None:
+    if not isinstance(record, RecordId):
+        raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
+
+
+def chosen_partitions(numbers: Sequence[int] | None) -> list[int] | None:
+    """Those that a reader wants, each once. Raises WrongType, UnknownPartition."""
+    if numbers is None:
+        return None
+    try:
+        chosen = sorted({_partition(number) for number in numbers})
+    except TypeError as error:
+        raise WrongType(f"partitions must be a list of their numbers, not {numbers!r:.100}") from error
+    if not chosen:
+        raise UnknownPartition("no partition to read: name one, or leave `partitions` out for all")
+    return chosen

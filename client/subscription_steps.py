@@ -1,0 +1,652 @@
+"""A reader of a served subscription: what it remembers, and what its methods ask (`call.py`).
+
+The server has the subscription; a reader has what it was given and has not settled. All that holds of an embedded
+reader holds here, with the same means: what is leased ahead (`read_ahead.py`), blocks whose leases are kept
+(`lease_keeper.py`), limits (`intake.py`). Where it ends, it gives back all that it has but for what is in a block.
+
+Instants are those of the server's clock (`server_time.py`), in deadlines, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from afterlog.arguments import flag, seconds, whole
+from afterlog.client import answer_rows as rows
+from afterlog.client.call import (
+    ARROW,
+    Call,
+    HttpReply,
+    HttpRequest,
+    Pause,
+    Steps,
+    call,
+    json_bytes,
+    json_of,
+    nothing,
+    one,
+    path_of,
+)
+from afterlog.client.polls import Polls, Waking
+from afterlog.client.sent import seconds_of
+from afterlog.client.server_time import ServerTime
+from afterlog.clock import Clock
+from afterlog.errors import (
+    AfterlogError,
+    AnswerLost,
+    InvalidArgument,
+    InvalidReceipt,
+    InvalidSubscription,
+    NoDeadLetterTopic,
+    StoreClosed,
+    UnknownPartition,
+)
+from afterlog.fetch.positions import Position
+from afterlog.names import check_name
+from afterlog.records.moments import Delay, delay_ms
+from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
+from afterlog.subscription.intake import Intake, Place, check_limits
+from afterlog.subscription.lease_keeper import KeptLeases
+from afterlog.subscription.leased_message import LeasedMessage, Settling
+from afterlog.subscription.open_blocks import OpenBlocks
+from afterlog.subscription.policy import RetryPolicy, check_span
+from afterlog.subscription.read_ahead import ReadAhead
+from afterlog.subscription.received import Received, ReceivedMessages
+from afterlog.wire.position_text import position_text
+from afterlog.wire.receipt import Receipt
+from afterlog.wire.record_json import message_fields
+
+if TYPE_CHECKING:
+    from afterlog.subscription.received import Receipts
+    from afterlog.surface import MessagesToSettle
+
+SLICE_S = 20.0
+"""A wait is asked for in parts: proxies cut what is silent for longer, and a server that stops is found."""
+GIVE_BACK_S = 5.0
+"""What is given back is tried for so long; then its lease ends by itself."""
+JSON_RECORDS = 256
+"""More are asked for as columns, where pyarrow is there. An iteration never asks for more."""
+RECORDS_MAX = 65_536
+"""A server gives no more at a time."""
+REASON_CHARACTERS = 1_000
+"""What a dead letter keeps of a reason."""
+_MANY = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedReading:
+    """What one reader decides for itself; see `store.subscribe`. InvalidSubscription where it cannot be."""
+
+    retry: RetryPolicy
+    lease_ms: int
+    dead_letter: str | None
+    start: Position
+    delay_ms: int
+    partitions: tuple[int, ...] | None
+    auto_extend: bool
+    max_lease_ms: int
+    rate: float | None
+    max_in_flight: int | None
+
+    def __post_init__(self) -> None:
+        for name, least in (("lease_ms", 1), ("max_lease_ms", 1), ("delay_ms", 0)):
+            check_span(name, getattr(self, name), least)
+        check_limits(self.rate, self.max_in_flight)
+        if not isinstance(self.retry, RetryPolicy):
+            raise InvalidSubscription(f"retry must be a RetryPolicy, not {self.retry!r}")
+        if self.dead_letter is not None:
+            check_name(self.dead_letter)
+
+    def to_row(self) -> dict[str, Any]:
+        """As the server is told."""
+        retry = self.retry
+        row: dict[str, Any] = {
+            "lease_ms": self.lease_ms,
+            "retry": {
+                "first_ms": retry.first_ms, "factor": retry.factor, "max_ms": retry.max_ms, "jitter": retry.jitter,
+                "attempts": retry.attempts,
+            },
+            "start": position_text(self.start),
+            "delay_ms": self.delay_ms,
+        }  # fmt: skip
+        if self.dead_letter is not None:
+            row["dead_letter"] = self.dead_letter
+        if self.partitions is not None:
+            row["partitions"] = [*self.partitions]
+        return row
+
+
+class LeasedReceipts(Intake):
+    """What the reader has, with the receipts: to be given back at the end."""
+
+    def __init__(self, reading: ServedReading, now_ms: Callable[[], int], freed: Callable[[], object]) -> None:
+        super().__init__(
+            reading.rate,
+            _MANY if reading.max_in_flight is None else reading.max_in_flight,
+            now_ms=now_ms,
+            freed=freed,
+        )
+        self.is_limited = reading.rate is not None or reading.max_in_flight is not None
+        self._receipts: dict[Place, Receipt] = {}
+
+    def has(self, receipts: Iterable[Receipt], deadline_ms: int) -> None:
+        """These were leased until then."""
+        mine = {_place(each): each for each in receipts}
+        self._receipts.update(mine)
+        self.took(mine, [deadline_ms] * len(mine))
+        if len(self._receipts) > 2 * len(self._places) + 1_000:  # of leases that have ended
+            self._receipts = {place: each for place, each in self._receipts.items() if place in self._places}
+
+    def settled(self, place: Place) -> None:
+        self._receipts.pop(place, None)
+        super().settled(place)
+
+    def unsettled(self, but: Iterable[Place]) -> list[Receipt]:
+        """What is still leased, as far as is known, but for some."""
+        self._forget_ended(self._now_ms())
+        kept = set(but)
+        return [each for place, each in self._receipts.items() if place in self._places and place not in kept]
+
+
+class SubscriptionSteps:
+    """Of one reader. Thread-safe; each iteration is for one thread, or one task."""
+
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        reading: ServedReading,
+        partitions: Sequence[int],
+        *,
+        clock: Clock,
+        server_time: ServerTime,
+        drive_now: Callable[[Steps[Any]], Any],
+        usable: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        """drive_now: what takes steps in a thread that may block: that which keeps leases."""
+        self.topic = topic
+        self.name = name
+        self.reading = reading
+        self.partitions = frozenset(partitions)
+        self.owner: Settling
+        """Whose messages they are: who has these steps."""
+        self._row = reading.to_row()
+        self._how = {"reader": self._row} if reading.delay_ms else {}
+        """What a server that was started again has to know to settle a record."""
+        self._clock = clock
+        self._server_time = server_time
+        self._drive_now = drive_now
+        self._usable = usable
+        self._on_close = on_close
+        self.blocks = OpenBlocks[LeasedMessage]()
+        self.waking = Waking()
+        self.polls = Polls()
+        self.leased = LeasedReceipts(reading, self.now_ms, self.waking.wake)
+        self.kept = self._keeping() if reading.auto_extend else None
+        self._asking = 0
+        """Records that are being asked for: there is room for these."""
+        self._extended: dict[Place, int] = {}
+        """Until when somebody has extended a lease by hand."""
+        self._aheads: list[ReadAhead] = []
+        self._seeks = 0
+        self._draining = False
+        self.closed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Subscription {self.name!r} of {self.topic}, partitions {', '.join(map(str, sorted(self.partitions)))}>"
+        )
+
+    def now_ms(self) -> int:
+        return self._server_time.now_ms()
+
+    @staticmethod
+    def opening(topic: str, name: str, reading: ServedReading) -> Steps[dict[str, Any]]:
+        """Begin the subscription where it is new; what the server says of it. Raises as `store.subscribe` does."""
+        check_name(name, "subscription")
+        if reading.dead_letter == topic:
+            raise InvalidSubscription("the dead letters of a topic need another topic")
+        told: dict[str, Any] = yield call(
+            "PUT", path_of("topics", topic, "subscriptions", name), dict, {"reader": reading.to_row()}
+        )
+        return told
+
+    # Receiving.
+
+    def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Steps[Received]:
+        """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever).
+
+        As of an embedded subscription. Raises ServerUnavailable, too.
+        """
+        self._check_open()
+        timeout = seconds("timeout", timeout)
+        if whole("max_records", max_records, least=-1) < 1:
+            raise InvalidSubscription(f"max_records must be at least 1, not {max_records}")
+        deadline_s = None if timeout is None else self._clock.monotonic_s() + timeout
+        while not self.ended:
+            left_s = SLICE_S if deadline_s is None else max(deadline_s - self._clock.monotonic_s(), 0.0)
+            found = yield from self._taken(max_records, min(left_s, SLICE_S))
+            if len(found) or (deadline_s is not None and left_s <= 0):
+                return found
+        return self._none()
+
+    def _taken(self, max_records: int, wait_s: float) -> Steps[Received]:
+        """What is due, or comes within the time, and has room."""
+        if not self.leased.is_limited:
+            return (yield from self._asked(max_records, wait_s))
+        version = self.waking.version
+        with self.leased.taking:
+            room = min(self.leased.room() - self._asking, max_records)
+            self._asking += max(room, 0)
+        if room <= 0:
+            yield Pause(self.waking, version, self.leased.until_ms(), wait_s)
+            return self._none()
+        try:
+            return (yield from self._asked(room, wait_s))
+        finally:
+            with self.leased.taking:
+                self._asking -= room
+
+    def _asked(self, max_records: int, wait_s: float) -> Steps[Received]:
+        body = {"max_records": min(max_records, RECORDS_MAX), "wait_ms": int(wait_s * 1_000), "reader": self._row}
+        request = HttpRequest("POST", self._path("receive"), json_bytes(body))
+        if max_records > JSON_RECORDS and _has_arrow():
+            request = request._replace(accept=ARROW)
+        arrived: list[Received] = []
+
+        def read(reply: HttpReply) -> Received:
+            arrived.append(self._received(reply))
+            return arrived[0]
+
+        try:
+            found: Received = yield Call(
+                request=request, read=read, wait_s=wait_s, polls=self.polls if wait_s else None
+            )
+        except AnswerLost:
+            if self.ended:
+                return self._none()
+            raise
+        except GeneratorExit:
+            raise
+        except BaseException:  # who asked is gone: a task that was cancelled, or Ctrl-C
+            for lost in arrived:
+                yield from self._give_back(lost)
+            raise
+        if self.ended and len(found):
+            yield from self._give_back(found)
+            return self._none()
+        return found
+
+    def _received(self, reply: HttpReply) -> Received:
+        if reply.kind == ARROW:
+            return self._columns(reply.body)
+        row = json_of(reply)
+        self._server_time.saw(row)
+        messages = [self._message(each) for each in row["messages"]]
+        if messages:
+            with self.leased.taking:
+                self.leased.has(map(_receipt, messages), min(each.deadline_ms for each in messages))
+        return ReceivedMessages(self.owner, messages)
+
+    def _message(self, row: dict[str, Any]) -> LeasedMessage:
+        return LeasedMessage(
+            **message_fields(row),
+            delivery_offset=row["delivery_offset"],
+            redelivery_count=row["redelivery_count"],
+            deadline_ms=row["deadline_ms"],
+            subscription=self.owner,
+        )
+
+    def _columns(self, data: bytes) -> Received:
+        from afterlog.wire.arrow_stream import delivered
+
+        found = delivered(data)
+        self._server_time.saw(found.said)
+        counts, deadlines = found.redelivery_count, found.deadline_ms
+        if counts is None or deadlines is None:
+            raise ValueError("leased records have a count and a deadline")
+        received = Received(self.owner, found.columns, counts, deadlines)
+        if len(received):
+            with self.leased.taking:
+                self.leased.has(_each(received.receipts), int(deadlines.min()))
+        return received
+
+    def _none(self) -> Received:
+        return ReceivedMessages(self.owner, [])
+
+    # What became of them.
+
+    def ack(self, message: LeasedMessage) -> Steps[AckResult]:
+        """As of an embedded subscription."""
+        if not isinstance(message, LeasedMessage):
+            raise InvalidReceipt(f"no message that was received: {message!r}")
+        return (yield from self.ack_many(message))
+
+    def ack_many(self, messages: MessagesToSettle) -> Steps[AckResult]:
+        """As of an embedded subscription."""
+        path, every = self._path("ack"), self._receipts(messages)
+        if isinstance(messages, Received) and len(messages) > JSON_RECORDS and not self._how and _has_arrow():
+            from afterlog.wire.arrow_stream import receipts_stream
+
+            request = HttpRequest("POST", path, receipts_stream(messages.receipts), ARROW)
+            answer: AckResult = yield Call(request=request, read=lambda reply: rows.ack_result(json_of(reply)))
+        elif every:
+            answer = yield call("POST", path, rows.ack_result, {"receipts": [*map(str, every)], **self._how})
+        else:
+            answer = AckResult(acked=0)
+        _settle(messages)
+        return answer
+
+    def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> Steps[ReceiptResult]:
+        """As of an embedded subscription. Made twice for a lost answer it says `stale` of what it did itself."""
+        body: dict[str, Any] = {} if delay is None else {"delay": seconds_of(delay_ms(delay))}
+        return (
+            yield from self._settled(
+                "nack", messages, {**body, "reason": reason[:REASON_CHARACTERS], "reader": self._row}
+            )
+        )
+
+    def reject(self, messages: MessagesToSettle, reason: str = "") -> Steps[ReceiptResult]:
+        """As of an embedded subscription, and as `nack`."""
+        self._receipts(messages)
+        if self.reading.dead_letter is None:
+            raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
+        return (
+            yield from self._settled("reject", messages, {"reason": reason[:REASON_CHARACTERS], "reader": self._row})
+        )
+
+    def release(self, messages: MessagesToSettle) -> Steps[ReceiptResult]:
+        """As of an embedded subscription, and as `nack`."""
+        return (yield from self._settled("release", messages, self._how))
+
+    def extend(self, messages: MessagesToSettle, *, lease_ms: int | None = None) -> Steps[ReceiptResult]:
+        """As of an embedded subscription."""
+        lease_ms = self.reading.lease_ms if lease_ms is None else lease_ms
+        check_span("lease_ms", lease_ms, 1)
+        every = self._receipts(messages)
+        if not every:
+            return ReceiptResult(done=0)
+        answer: ReceiptResult = yield self._extending(every, lease_ms)
+        self._extended |= dict.fromkeys(map(_place, every), answer.deadline_ms)
+        return answer
+
+    def _extending(self, receipts: Sequence[Receipt], lease_ms: int) -> Call[ReceiptResult]:
+        def read(row: Any) -> ReceiptResult:
+            self._server_time.saw(row)
+            answer = rows.receipt_result(row)
+            self.leased.extended(map(_place, receipts), answer.deadline_ms)
+            return answer
+
+        return call(
+            "POST", self._path("extend"), read, {"receipts": [*map(str, receipts)], "lease_ms": lease_ms, **self._how}
+        )
+
+    def _settled(self, what: str, messages: MessagesToSettle, body: dict[str, Any]) -> Steps[ReceiptResult]:
+        every = self._receipts(messages)
+        if not every:
+            return ReceiptResult(done=0)
+        answer: ReceiptResult = yield call(
+            "POST", self._path(what), rows.receipt_result, {"receipts": [*map(str, every)], **body}
+        )
+        _settle(messages)
+        return answer
+
+    # The whole subscription.
+
+    def seek(self, position: Position | datetime, partition: int | None = None) -> Steps[None]:
+        """As of an embedded subscription."""
+        self._check_open()
+        numbers: list[int | None] = [partition]
+        if partition is None and self.reading.partitions is not None:
+            numbers = [*self.partitions]
+        elif partition is not None and (not isinstance(partition, int) or partition not in self.partitions):
+            raise UnknownPartition(f"this reader does not have partition {partition!r} of {self.topic}")
+        for number in numbers:
+            body: dict[str, Any] = {"position": position_text(position), **self._how}
+            if number is not None:
+                body["partition"] = number
+            yield call("POST", self._path("seek"), nothing, body)
+        self._seeks += 1
+
+    def stats(self) -> Steps[SubscriptionStats]:
+        """As of an embedded subscription."""
+        self._check_open()
+        mine = self.partitions if self.reading.partitions is not None else None
+        told: SubscriptionStats = yield call("GET", self._path(), lambda row: rows.subscription_stats(row, mine))
+        return told
+
+    @property
+    def ended(self) -> bool:
+        """Whether it takes nothing more: draining, or closed."""
+        return self._draining or self.closed
+
+    def halt(self) -> None:
+        """Take nothing more. No lock is taken: for a signal's handler. Somebody has to `stop_taking` behind it."""
+        self._draining = True
+
+    def stop_taking(self) -> Steps[None]:
+        """The same; give back what was leased ahead, and end the waits."""
+        self.halt()
+        self._end_waits()
+        yield from self._give_back(self._ahead_of_all())
+
+    def is_idle(self) -> bool:
+        """Whether no handler is at work, as far as is known."""
+        return not any(ahead.is_out for ahead in self._aheads) and not self.blocks
+
+    def check_drainable(self, timeout: float | None) -> float | None:
+        self._check_open()
+        return seconds("timeout", timeout)
+
+    def close(self) -> Steps[None]:
+        """End the iterations, and give back all that this reader has, but for messages whose block is open.
+
+        From any thread. The end of such a block still acks, as long as the store is open.
+        """
+        was, self.closed = self.closed, True
+        self._end_waits()
+        self._ahead_of_all()
+        if not was:
+            with contextlib.suppress(AfterlogError):
+                self._usable()
+                yield from self._released(self.leased.unsettled(map(_place_of, [*self.blocks.copy().values()])))
+        self.blocks.listen(self.let_go)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Of the thread that keeps leases, once no block is open."""
+        if self.closed and not self.blocks:
+            self._on_close()
+
+    # Iterating.
+
+    def begin(self) -> ReadAhead:
+        """What an iteration has leased ahead: nothing yet."""
+        ahead = ReadAhead(self.reading.lease_ms)
+        with self._lock:
+            self._aheads.append(ahead)
+        return ahead
+
+    def pop(self, ahead: ReadAhead) -> LeasedMessage | None:
+        """The next message that was leased ahead; None where it is time to `fill`."""
+        return ahead.pop(self.now_ms()) if ahead.seeks == self._seeks else None
+
+    def fill(self, ahead: ReadAhead) -> Steps[None]:
+        """Lease ahead what is due, or comes within a slice. What has waited for too long goes back."""
+        ahead.out = None
+        yield from self._give_back(ahead.drain())
+        seeks, wanted = self._seeks, ahead.wanted(self.now_ms())
+        share = self.leased.share(len(self._aheads)) if self.reading.max_in_flight is not None else None
+        found = yield from self._taken(wanted if share is None else min(wanted, share), SLICE_S)
+        ahead.fill(found, self.now_ms(), seeks)
+
+    def end(self, ahead: ReadAhead) -> Steps[None]:
+        """Give back what was not handed out."""
+        with self._lock:
+            self._aheads = [each for each in self._aheads if each is not ahead]
+        left = ahead.drain()
+        try:
+            yield from self._give_back(left)
+        finally:
+            if self.blocks.watched:
+                self.blocks.ended()
+
+    # Inside.
+
+    def _path(self, *more: str) -> str:
+        return path_of("topics", self.topic, "subscriptions", self.name, *more)
+
+    def _end_waits(self) -> None:
+        self.polls.end()
+        self.waking.wake()
+
+    def _ahead_of_all(self) -> list[LeasedMessage]:
+        with self._lock:
+            return [message for ahead in self._aheads for message in ahead.drain()]
+
+    def _give_back(self, messages: Iterable[LeasedMessage]) -> Steps[None]:
+        """Release what was leased ahead. Where that fails its lease ends by itself."""
+        left = [*messages]
+        yield from self._released([*map(_receipt, left)])
+        for message in left:
+            message.settle()
+
+    def _released(self, receipts: Sequence[Receipt]) -> Steps[None]:
+        if not receipts:
+            return
+        body = {"receipts": [*map(str, receipts)], **self._how}
+        with contextlib.suppress(AfterlogError):
+            yield call("POST", self._path("release"), nothing, body, patience_s=GIVE_BACK_S)
+
+    def _keeping(self) -> KeptLeases:
+        self.blocks.asleep = True
+        return KeptLeases(
+            self.blocks,
+            self.reading.lease_ms,
+            self.reading.max_lease_ms,
+            now_ms=self.now_ms,
+            prolong=self._prolong,
+            give_back=self._give_back_late,
+        )
+
+    def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
+        """Lease what is in handlers for as long as at first, but for what somebody has leased for longer."""
+        until_ms = self.now_ms() + self.reading.lease_ms
+        every = [*map(_receipt, messages)]
+        self._extended = {place: ms for place, ms in self._extended.items() if ms > until_ms}
+        shorter = [each for each in every if _place(each) not in self._extended]
+        if not shorter:
+            return until_ms
+        answer: ReceiptResult = self._drive_now(one(self._extending(shorter, self.reading.lease_ms)))
+        return answer.deadline_ms or until_ms
+
+    def _give_back_late(self, now_ms: int) -> None:
+        """What is leased ahead and waits behind a slow handler goes to who has time for it."""
+        with self._lock:
+            late = [message for ahead in self._aheads for message in ahead.drain_late(now_ms)]
+        if late:
+            self._drive_now(self._give_back(late))
+
+    # Messages.
+
+    def _receipts(self, messages: MessagesToSettle) -> list[Receipt]:
+        """Of messages of this subscription. Raises InvalidReceipt."""
+        self._check_open(messages)
+        if isinstance(messages, LeasedMessage):
+            self._check_mine(messages)
+            return [_receipt(messages)]
+        if isinstance(messages, Received) and not isinstance(messages, ReceivedMessages):
+            self._check_mine(messages)
+            return _each(messages.receipts)
+        if not isinstance(messages, Sequence):
+            raise InvalidReceipt(f"give a message, a list of them, or what receive returned, not {messages!r}")
+        for message in messages:
+            self._check_mine(message)
+        return [*map(_receipt, messages)]
+
+    def _check_mine(self, messages: LeasedMessage | Received) -> None:
+        if not isinstance(messages, LeasedMessage | Received):
+            raise InvalidReceipt(f"no message that was received: {messages!r}")
+        leased_by = messages.subscription
+        if leased_by is not self.owner and (leased_by.topic, leased_by.name) != (self.topic, self.name):
+            raise InvalidReceipt(f"a message of {leased_by.name!r} of {leased_by.topic}, not of {self!r}")
+        if isinstance(messages, LeasedMessage) and messages.partition not in self.partitions:
+            raise UnknownPartition(f"this reader does not have partition {messages.partition!r} of {self.topic}")
+
+    def _check_open(self, messages: object = None) -> None:
+        """A message whose block is open is settled behind a close, too."""
+        self._usable()
+        if self.closed and self.blocks.get(id(messages)) is None:
+            raise StoreClosed("the subscription is closed; make another with store.subscribe(topic, name)")
+
+
+def _settle(messages: MessagesToSettle) -> None:
+    if isinstance(messages, LeasedMessage | Received):
+        messages.settle()
+        return
+    for message in messages:
+        message.settle()
+
+
+def _receipt(message: LeasedMessage) -> Receipt:
+    return Receipt(message.partition, message.offset, message.delivery_offset, message.redelivery_count)
+
+
+def _each(receipts: Receipts) -> list[Receipt]:
+    return [*map(Receipt, *(column.tolist() for column in receipts))]
+
+
+def _place(receipt: Receipt) -> Place:
+    return receipt.partition, receipt.delivery_offset, receipt.redelivery_count
+
+
+def _place_of(message: LeasedMessage) -> Place:
+    return message.partition, message.delivery_offset, message.redelivery_count
+
+
+def _has_arrow() -> bool:
+    """Whether columns can be had."""
+    from importlib.util import find_spec
+
+    return find_spec("pyarrow") is not None
+
+
+def reading_of(
+    *,
+    retry: RetryPolicy | None,
+    lease_ms: int,
+    dead_letter: str | None,
+    start: Position,
+    delay_ms: int,
+    partitions: Sequence[int] | None,
+    auto_extend: bool,
+    max_lease_ms: int,
+    rate: float | None,
+    max_in_flight: int | None,
+    random: object,
+) -> ServedReading:
+    """Of what `store.subscribe` takes. Raises InvalidArgument, InvalidSubscription, UnknownPartition."""
+    from afterlog.client.store_steps import chosen_partitions
+
+    if random is not None:
+        raise InvalidArgument("random= is for an embedded store: the server has its own jitter; leave it out")
+    chosen = chosen_partitions(partitions)
+    return ServedReading(
+        retry=RetryPolicy() if retry is None else retry,
+        lease_ms=lease_ms,
+        dead_letter=dead_letter,
+        start=start,
+        delay_ms=delay_ms,
+        partitions=None if chosen is None else tuple(chosen),
+        auto_extend=flag("auto_extend", auto_extend),
+        max_lease_ms=max_lease_ms,
+        rate=rate,
+        max_in_flight=max_in_flight,
+    )

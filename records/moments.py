@@ -1,0 +1,161 @@
+"""One instant or one delay that a user writes, as int64 milliseconds: `instants` and `deliver_after` have the columns.
+
+No numpy is needed here, so that a program that talks to a server, one record at a time, does without; its scalars are
+taken where somebody has them.
+
+Fractions of a millisecond round up, so that nothing is early (promise D1).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from afterlog.clock import INT64_MAX
+from afterlog.errors import InvalidDeliverAfter
+from afterlog.records import window
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from afterlog.records.columns import Int64Array
+
+    Instant: TypeAlias = int | float | datetime | str | np.datetime64
+else:
+    Instant = int | float | datetime | str
+Delay: TypeAlias = int | float | timedelta
+
+AS_SOON_AS_POSSIBLE = -1
+"""In a column of deliver_after: the record asked for no time."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_FINE = ("ms", "us", "ns", "ps", "fs", "as")
+
+
+def instant_ms(value: Instant) -> int:
+    """Milliseconds since the epoch. InvalidDeliverAfter where it names no instant, or one outside 1970 to int64."""
+    if isinstance(value, datetime | str):
+        return moment_ms(value)
+    if type(value).__name__ == "datetime64":
+        import numpy as np
+
+        return checked_ms(int(whole_ms(np.array([value]), "deliver_after")[0]), value)
+    return checked_ms(_ceil(value), value)
+
+
+def delay_ms(value: Delay) -> int:
+    """Milliseconds of a delay in seconds or as timedelta, rounded up. InvalidDeliverAfter if negative or no number."""
+    if type(value) is int:  # what people mostly give
+        ms = value * 1000
+    elif isinstance(value, timedelta):  # the largest one cannot be negated to round up
+        ms = (value.days * 86_400 + value.seconds) * 1_000 - (-value.microseconds // 1_000)
+    else:
+        ms = _ceil_seconds(value)
+    return checked_ms(ms, value)
+
+
+def asked_ms(now_ms: int, delay: Delay | None, deliver_after: Instant | None, *, check_instants: bool = False) -> int:
+    """The instant that one record asks for, or AS_SOON_AS_POSSIBLE where it asks for none."""
+    check_one_time(delay, deliver_after)
+    if deliver_after is not None:
+        ms = instant_ms(deliver_after)
+        if check_instants:
+            window.check_instant(ms, now_ms)
+        return ms
+    if delay is not None:
+        return checked_ms(now_ms + delay_ms(delay), delay)
+    return AS_SOON_AS_POSSIBLE
+
+
+def check_one_time(delay: object, deliver_after: object) -> None:
+    """Raises InvalidDeliverAfter where both are given."""
+    if delay is not None and deliver_after is not None:
+        raise InvalidDeliverAfter("give delay (how long from now) or deliver_after (an instant), not both")
+
+
+def checked_ms(ms: int, value: object) -> int:
+    """`ms` itself, which `value` stands for. Raises InvalidDeliverAfter where no int64 since the epoch is."""
+    if not 0 <= ms <= INT64_MAX:
+        raise InvalidDeliverAfter(f"{value!r} is negative, or beyond what int64 milliseconds since the epoch can name")
+    return ms
+
+
+def whole_ms(values: npt.NDArray[Any], name: str) -> Int64Array:
+    """Of a column of datetime64 or timedelta64, rounded up. InvalidDeliverAfter."""
+    import numpy as np
+
+    if bool(np.isnat(values).any()):
+        raise InvalidDeliverAfter(f"{name} has a missing value (NaT): leave the time out, or send such records apart")
+    try:
+        floor = values.astype(f"{values.dtype.kind}8[ms]")
+        again = floor.astype(values.dtype)
+    except TypeError as error:
+        raise InvalidDeliverAfter(f"{name} has no unit that milliseconds can be made of: {error}") from None
+    if np.datetime_data(values.dtype)[0] not in _FINE and bool((again != values).any()):  # numpy wraps around silently
+        raise InvalidDeliverAfter(f"{name} has a value beyond int64 milliseconds")
+    return floor.astype(np.int64) + (again < values)
+
+
+def moment_ms(value: datetime | str) -> int:
+    """Of an aware datetime, or a string that is one."""
+    moment = _parsed(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        raise InvalidDeliverAfter(f"a column of objects must hold aware datetimes or ISO 8601, not {value!r:.100}")
+    if moment.tzinfo is None:
+        raise InvalidDeliverAfter(f"{value!r} has no time zone: give an aware datetime, as datetime.now(UTC)")
+    before_epoch = _subtract(_EPOCH, moment)
+    ms = -(before_epoch // _MILLISECOND)
+    if type(moment) is not datetime and getattr(moment, "nanosecond", 0) != 0 and not before_epoch % _MILLISECOND:
+        ms += 1
+    return ms if ms >= 0 else checked_ms(ms, value)
+
+
+_subtract = datetime.__sub__
+"""Also of a Timestamp of pandas, whose own subtraction takes ten times as long."""
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidDeliverAfter(
+            f"{text!r} is no instant: write ISO 8601 with a zone, 2030-01-31T08:00:00Z, or give a datetime"
+        ) from None
+
+
+def _ceil(value: object) -> int:
+    number = _number(value)
+    if number is None:
+        raise InvalidDeliverAfter(
+            f"deliver_after must be milliseconds since the epoch, an aware datetime or ISO 8601, not {value!r:.100}"
+        )
+    if isinstance(number, int):
+        return number
+    if not math.isfinite(number):
+        raise InvalidDeliverAfter(f"deliver_after is not a number: {value!r}")
+    return math.ceil(number)
+
+
+def _ceil_seconds(value: object) -> int:
+    number = _number(value)
+    if number is None:
+        raise InvalidDeliverAfter(f"delay must be seconds or a timedelta, not {value!r:.100}")
+    if isinstance(number, int):
+        return number * 1000
+    if not math.isfinite(number):
+        raise InvalidDeliverAfter(f"delay is not a number: {value!r}")
+    # 0.03 s is 30 ms, although 0.03 * 1000 is a little more in binary: nanoseconds are exact enough to tell.
+    return math.ceil(round(number * 1000, 6))
+
+
+def _number(value: Any) -> int | float | None:
+    """An int or a float, of numpy's too; None: it is neither."""
+    if isinstance(value, int | float):
+        return None if isinstance(value, bool) else value
+    if not hasattr(value, "dtype") or not isinstance(value, Real):
+        return None
+    return int(value) if isinstance(value, Integral) else float(value)
