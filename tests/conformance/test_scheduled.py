@@ -1,0 +1,143 @@
+"""What is to come: looked at, cancelled, rescheduled; what comes again and again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from afterlog.errors import (
+    InvalidSchedule,
+    NotPending,
+    ScheduleExists,
+    UnknownPartition,
+    UnknownSchedule,
+    UnknownTopic,
+    WrongType,
+)
+from afterlog.fetch.record_id import RecordId
+from afterlog.log.cancel_result import CancelResult
+from tests.conformance.ways import Setting
+from tests.support import NOW_MS
+
+
+@pytest.fixture(autouse=True)
+def mail(setting: Setting) -> None:
+    setting.store.create_topic("mail", partitions=2)
+
+
+class TestPending:
+    def test_it_is_in_due_order_of_all_partitions(self, setting: Setting) -> None:
+        for delay, partition in ((30, 0), (10, 1), (20, 0)):
+            setting.store.send("mail", b"%d" % delay, key=b"\xff", delay=delay, partition=partition)
+        assert [b"10", b"20", b"30"] == [record.value for record in setting.store.pending("mail")]
+        [first] = setting.store.pending("mail", limit=1)
+        assert (RecordId("mail", 1, 0), NOW_MS + 10_000, b"\xff") == (first.id, first.due, first.key)
+        assert [b"20", b"30"] == [record.value for record in setting.store.pending("mail", partition=0)]
+        with pytest.raises(UnknownPartition):
+            setting.store.pending("mail", partition=2)
+
+    @pytest.mark.parametrize("key", [b"k", b"", b"\xff\x00", b"base64:", "ü".encode()])
+    def test_of_one_key(self, setting: Setting, key: bytes) -> None:
+        for each in (b"other", key, b"another", key):
+            setting.store.send("mail", b"x", key=each, delay=60, partition=0)
+        assert [1, 3] == [record.offset for record in setting.store.pending("mail", key=key)]
+
+
+class TestCancelling:
+    def test_it_is_not_delivered(self, setting: Setting) -> None:
+        sent = setting.store.send("mail", b"x", delay=60)
+        due = setting.store.send("mail", b"x", partition=sent.partition)
+        setting.clock.advance(1)
+        assert CancelResult.CANCELLED == setting.store.cancel(sent)
+        assert CancelResult.ALREADY_CANCELLED == setting.store.cancel(sent)
+        assert CancelResult.ALREADY_DELIVERED == setting.store.cancel(due)
+        assert CancelResult.UNKNOWN == setting.store.cancel(RecordId("mail", 0, 99))
+        assert [] == setting.store.pending("mail")
+
+    def test_many(self, setting: Setting) -> None:
+        offsets = setting.store.send_many("mail", [b"x"] * 3, delay=60, partition=1)
+        results = setting.store.cancel_many("mail", 1, np.append(offsets[1:], [77]))
+        assert [CancelResult.CANCELLED, CancelResult.CANCELLED, CancelResult.UNKNOWN] == results.tolist()
+        assert np.int8 == results.dtype
+
+    def test_what_names_no_record(self, setting: Setting) -> None:
+        with pytest.raises(WrongType):
+            setting.store.cancel("mail-0@0")
+        with pytest.raises(UnknownTopic):
+            setting.store.cancel(RecordId("other", 0, 0))
+        with pytest.raises(UnknownPartition):
+            setting.store.cancel(RecordId("mail", 2, 0))
+
+
+class TestRescheduling:
+    def test_it_moves(self, setting: Setting) -> None:
+        sent = setting.store.send("mail", b"x", key=b"k", headers=[("a", b"b")], delay=60)
+        moved = setting.store.reschedule(sent, delay=30)
+        [record] = setting.store.pending("mail")
+        assert (moved, NOW_MS + 30_000, b"x", b"k", (("a", b"b"),)) == (
+            record.id, record.due, record.value, record.key, tuple(record.headers)
+        )  # fmt: skip
+        again = setting.store.reschedule(moved, deliver_after=NOW_MS + 90_000)
+        assert [(again, NOW_MS + 90_000)] == [(each.id, each.due) for each in setting.store.pending("mail")]
+
+    def test_what_is_not_pending(self, setting: Setting) -> None:
+        sent = setting.store.send("mail", b"x", delay=60)
+        setting.store.cancel(sent)
+        with pytest.raises(NotPending) as raised:
+            setting.store.reschedule(sent, delay=1)
+        assert CancelResult.ALREADY_CANCELLED == raised.value.answer
+
+
+class TestSchedules:
+    def test_one_record_is_pending_at_a_time(self, setting: Setting) -> None:
+        made = setting.store.schedule(
+            "mail", name="hourly", every=timedelta(hours=1), value=b"x", key=b"\xff", headers=[("a", None)], partition=1
+        )
+        assert ("hourly", "mail", 1, None, timedelta(hours=1), b"x", b"\xff", (("a", None),), "one", False) == (
+            made.name, made.topic, made.partition, made.cron, made.every, made.value, made.key, tuple(made.headers),
+            made.missed, made.paused,
+        )  # fmt: skip
+        assert NOW_MS + 3_600_000 == made.next_due
+        [record] = setting.store.pending("mail")
+        assert (made.record, b"x", NOW_MS + 3_600_000) == (record.id, record.value, record.due)
+        setting.clock.advance(3_600_000)
+        assert 1 == setting.store.run_schedules()
+        assert [NOW_MS + 7_200_000] == [each.due for each in setting.store.pending("mail")]
+
+    def test_they_are_listed(self, setting: Setting) -> None:
+        setting.store.create_topic("other")
+        for name, topic in (("b", "mail"), ("a", "other"), ("c", "mail")):
+            setting.store.schedule(topic, name=name, cron="0 8 * * *", timezone="Europe/Zurich")
+        assert ["a", "b", "c"] == [each.name for each in setting.store.schedules()]
+        assert ["b", "c"] == [each.name for each in setting.store.schedules("mail")]
+        assert ["Europe/Zurich"] == sorted({each.timezone for each in setting.store.schedules()})
+        with pytest.raises(UnknownTopic):
+            setting.store.schedules("nothing")
+
+    def test_they_are_changed_paused_and_removed(self, setting: Setting) -> None:
+        setting.store.schedule("mail", name="hourly", every=timedelta(hours=1), value=b"x")
+        changed = setting.store.change_schedule("hourly", every=timedelta(minutes=1), key=b"k")
+        assert (timedelta(minutes=1), b"x", b"k") == (changed.every, changed.value, changed.key)
+        assert setting.store.pause_schedule("hourly").paused
+        assert [] == setting.store.pending("mail")
+        assert not setting.store.resume_schedule("hourly").paused
+        assert 1 == len(setting.store.pending("mail"))
+        setting.store.remove_schedule("hourly")
+        assert ([], []) == (setting.store.pending("mail"), setting.store.schedules())
+
+    def test_what_cannot_be(self, setting: Setting) -> None:
+        setting.store.schedule("mail", name="hourly", every=timedelta(hours=1))
+        setting.store.schedule("mail", name="hourly", every=timedelta(hours=1))
+        with pytest.raises(ScheduleExists):
+            setting.store.schedule("mail", name="hourly", every=timedelta(hours=2))
+        for given in ({}, {"cron": "no"}, {"cron": "0 8 * * *", "every": timedelta(hours=1)},
+                      {"every": timedelta(0)}, {"cron": "0 8 * * *", "timezone": "Nowhere"}):  # fmt: skip
+            with pytest.raises(InvalidSchedule):
+                setting.store.schedule("mail", name="other", **given)
+        with pytest.raises(UnknownTopic):
+            setting.store.schedule("nothing", name="other", every=timedelta(hours=1))
+        for call in (setting.store.pause_schedule, setting.store.resume_schedule, setting.store.remove_schedule):
+            with pytest.raises(UnknownSchedule):
+                call("nothing")

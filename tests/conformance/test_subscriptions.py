@@ -1,0 +1,481 @@
+"""Subscriptions: leases, acks, retries, dead letters, limits, and how they end."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from afterlog.errors import (
+    InvalidReceipt,
+    InvalidSubscription,
+    InvalidTopic,
+    NameTaken,
+    NoDeadLetterTopic,
+    OffsetOutOfRange,
+    StoreClosed,
+    TopicBusy,
+    UnknownPartition,
+    UnknownSubscription,
+)
+from afterlog.fetch.positions import EARLIEST, LATEST
+from afterlog.fetch.record_id import RecordId
+from afterlog.subscription.policy import RetryPolicy
+from tests.conformance.ways import Setting
+from tests.subscription.support import RETRY
+from tests.support import NOW_MS, PATIENCE_S
+
+LEASE_MS = 10_000
+STEP_MS = 1_000
+"""Leases end a little later than they say, by the step of the timers."""
+
+
+@pytest.fixture(autouse=True)
+def mail(setting: Setting) -> None:
+    setting.store.create_topic("mail")
+
+
+def subscribe(setting: Setting, name: str = "s", topic: str = "mail", **options: Any) -> Any:
+    return setting.store.subscribe(topic, name, **{"retry": RETRY, "lease_ms": LEASE_MS, **options})
+
+
+def send(setting: Setting, *values: bytes, **options: Any) -> None:
+    for value in values:
+        setting.store.send("mail", value, **options)
+
+
+def received(subscription: Any, *args: Any, **options: Any) -> list[bytes]:
+    return [message.value for message in subscription.receive(*args, **options)]
+
+
+def dead(setting: Setting, topic: str = "dead") -> list[tuple[bytes, str, int]]:
+    found = setting.store.dead_letters(topic)
+    return [(each.message.value, each.origin.reason, each.origin.redelivery_count) for each in found]
+
+
+class TestReceiving:
+    def test_what_is_due_is_leased_in_due_order(self, setting: Setting) -> None:
+        for delay in (2, 1, 3):
+            send(setting, b"%d" % delay, key=b"k", headers=[("a", None)], delay=delay)
+        with subscribe(setting) as subscription:
+            assert [] == received(subscription)
+            setting.clock.advance(2_000)
+            messages = subscription.receive()
+            assert [b"1", b"2"] == [message.value for message in messages]
+            first = messages[0]
+            assert (RecordId("mail", 0, 1), b"k", (("a", None),), 0) == (
+                first.id, first.key, tuple(first.headers), first.redelivery_count
+            )  # fmt: skip
+            assert 0 <= first.deadline_ms - (NOW_MS + 2_000 + LEASE_MS) <= STEP_MS
+            assert [] == received(subscription)
+            assert [0, 0] == messages.redelivery_count.tolist()
+            assert [1, 0] == messages.columns.offset.tolist()
+
+    def test_readers_share(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", b"2")
+        with subscribe(setting) as one, subscribe(setting) as two:
+            assert [b"0", b"1"] == received(one, 2)
+            assert [b"2"] == received(two)
+            with subscribe(setting, "other") as other:
+                assert [b"0", b"1", b"2"] == received(other)
+
+    def test_as_many_as_are_asked_for(self, setting: Setting) -> None:
+        setting.store.send_many("mail", [b"%d" % number for number in range(1_000)])
+        with subscribe(setting) as subscription:
+            assert [b"0"] == received(subscription, 1)
+            rest = subscription.receive(5_000)
+            while len(rest) and len(rest) < 999:
+                rest = [*rest, *subscription.receive(5_000)]
+            assert [b"%d" % number for number in range(1, 1_000)] == [message.value for message in rest]
+            for count in (0, -1):
+                with pytest.raises(InvalidSubscription):
+                    subscription.receive(count)
+
+    def test_it_waits(self, setting: Setting) -> None:
+        send(setting, b"later", delay=10)
+        turned = threading.Timer(0.2, lambda: setting.clock.advance(10_000))
+        turned.start()
+        with subscribe(setting) as subscription:
+            assert [b"later"] == received(subscription, timeout=PATIENCE_S)
+            assert [] == received(subscription, timeout=0.05)
+        turned.join()
+
+    def test_a_close_wakes_who_waits(self, setting: Setting) -> None:
+        subscription = subscribe(setting)
+        closing = threading.Timer(0.2, subscription.close)
+        closing.start()
+        assert [] == received(subscription, timeout=None)
+        closing.join()
+
+    def test_it_begins_where_it_is_told(self, setting: Setting) -> None:
+        send(setting, b"before")
+        with subscribe(setting, "new", start=LATEST) as new, subscribe(setting, "old", start=EARLIEST) as old:
+            send(setting, b"behind")
+            assert [b"behind"] == received(new)
+            assert [b"before", b"behind"] == received(old)
+        assert ["new", "old"] == setting.store.subscriptions("mail")
+
+    def test_some_partitions(self, setting: Setting) -> None:
+        setting.store.create_topic("two", partitions=2)
+        for partition in (0, 1):
+            setting.store.send("two", b"%d" % partition, partition=partition)
+        with subscribe(setting, topic="two", partitions=[1]) as subscription:
+            assert [b"1"] == received(subscription)
+            assert {1} == set(subscription.stats().partitions)
+        with pytest.raises(UnknownPartition):
+            subscribe(setting, topic="two", partitions=[2])
+
+    def test_a_delay_of_its_own(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting, delay_ms=5_000) as subscription:
+            setting.clock.advance(4_999)
+            assert [] == received(subscription)
+            setting.clock.advance(1)
+            [message] = subscription.receive()
+            assert 1 == subscription.ack(message).acked
+
+
+class TestSettling:
+    def test_acks(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", b"2", b"3")
+        with subscribe(setting) as subscription:
+            messages = subscription.receive()
+            answer = subscription.ack(messages[0])
+            assert (1, 0, 0) == (answer.acked, answer.already, answer.unknown)
+            answer = subscription.ack_many([messages[0], messages[1]])
+            assert (1, 1) == (answer.acked, answer.already)
+            answer = subscription.ack_many(messages)
+            assert (2, 2) == (answer.acked, answer.already)
+            assert 0 == subscription.ack_many([]).acked
+            setting.clock.advance(LEASE_MS + STEP_MS)
+            assert [] == received(subscription)
+            stats = subscription.stats()
+            assert (4, 0, 0) == (stats.acked, stats.leased, stats.due)
+
+    def test_an_ack_counts_behind_its_lease(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            setting.clock.advance(LEASE_MS + STEP_MS)
+            assert 1 == subscription.ack(message).acked
+
+    def test_a_nack_comes_again_after_its_delay(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            assert (1, 0) == (subscription.nack(message).done, subscription.nack(message).stale - 1)
+            setting.clock.advance(999)
+            assert [] == received(subscription)
+            setting.clock.advance(1)
+            [message] = subscription.receive()
+            assert 1 == message.redelivery_count
+            subscription.nack([message], delay=7)
+            setting.clock.advance(6_999)
+            assert [] == received(subscription)
+            setting.clock.advance(1)
+            assert [b"x"] == received(subscription)
+            with pytest.raises(InvalidSubscription):
+                subscription.nack(message, delay=10**9)
+
+    def test_a_release_goes_out_at_once_and_counts_for_nothing(self, setting: Setting) -> None:
+        send(setting, b"0", b"1")
+        with subscribe(setting) as subscription:
+            assert 2 == subscription.release(subscription.receive()).done
+            assert [(b"0", 0), (b"1", 0)] == [(each.value, each.redelivery_count) for each in subscription.receive()]
+
+    def test_a_lease_ends(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            setting.clock.advance(LEASE_MS + STEP_MS)
+            [again] = subscription.receive()
+            assert 1 == again.redelivery_count
+            assert (0, 1) == (subscription.nack(message).done, subscription.release(message).stale)
+            assert 1 == subscription.stats().expired
+
+    def test_a_lease_is_extended(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            until_ms = subscription.extend(message, lease_ms=30_000).deadline_ms
+            assert 0 <= until_ms - (NOW_MS + 30_000) <= STEP_MS
+            setting.clock.advance(29_000)
+            assert [] == received(subscription)
+            until_ms = subscription.extend([message]).deadline_ms
+            assert 0 <= until_ms - (NOW_MS + 39_000) <= STEP_MS
+            setting.clock.advance(9_000)
+            assert [] == received(subscription)
+            setting.clock.advance(1_000 + STEP_MS)
+            assert [b"x"] == received(subscription)
+            late = subscription.extend(message)
+            assert (0, 1) == (late.done, late.stale)
+            with pytest.raises(InvalidSubscription):
+                subscription.extend(message, lease_ms=0)
+
+    def test_many_by_their_columns(self, setting: Setting) -> None:
+        setting.store.send_many("mail", [b"x"] * 600)
+        with subscribe(setting) as subscription:
+            acked = 0
+            while len(messages := subscription.receive(600)):
+                acked += subscription.ack_many(messages).acked
+            assert 600 == acked
+
+    def test_what_is_no_message_of_it(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription, subscribe(setting, "other") as other:
+            [message] = other.receive()
+            for call in (subscription.ack, subscription.nack, subscription.release, subscription.extend):
+                with pytest.raises(InvalidReceipt):
+                    call(message)
+                with pytest.raises(InvalidReceipt):
+                    call(object())
+
+
+class TestDeadLetters:
+    def test_who_fails_too_often_goes_there(self, setting: Setting) -> None:
+        send(setting, b"x", key=b"k")
+        with subscribe(setting, dead_letter="dead") as subscription:
+            for _ in range(3):
+                subscription.nack(subscription.receive(), delay=0, reason="no luck")
+            assert [] == received(subscription)
+            assert [(b"x", "no luck", 3)] == dead(setting)
+            assert 1 == subscription.stats().dead
+
+    def test_whose_lease_ended_too_often_does_too(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting, dead_letter="dead") as subscription:
+            for _ in range(3):
+                assert [b"x"] == received(subscription)
+                setting.clock.advance(LEASE_MS + STEP_MS)
+            assert [] == received(subscription)
+            assert [b"x"] == [value for value, _, _ in dead(setting)]
+
+    def test_a_reject_goes_there_at_once(self, setting: Setting) -> None:
+        send(setting, b"0", b"1")
+        with subscribe(setting, dead_letter="dead") as subscription:
+            assert 2 == subscription.reject(subscription.receive(), "broken " * 1_000).done
+            assert [1, 1] == [count for _, _, count in dead(setting)]
+        with subscribe(setting, "without") as subscription:
+            [message, _] = subscription.receive()
+            with pytest.raises(NoDeadLetterTopic):
+                subscription.reject(message)
+
+    def test_they_are_sent_back(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", headers=[("a", b"b")])
+        with subscribe(setting, dead_letter="dead") as subscription:
+            subscription.reject(subscription.receive(), "broken")
+            assert 1 == setting.store.redrive("dead", limit=1)
+            assert 1 == setting.store.redrive("dead")
+            again = subscription.receive()
+            assert [(b"0", (("a", b"b"),)), (b"1", (("a", b"b"),))] == [
+                (each.value, tuple(each.headers)) for each in again
+            ]
+        assert [] == dead(setting)
+
+    def test_where_they_cannot_go(self, setting: Setting) -> None:
+        with pytest.raises(InvalidSubscription):
+            subscribe(setting, dead_letter="mail")
+        with pytest.raises(InvalidTopic):
+            subscribe(setting, dead_letter="a/b")
+
+
+class TestBlocks:
+    def test_a_block_acks_where_it_ends_well(self, setting: Setting) -> None:
+        send(setting, b"0", b"1")
+        with subscribe(setting) as subscription:
+            for message in subscription:
+                with setting.handling(message):
+                    pass
+                if message.value == b"1":
+                    break
+            assert 2 == subscription.stats().acked
+
+    def test_a_block_that_raises_nacks(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting, dead_letter="dead") as subscription:
+            for attempt in range(3):
+                [message] = subscription.receive()
+                assert attempt == message.redelivery_count
+                assert setting.failing(message, ZeroDivisionError("by zero"))
+                setting.clock.advance(4_000)
+            assert [(b"x", "ZeroDivisionError: by zero", 3)] == dead(setting)
+
+    def test_an_interrupt_gives_back(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            assert not setting.failing(message, KeyboardInterrupt())
+            assert [(b"x", 0)] == [(each.value, each.redelivery_count) for each in subscription.receive()]
+
+    def test_who_has_settled_it_has(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            with setting.handling(message):
+                subscription.release(message)
+            assert [b"x"] == received(subscription)
+
+    def test_what_was_leased_ahead_goes_back(self, setting: Setting) -> None:
+        send(setting, *(b"%d" % number for number in range(10)))
+        with subscribe(setting) as subscription:
+            for message in subscription:
+                with setting.handling(message):
+                    pass
+                if message.offset == 4:
+                    break
+        with subscribe(setting) as subscription:
+            assert [(b"%d" % number, 0) for number in range(5, 10)] == [
+                (each.value, each.redelivery_count) for each in subscription.receive()
+            ]
+
+    def test_a_block_that_is_open_outlives_the_close(self, setting: Setting) -> None:
+        send(setting, b"x")
+        subscription = subscribe(setting)
+        [message] = subscription.receive()
+        with setting.handling(message):
+            subscription.close()
+        with subscribe(setting) as subscription:
+            assert 1 == subscription.stats().acked
+
+
+class TestLimits:
+    def test_no_more_in_flight(self, setting: Setting) -> None:
+        send(setting, *(b"%d" % number for number in range(5)))
+        with subscribe(setting, max_in_flight=2) as subscription:
+            first = subscription.receive()
+            assert 2 == len(first)
+            assert [] == received(subscription)
+            subscription.ack(first[0])
+            assert [b"2"] == received(subscription)
+            setting.clock.advance(LEASE_MS + STEP_MS)
+            assert 2 == len(subscription.receive())
+
+    def test_settling_makes_room_for_who_waits(self, setting: Setting) -> None:
+        send(setting, b"0", b"1")
+        with subscribe(setting, max_in_flight=1) as subscription:
+            [message] = subscription.receive()
+            acking = threading.Timer(0.2, lambda: subscription.ack(message))
+            acking.start()
+            assert [b"1"] == received(subscription, timeout=PATIENCE_S)
+            acking.join()
+
+    def test_so_many_a_second(self, setting: Setting) -> None:
+        send(setting, *(b"%d" % number for number in range(30)))
+        with subscribe(setting, rate=100) as subscription:
+            taken = len(subscription.receive())
+            assert 10 == taken
+            assert [] == received(subscription)
+            setting.clock.advance(50)
+            assert 5 == len(subscription.receive())
+
+    def test_what_cannot_be(self, setting: Setting) -> None:
+        for options in ({"rate": 0}, {"max_in_flight": 0}, {"lease_ms": 0}, {"delay_ms": -1}, {"max_lease_ms": 0},
+                        {"retry": 3}):  # fmt: skip
+            with pytest.raises(InvalidSubscription):
+                subscribe(setting, **options)
+
+
+class TestStopping:
+    def test_a_drain_takes_no_more(self, setting: Setting) -> None:
+        send(setting, b"0", b"1")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive(1)
+            assert subscription.drain(0)
+            assert [] == received(subscription)
+            assert [] == list(subscription)
+            assert 1 == subscription.ack(message).acked
+
+    def test_a_drain_waits_for_handlers(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+            with setting.handling(message):
+                assert not subscription.drain(0.05)
+            assert subscription.drain(PATIENCE_S)
+
+    def test_a_closed_one(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            [message] = subscription.receive()
+        subscription.close()
+        for call in (
+            subscription.receive,
+            subscription.stats,
+            lambda: subscription.ack(message),
+            lambda: subscription.nack(message),
+            lambda: subscription.seek(0),
+        ):
+            with pytest.raises(StoreClosed):
+                call()
+        assert [] == list(subscription)
+
+    def test_a_closed_one_has_given_back(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting) as subscription:
+            subscription.receive()
+        with subscribe(setting) as subscription:
+            assert [(b"x", 0)] == [(each.value, each.redelivery_count) for each in subscription.receive()]
+
+
+class TestTheWhole:
+    def test_it_is_sought(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", b"2")
+        with subscribe(setting) as subscription:
+            subscription.ack_many(subscription.receive())
+            subscription.seek(1)
+            assert [b"1", b"2"] == received(subscription)
+            subscription.seek(LATEST)
+            assert [] == received(subscription)
+            with pytest.raises(OffsetOutOfRange):
+                subscription.seek(9)
+            with pytest.raises(UnknownPartition):
+                subscription.seek(0, partition=1)
+
+    def test_it_is_reset_and_deleted(self, setting: Setting) -> None:
+        send(setting, b"0", b"1")
+        with subscribe(setting) as subscription:
+            messages = subscription.receive()
+            with pytest.raises(TopicBusy):
+                setting.store.delete_subscription("mail", "s")
+            subscription.ack_many(messages)
+        setting.store.reset_subscription("mail", "s", 1)
+        with subscribe(setting) as subscription:
+            assert [b"1"] == received(subscription)
+        setting.store.delete_subscription("mail", "s")
+        assert [] == setting.store.subscriptions("mail")
+        for call in (
+            lambda: setting.store.delete_subscription("mail", "s"),
+            lambda: setting.store.reset_subscription("mail", "s", 0),
+        ):
+            with pytest.raises(UnknownSubscription):
+                call()
+
+    def test_stats(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", b"2")
+        send(setting, b"later", delay=60)
+        with subscribe(setting) as subscription:
+            messages = subscription.receive(2)
+            subscription.nack(messages[0])
+            stats = subscription.stats()
+            assert (1, 1, 1, 1, 1) == (stats.pending, stats.due, stats.leased, stats.retrying, stats.nacked)
+            assert (1, 4) == (stats.partitions[0].pending, stats.partitions[0].high_watermark + 1)
+
+    def test_a_name_is_a_groups_or_a_subscriptions(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with setting.store.consumer("mail", group="g") as consumer:
+            consumer.poll()
+        with pytest.raises(NameTaken):
+            subscribe(setting, "g")
+        with pytest.raises(InvalidTopic):
+            subscribe(setting, "a/b")
+
+    def test_retries_grow(self, setting: Setting) -> None:
+        send(setting, b"x")
+        with subscribe(setting, retry=RetryPolicy(first_ms=100, factor=3, jitter=0)) as subscription:
+            for pause in (100, 300, 900):
+                subscription.nack(subscription.receive())
+                setting.clock.advance(pause - 1)
+                assert [] == received(subscription)
+                setting.clock.advance(1)
+            assert [b"x"] == received(subscription)
