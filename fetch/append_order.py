@@ -50,7 +50,7 @@ class AppendOrder:
         """Nothing is pending."""
         return None
 
-    def pending(self, reading: Reading) -> Iterator[Block]:
+    def pending(self, reading: Reading, behind: Key | None = None) -> Iterator[Block]:
         """Nothing is."""
         return iter(())
 

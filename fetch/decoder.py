@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from afterlog.arguments import INT64_MAX
 from afterlog.fetch import foreign, verified
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.timeline import Reading
@@ -63,16 +64,22 @@ class Decoder:
         columns, rows = Columns.concatenate(parts), row[entry] + offsets - found.offset
         return columns.take(foreign.rows_of(columns.delivery_offset, rows, offsets, visible) if self._foreign else rows)
 
-    def first(self, blocks: Iterable[Block], limit: int, key: bytes | None, reading: Reading) -> Columns:
-        """The first `limit` records of some blocks, of one key where that is given; no more of them are read."""
+    def first(
+        self, blocks: Iterable[Block], limit: int, key: bytes | None, reading: Reading, max_bytes: int = INT64_MAX
+    ) -> Columns:
+        """The first `limit` records of some blocks, of one key where that is given; no more of them are read.
+
+        None behind those whose values fill `max_bytes`.
+        """
         parts, visible = [Columns.empty(self._topic)], reading.visible
         pieces = (piece for block in blocks for piece in self.pieces(block[: limit if key is None else None], visible))
-        while limit > 0 and (piece := next(pieces, None)) is not None:
+        while limit > 0 and max_bytes > 0 and (piece := next(pieces, None)) is not None:
             block, columns = piece
             columns = without_cancelled(columns, block, reading.hidden)
             columns = columns if key is None else columns.take(columns.rows_of_key(key))
             parts.append(columns[:limit])
             limit -= len(parts[-1])
+            max_bytes -= parts[-1].value_bytes
         return Columns.concatenate(parts)
 
     def _columns(self, block: Block, decoded: Decoded) -> Columns:

@@ -47,6 +47,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self.offset)
 
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all values."""
+        offsets, _ = self.value
+        return int(offsets[-1] - offsets[0])
+
     def __getitem__(self, rows: slice) -> Columns:
         """The records of a slice without a step, as views."""
         start, stop, step = rows.indices(len(self))

@@ -184,17 +184,36 @@ class Partition:
         """When the next pending record is due, ms since the epoch; None where nothing is pending."""
         return self._order.next_due(reading or self.look())
 
-    def scheduled(self, limit: int, key: bytes | None = None) -> Columns:
+    def scheduled(
+        self, limit: int, key: bytes | None = None, *, behind: Key | None = None, max_bytes: int = INT64_MAX
+    ) -> Columns:
         """The next `limit` pending records, next due first, of one key where that is given; nothing is delivered.
 
-        `delivery_offset` is -1 in all of them: their ranks are not final.
+        behind: only those that come after this place in delivery order. max_bytes: none after those whose values fill
+        it. `delivery_offset` is -1 in all of them: their ranks are not final.
         """
         limit = whole("limit", limit)
         if not isinstance(key, bytes | None):
             raise WrongType(f"a key must be bytes, not {key!r:.100}")
         reading = self.look()
-        columns = self._decoder.first(self._order.pending(reading), limit, key, reading)
+        start = self._entry_start(behind, reading)
+        within = 0 if behind is None or start is None else behind.offset - start.offset
+        blocks = self._order.pending(reading, start)
+        columns = self._decoder.first(blocks, limit + within, key, reading, max_bytes)
+        if behind is not None and within:
+            columns = columns.take(
+                np.flatnonzero((columns.due > behind.deliver_after) | (columns.offset > behind.offset))
+            )
+        columns = columns[:limit]
         return replace(columns, delivery_offset=np.full(len(columns), -1))
+
+    def _entry_start(self, behind: Key | None, reading: Reading) -> Key | None:
+        """The key before the entry that holds a record, so that those behind it in its batch are found."""
+        if behind is None or not 0 <= behind.offset < reading.end_offset:
+            return behind
+        found = self.log.find(np.array([behind.offset]), reading.version).entry(0)
+        held = found.records and found.deliver_after == behind.deliver_after
+        return Key(behind.deliver_after, found.offset - 1) if held and found.records > 1 else behind
 
     def due_histogram(self, edges: Int64Array) -> Int64Array:
         """Records with edges[i] <= effective deliver_after < edges[i+1], due or not: int64[len(edges) - 1].

@@ -160,12 +160,13 @@ class Timeline:
         with self._ahead_lock:
             return self._next_shown(reading)
 
-    def pending(self, reading: Reading) -> Iterator[Block]:
-        """What is visible and not due yet, in delivery order, without what is cancelled as a whole.
+    def pending(self, reading: Reading, behind: Key | None = None) -> Iterator[Block]:
+        """What is visible and not due yet, behind a key where that is given, in delivery order, without what is
+        cancelled as a whole.
 
         Delivery offsets are not those that the records will have.
         """
-        for block in self._ahead(reading):
+        for block in self._ahead(reading, behind):
             yield block.where(block.offset < reading.end_offset)
 
     def read(self, position: int, reading: Reading, want_entries: int = 0) -> Block:
@@ -311,9 +312,9 @@ class Timeline:
             self._next_entry = entry = next((block.entry(0) for block in self._ahead(reading)), None)
         return None if entry is None else entry.deliver_after
 
-    def _ahead(self, reading: Reading) -> Iterator[Block]:
-        """The entries that are not due yet and not hidden, visible or not."""
-        merge, want = MergeIterator(reading.upto), PENDING_ENTRIES
+    def _ahead(self, reading: Reading, behind: Key | None = None) -> Iterator[Block]:
+        """The entries that are not due yet and not hidden, visible or not; behind a key where that is given."""
+        merge, want = MergeIterator(max(reading.upto, behind or reading.upto)), PENDING_ENTRIES
         while len(block := merge.next_block(reading.version.delayed_index, Key(INT64_MAX, INT64_MAX), want)):
             shown = reading.hidden.shown(block)
             if len(shown):

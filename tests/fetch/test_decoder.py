@@ -6,10 +6,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from afterlog.clock import INT64_MAX
 from afterlog.errors import CorruptFile, OffsetOutOfRange
 from afterlog.fetch import decoder, timeline
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
+from afterlog.index.entries import Key
 from afterlog.names import LOG, segment_file
 from afterlog.records.batch import Record, encode_batch
 from afterlog.store import Store
@@ -183,3 +185,33 @@ def test_records_in_a_file_that_is_gone() -> None:
     disk.unlink(PATH / "t-0" / segment_file(0, LOG))
     with pytest.raises(CorruptFile):
         store.topic("t").partition(0).records_at(np.array([0]), np.array([0]))
+
+
+def test_what_is_scheduled_behind_a_place(setting: Setting) -> None:
+    setting.append(10, b"a0", b"b1", b"c2", b"d3")
+    setting.append(5, b"e4")
+    setting.append(10, b"f5")
+    setting.append(20, b"g6")
+    setting.cancel(2)
+    scheduled, due = setting.partition.scheduled, NOW_MS + 10
+    order = [(NOW_MS + 5, 4), (due, 0), (due, 1), (due, 3), (due, 5), (NOW_MS + 20, 6)]
+    values = [b"e4", b"a0", b"b1", b"d3", b"f5", b"g6"]
+    for limit in (1, 2, 6):
+        for row, (ms, offset) in enumerate(order):
+            found = scheduled(limit, behind=Key(ms, offset))
+            assert values[row + 1 : row + 1 + limit] == [one.value for one in found.to_messages()]
+    assert values[3:] == [one.value for one in scheduled(9, behind=Key(due, 2)).to_messages()]
+    assert values[1:] == [one.value for one in scheduled(9, behind=Key(due - 1, INT64_MAX)).to_messages()]
+    assert values[5:] == [one.value for one in scheduled(9, behind=Key(due, INT64_MAX)).to_messages()]
+    assert values == [one.value for one in scheduled(9, behind=Key(0, -1)).to_messages()]
+    assert [] == shown(scheduled(9, behind=Key(NOW_MS + 20, 6)))
+    setting.clock.advance(10)
+    assert [b"g6"] == [one.value for one in scheduled(9, behind=Key(0, -1)).to_messages()]
+
+
+def test_what_is_scheduled_within_bytes(setting: Setting) -> None:
+    for after_ms in range(1, 5):
+        setting.append(after_ms, b"x" * 100)
+    with patch.object(decoder, "PIECE_BYTES", 100), patch.object(timeline, "PENDING_ENTRIES", 1):
+        assert [1, 1, 2, 4] == [len(setting.partition.scheduled(9, max_bytes=most)) for most in (1, 100, 101, 400)]
+        assert 0 == len(setting.partition.scheduled(9, max_bytes=0))
