@@ -138,8 +138,9 @@ class App:
         wants_arrow = endpoint.gives_arrow and ARROW.encode() in asked.headers.get(b"accept", b"")
         arguments: dict[str, Any] = dict(names)
         arguments |= _parameters({} if is_arrow else endpoint.parameters, {} if is_arrow else query)
+        scopes = {} if asked.caller is None else asked.caller.scopes
         if endpoint.method == "GET":
-            request = Request(arguments, {}, None, wants_arrow, prefixes, receive)
+            request = Request(arguments, {}, None, wants_arrow, prefixes, receive, scopes)
             return await _with_arrow(endpoint.handler(self.served, request))
         most = self.limits.body_bytes if is_arrow else self.limits.json_bytes
         data = await self._bodies.read(receive, asked.headers, most)
@@ -149,7 +150,7 @@ class App:
                 body = _parameters(endpoint.arrow or {}, query)
             else:
                 body = _json_body(endpoint, data, asked.media_type)
-            request = Request(arguments, body, data if is_arrow else None, wants_arrow, prefixes, receive)
+            request = Request(arguments, body, data if is_arrow else None, wants_arrow, prefixes, receive, scopes)
             return await _with_arrow(endpoint.handler(self.served, request))
         finally:
             self._bodies.free(data)

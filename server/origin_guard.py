@@ -33,7 +33,7 @@ class OriginGuard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             raise NotAllowed(f"a page of {origin.decode('latin-1')!r:.100} may not use this server")
-        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not _is_visit(method, headers):
             raise NotAllowed("a page of elsewhere may not use this server")
         if method not in ("GET", "HEAD") and not is_deliberate(headers):
             raise NotAllowed("send Content-Type: application/json, or X-Afterlog: 1 where there is no body")
@@ -47,6 +47,11 @@ class OriginGuard:
         except ValueError:
             return False
         return True
+
+
+def _is_visit(method: str, headers: RequestHeaders) -> bool:
+    """Whether somebody follows a link to here: what is answered, the page with the link does not see."""
+    return method == "GET" and headers.get(b"sec-fetch-dest") == b"document"
 
 
 def is_deliberate(headers: RequestHeaders) -> bool:

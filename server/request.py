@@ -26,6 +26,8 @@ class Request(NamedTuple):
     prefixes: tuple[str, ...]
     """Of the topics that who asks may see; "" of all."""
     receive: Receive
+    scopes: Mapping[Any, tuple[str, ...]]
+    """Topic prefixes by `Scope`: all that who asks may do."""
 
     @property
     def topic(self) -> str:

@@ -11,6 +11,7 @@ from afterlog.server.counts import ServerCounts, exposed, one
 from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
 from afterlog.server.open_readers import OpenReaders
+from afterlog.server.overview import Overview
 from afterlog.server.sends import Sends
 from afterlog.server.waiting import Waits
 from afterlog.store import Store
@@ -34,6 +35,7 @@ class Served:
         self.counts = ServerCounts()
         self.under_way: Callable[[], int] = lambda: 0
         """How many requests are; the application tells."""
+        self.overview = Overview(store)
 
     async def run(self, call: Callable[[], Answered]) -> Answered:
         """A blocking call, in a thread."""

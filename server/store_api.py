@@ -25,6 +25,7 @@ async def show_store(served: Served, request: Request) -> Reply:
         "topics": sum(topic.name.startswith(request.prefixes) for topic in store.topics()),
         "batch_bytes_max": config.batch_bytes_max,
         "clock_jumps": store.clock_jumps,
+        "scopes": {scope.value: list(prefixes) for scope, prefixes in request.scopes.items()},
     }
     return as_json(told)
 
@@ -78,8 +79,12 @@ _STORE = answer(
         "topics": COUNT,
         "batch_bytes_max": COUNT,
         "clock_jumps": COUNT,
+        "scopes": {
+            "type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}},
+            "description": "what who asks may do, each for the topics of these prefixes",
+        },
     }
-)
+)  # fmt: skip
 
 ENDPOINTS: Final = (
     Endpoint(method="GET", path="/v1/store", scope=Scope.LOOK, summary="What is served here",

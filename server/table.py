@@ -11,7 +11,9 @@ from urllib.parse import unquote
 from afterlog.server import (
     fetch_api,
     groups_api,
+    looking_api,
     observing_api,
+    page_files,
     records_api,
     scheduled_api,
     store_api,
@@ -31,7 +33,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *groups_api.ENDPOINTS,
     *subscriptions_api.ENDPOINTS,
     *scheduled_api.ENDPOINTS,
+    *looking_api.ENDPOINTS,
     *observing_api.ENDPOINTS,
+    *page_files.ENDPOINTS,
 )
 
 
