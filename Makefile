@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # The tests start Python a hundred times: compiling everything each time would cost more than they do.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-spark test-s3 check bench bench-baseline bench-compare torture fuzz build clean
+.PHONY: demo docs test test-spark test-s3 test-browser check bench bench-baseline bench-compare torture fuzz build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx fetch/_objects.pyx afterlog/_mapping.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,7 +19,7 @@ demo: $(READY)
 	$(BIN)/python -m examples.flights
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark --ignore tests/browser tests
 
 # Needs Java 17 or later. One process: its tests share a Spark.
 test-spark: $(READY)
@@ -28,6 +28,12 @@ test-spark: $(READY)
 # Needs Ceph's gateway: see tests/tier/radosgw.py.
 test-s3: $(READY)
 	$(BIN)/python -m pytest tests/tier/radosgw_lane.py
+
+# The page in Debian's Chromium, which is installed where it is missing.
+test-browser: $(READY)
+	test -x /usr/bin/chromium || { apt-get update -qq && apt-get install -y -qq chromium fonts-dejavu-core; }
+	$(BIN)/python -m pip install --quiet -e '.[browser]'
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/browser
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -46,7 +52,7 @@ ifdef HOURS
 	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") \
 		$(if $(JOURNAL),--journal $(JOURNAL)) $(if $(REPORT),--report $(REPORT))
 else
-	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark tests
+	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark --ignore tests/browser tests
 endif
 
 # Every decoder with sanitizers, in two processes: `make fuzz MINUTES=5`. Needs gcc on Linux.

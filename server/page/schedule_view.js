@@ -16,7 +16,7 @@ export class ScheduleView {
   }
 
   async load(signal) {
-    const bars = Math.max(20, Math.min(160, Math.floor(this.node.clientWidth / 8)));
+    const bars = Math.max(40, Math.min(160, Math.floor(this.node.clientWidth / 7)));
     const answer = await get(topicPath(this.topic, "histogram"), { bars, ...this.histogram.window }, signal);
     this.histogram.show(answer.bars);
   }
