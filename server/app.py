@@ -28,6 +28,7 @@ from afterlog.server.bodies import Bodies, json_of
 from afterlog.server.endpoint import NOTHING, Endpoint
 from afterlog.server.limits import Limits
 from afterlog.server.origin_guard import OriginGuard, RequestHeaders
+from afterlog.server.page_files import PAGE
 from afterlog.server.request import JSON, ClientGone, Receive, Reply, Request
 from afterlog.server.schema import NEEDED
 from afterlog.server.served import Served
@@ -64,7 +65,7 @@ class App:
         self.limits = limits or Limits()
         self._authenticate = authenticate
         self._guard = guard or OriginGuard()
-        self._routes = Routes(ENDPOINTS)
+        self._routes = Routes((*ENDPOINTS, *PAGE))
         self._bodies = Bodies(self.limits)
         self._under_way: Counter[str] = Counter()
         """Requests by who asks."""

@@ -60,8 +60,8 @@ def _handler(name: str) -> Handler:
 
 
 def _endpoint(path: str, name: str) -> Endpoint:
-    return Endpoint(method="GET", path=path, scope=None, summary=f"The page: {name}", handler=_handler(name),
-                    answer={"type": "string"}, media_type=media_type_of(name))  # fmt: skip
+    return Endpoint(method="GET", path=path, scope=None, summary="A file of the page", handler=_handler(name))
 
 
-ENDPOINTS: Final = (_endpoint("/", INDEX), *(_endpoint(f"/{name}", name) for name in NAMES))
+PAGE: Final = (_endpoint("/", INDEX), *(_endpoint(f"/{name}", name) for name in NAMES))
+"""For people and their browsers: not of the API, and not in its description."""

@@ -13,7 +13,6 @@ from afterlog.server import (
     groups_api,
     looking_api,
     observing_api,
-    page_files,
     records_api,
     scheduled_api,
     store_api,
@@ -35,7 +34,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *scheduled_api.ENDPOINTS,
     *looking_api.ENDPOINTS,
     *observing_api.ENDPOINTS,
-    *page_files.ENDPOINTS,
 )
 
 

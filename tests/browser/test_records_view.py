@@ -121,6 +121,7 @@ def test_too_late(browser: Browser, site: Site) -> None:
     with watched(browser, site.url) as watching:
         page = opened(watching, site, "/topics/mail/records")
         page.get_by_role("button", name=str(record.id), exact=True).click()
+        expect(page.get_by_role("button", name="Cancel it…")).to_be_visible()
         site.store.cancel(record.id)
         page.get_by_role("button", name="Cancel it…").click()
         page.get_by_role("button", name="Cancel the record").click()
