@@ -146,8 +146,8 @@ def _ceil_seconds(value: object) -> int:
         raise InvalidDeliverAfter(f"delay must be seconds or a timedelta, not {value!r:.100}")
     if isinstance(number, int):
         return number * 1000
-    if not math.isfinite(number):
-        raise InvalidDeliverAfter(f"delay is not a number: {value!r}")
+    if not math.isfinite(number * 1000):
+        raise InvalidDeliverAfter(f"delay is not a number, or beyond what int64 milliseconds can name: {value!r}")
     # 0.03 s is 30 ms, although 0.03 * 1000 is a little more in binary: nanoseconds are exact enough to tell.
     return math.ceil(round(number * 1000, 6))
 

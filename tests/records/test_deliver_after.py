@@ -127,7 +127,7 @@ def test_no_instant(value: float) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [-1, -0.001, timedelta(microseconds=-1_000), math.nan, math.inf, True, "1", MOMENT, 2**60, 1e300],
+    [-1, -0.001, timedelta(microseconds=-1_000), math.nan, math.inf, True, "1", MOMENT, 2**60, 1e300, 1.7e308],
 )
 def test_no_delay(value: float) -> None:
     with pytest.raises(InvalidDeliverAfter):
