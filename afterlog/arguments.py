@@ -28,6 +28,8 @@ def whole(name: str, value: Any, least: int = 0) -> int:
 
 def seconds(name: str, value: Any) -> float | None:
     """How long to wait at most; None: as long as it takes."""
+    if type(value) is float and value <= 2**31:  # as a rule
+        return value
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -86,13 +86,14 @@ class Agenda:
 
     def rows(self) -> list[int]:
         """What is to be looked at now, ascending. O(1) where nothing is."""
-        self._look_again()
-        now_ms = self._now_ms()
+        now_s, now_ms = self._clock.monotonic_s(), self._now_ms()
+        if now_s - self._checked_s >= OVERLOOKED_S:
+            self._look_again(now_s)
         if self._first_ms > now_ms or self._paused_ms > now_ms:
             return []
-        with self._changed:
-            rows = [row for row, ms in enumerate(self._from_ms) if ms <= now_ms]
-            if not rows:
+        rows = [row for row, ms in enumerate(self._from_ms) if ms <= now_ms]
+        if not rows:
+            with self._changed:
                 self._first_ms = min(self._from_ms)
         return rows
 
@@ -163,11 +164,8 @@ class Agenda:
         for row in range(len(self._stirs)):
             self.stir(row)
 
-    def _look_again(self) -> None:
+    def _look_again(self, now_s: float) -> None:
         """At a few rows, every OVERLOOKED_S."""
-        now_s = self._clock.monotonic_s()
-        if now_s - self._checked_s < OVERLOOKED_S:
-            return
         self._checked_s = now_s
         count = len(self._stirs)
         for step in range(min(count, OVERLOOKED_ROWS)):

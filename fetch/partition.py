@@ -166,7 +166,7 @@ class Partition:
     @property
     def log_start(self) -> int:
         """The first delivery offset that can be fetched."""
-        return self._order.log_start(self.log.version)
+        return self._order.log_start(self.log.versions.current)
 
     # The schedule. None of these reads a record.
 

@@ -212,7 +212,8 @@ class Commit:
 
     def usable(self) -> None:
         """Raises the same, or the error of what is poisoned, where nothing can be written any more."""
-        self.owned()
+        if self.closed or self.deleted or PROCESS.id != self._owner:
+            self.owned()
         if self._poison is not None:
             raise self._error(f"the disk failed ({self._poison}); close and reopen the store", path=self.path)
 

@@ -58,6 +58,22 @@ class AckSet:
         self.count += count
         return stepped_over
 
+    def read_one(self, position: int, delivered: int) -> int:
+        """`read` of one, which lies from here to `position`."""
+        stepped_over = position - self.position - 1
+        self.unacked.add(delivered)
+        self.position = position
+        self.count += 1
+        return stepped_over
+
+    def ack_one(self, offset: int) -> None:
+        """`ack` of one that is un-acked."""
+        self.unacked.remove(offset)
+        self.count -= 1
+        self._until_optimised -= 1
+        if self._until_optimised <= 0:
+            self._optimise()
+
     def ack(self, offsets: BitMap64) -> int:
         """Ack offsets; how many of them were un-acked. O(1) each, whatever the number of holes."""
         newly = offsets if len(offsets) == 1 and offsets.min() in self.unacked else offsets & self.unacked
@@ -66,9 +82,12 @@ class AckSet:
         self.count -= count
         self._until_optimised -= min(count, bits.FEW)
         if self._until_optimised <= 0:
-            self._until_optimised = _OPTIMISE_EVERY
-            self.unacked.run_optimize()
+            self._optimise()
         return count
+
+    def _optimise(self) -> None:
+        self._until_optimised = _OPTIMISE_EVERY
+        self.unacked.run_optimize()
 
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""

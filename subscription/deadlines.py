@@ -38,6 +38,15 @@ class Deadlines:
         else:
             bits.insert(held, offsets)
 
+    def put_one(self, until_ms: int, offset: int) -> bool:
+        """`put` of one; whether nothing ended then before."""
+        held = self._ends.get(until_ms)
+        if held is not None:
+            held.add(offset)
+            return False
+        self._ends[until_ms] = bits.of_one(offset)
+        return True
+
     def remove(self, offsets: BitMap64) -> None:
         """Take these out, where they are here."""
         for until_ms, found in self._found(offsets):

@@ -54,6 +54,25 @@ _FRAME = struct.Struct(
 HEADER_BYTES = 32
 assert _FRAME.size == HEADER_BYTES
 _SEED = struct.Struct("<qq")
+_ONE_OFFSET = (
+    "Q"  # maps: 1
+    "I"  # the offset's bits from 32 on
+    "I"  # cookie of a map without runs
+    "I"  # containers: 1
+    "H"  # the offset's bits from 16 to 31
+    "H"  # offsets in the container, less 1
+    "I"  # where the container lies in the map
+    "H"  # the offset's lowest bits
+)
+"""A Roaring bitmap, portable and of 64 bits, of one offset."""
+_ONE_LEASED = struct.Struct("<qqIIqqq" + _ONE_OFFSET)
+"""What the checksum of a frame covers, from the number of its journal on."""
+_ONE_ACKED = struct.Struct("<qqIIqq" + _ONE_OFFSET)
+_ROARING_COOKIE, _CONTAINER_AT = 12346, 16
+_LEASED, _ACKED = int(Kind.LEASED), int(Kind.ACKED)
+_LEASED_BYTES = _ONE_LEASED.size - HEADER_BYTES - 8
+_ACKED_BYTES = _ONE_ACKED.size - HEADER_BYTES - 8
+assert (_LEASED_BYTES, _ACKED_BYTES) == (38, 30)
 _COVERED = struct.Struct("<IIqq")
 _COVERED_FROM = HEADER_BYTES - _COVERED.size
 
@@ -76,6 +95,28 @@ def encode_frame(number: int, position: int, kind: Kind, body: bytes, *, log_end
     """A frame at `position` of journal `number`."""
     covered = _COVERED.pack(len(body), kind, log_end_offset, durable) + body
     return MAGIC + crc32c(_SEED.pack(number, position) + covered).to_bytes(4, "little") + covered
+
+
+def encode_leased_one(
+    number: int, position: int, upto: int, delivery_offset: int, log_end_offset: int, durable: int
+) -> bytes:
+    """`encode_frame` of LEASED, of one offset: read up to `upto`; the same bytes, without an event and a bitmap."""
+    summed = _ONE_LEASED.pack(
+        number, position, _LEASED_BYTES, _LEASED, log_end_offset, durable, upto,
+        1, delivery_offset >> 32, _ROARING_COOKIE, 1, delivery_offset >> 16 & 0xFFFF, 0, _CONTAINER_AT,
+        delivery_offset & 0xFFFF,
+    )  # fmt: skip
+    return MAGIC + crc32c(summed).to_bytes(4, "little") + summed[16:]
+
+
+def encode_acked_one(number: int, position: int, delivery_offset: int, log_end_offset: int, durable: int) -> bytes:
+    """`encode_frame` of ACKED, of one offset."""
+    summed = _ONE_ACKED.pack(
+        number, position, _ACKED_BYTES, _ACKED, log_end_offset, durable,
+        1, delivery_offset >> 32, _ROARING_COOKIE, 1, delivery_offset >> 16 & 0xFFFF, 0, _CONTAINER_AT,
+        delivery_offset & 0xFFFF,
+    )  # fmt: skip
+    return MAGIC + crc32c(summed).to_bytes(4, "little") + summed[16:]
 
 
 def frame_at(data: memoryview, number: int, position: int) -> Frame | None:

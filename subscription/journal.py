@@ -34,7 +34,7 @@ from afterlog.files import Files, publishing
 from afterlog.log.commit import Commit
 from afterlog.names import journal_file, parse_journal_file
 from afterlog.subscription.events import Closed, Event, Kind, encode
-from afterlog.subscription.frames import encode_frame
+from afterlog.subscription.frames import encode_acked_one, encode_frame, encode_leased_one
 
 LIMIT_BYTES = 256 << 10
 """A journal is begun anew when what was appended is more than this, and more than its snapshot. Larger: rarer, longer
@@ -93,28 +93,45 @@ class Journal:
     @property
     def overgrown(self) -> bool:
         """Whether it is time to begin anew."""
-        return self.size > self._limit_bytes
+        return self._written.position > self._limit_bytes
 
     def append(self, event: Event, log_end_offset: int) -> None:
         """Write an event. Raises StorageFull, OutOfResources, with nothing written, or SubscriptionPoisoned."""
+        number, size, durable = self._place()
+        kind, body = encode(event)
+        frame = encode_frame(number, size, kind, body, log_end_offset=log_end_offset, durable=durable)
+        self._append(frame, number, size)
+
+    def append_leased_one(self, upto: int, delivery_offset: int, log_end_offset: int) -> None:
+        """`append` of Leased, of one offset, read up to `upto`."""
+        number, size, durable = self._place()
+        frame = encode_leased_one(number, size, upto, delivery_offset, log_end_offset, durable)
+        self._append(frame, number, size)
+
+    def append_acked_one(self, delivery_offset: int, log_end_offset: int) -> None:
+        """`append` of Acked, of one offset."""
+        number, size, durable = self._place()
+        self._append(encode_acked_one(number, size, delivery_offset, log_end_offset, durable), number, size)
+
+    def _place(self) -> tuple[int, int, int]:
+        """Where the next frame goes: the journal's number, the position in it, and how much of it is durable."""
         self.commit.usable()
         if self._successor is not None:
             self._remove_successor()
-        (number, size), kind, body = self._written, *encode(event)
-        durable = self._safe.position if self._safe.number == number else 0
-        frame = encode_frame(number, size, kind, body, log_end_offset=log_end_offset, durable=durable)
+        number, size = self._written
+        safe_number, safe = self._safe
+        return number, size, safe if safe_number == number else 0
+
+    def _append(self, frame: bytes, number: int, size: int) -> None:
         try:
-            self._append(frame)
+            try:
+                self._file.append((frame,))
+            except BaseException:
+                self._file.truncate(size)
+                raise
         except OSError as error:
             self.commit.failed(error)
         self._written = JournalPosition(number, size + len(frame))
-
-    def _append(self, frame: bytes) -> None:
-        try:
-            self._file.append([frame])
-        except BaseException:
-            self._file.truncate(self.size)
-            raise
 
     def postpone(self) -> None:
         """Where it cannot begin anew now, it is overgrown again only after as much again."""

@@ -72,6 +72,22 @@ class Ledger:
         if self.journal.overgrown:
             self._begin_anew(end_offset)
 
+    def record_leased_one(self, position: int, delivery_offset: int) -> None:
+        """`record` of Leased, of one record that was not read before."""
+        end_offset = self._partition.log.pin().visible.offset
+        self.journal.append_leased_one(position, delivery_offset, end_offset)
+        self.state.lease_one(position, delivery_offset)
+        if self.journal.overgrown:
+            self._begin_anew(end_offset)
+
+    def record_acked_one(self, delivery_offset: int) -> None:
+        """`record` of Acked, of one record that is un-acked."""
+        end_offset = self._partition.log.pin().visible.offset
+        self.journal.append_acked_one(delivery_offset, end_offset)
+        self.state.ack_one(delivery_offset)
+        if self.journal.overgrown:
+            self._begin_anew(end_offset)
+
     def skip(self, log_start: int) -> None:
         """Retention took all below: what of it was not acked is lost to this subscription, and that is said."""
         before = self.state.counts.removed

@@ -111,6 +111,8 @@ class PartitionSubscription:
         self._context = partition.log.context
         self._lock = threading.Lock()
         self._mark = Mark()
+        self._one_changing = self._mark.held(AfterlogError)
+        """What `_changing` gives, made once."""
         self._closed = False
         self._nothing = Columns.empty(partition.topic)
         self._fresh = Fresh(partition, delay_ms)
@@ -172,19 +174,26 @@ class PartitionSubscription:
         `receive` does.
         """
         with self._lock:
-            self._look()
-            state, now_ms = self._state, self._ledger.now_ms()
-            quiet = self._timers.quiet(now_ms) and not state.dying
-            found = self._fresh.one(state.position, kind) if quiet else None
+            if self._closed or self._mark.there:
+                self._look()
+            ledger, timers = self._ledger, self._timers
+            state, now_ms = ledger.state, ledger.now_ms()
+            if state.dying or not timers.quiet(now_ms):
+                return None
+            found = self._fresh.one(state.acks.position, kind)
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found
-            until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(message.delivery_offset)
-            with self._mark.held(AfterlogError):
-                self._ledger.record(LeasedUntil(position, offsets, until_ms) if held else Leased(position, offsets))
-                self._timers.lease(until_ms, offsets)
+            until_ms, delivery_offset = deadline_ms(now_ms, lease_ms), message.delivery_offset
+            with self._one_changing:
+                if held:
+                    ledger.record(LeasedUntil(position, bits.of_one(delivery_offset), until_ms))
+                else:
+                    ledger.record_leased_one(position, delivery_offset)
+                is_news = timers.lease_one(until_ms, delivery_offset)
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
-        self.notifier.notify(until_ms)
+        if is_news:
+            self.notifier.notify(until_ms)
         return message, until_ms
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
@@ -207,13 +216,15 @@ class PartitionSubscription:
     def ack_one(self, delivery_offset: int) -> AckResult:
         """`ack` of one."""
         with self._lock:
-            self._look()
-            state, answer = self._state, _ALREADY
-            if not 0 <= delivery_offset < state.position:
+            if self._closed or self._mark.there:
+                self._look()
+            state, answer = self._ledger.state, _ALREADY
+            acks = state.acks
+            if not 0 <= delivery_offset < acks.position:
                 answer = _UNKNOWN
-            elif delivery_offset in state.acks.unacked and delivery_offset not in state.dying:
-                with self._mark.held(AfterlogError):
-                    self._ledger.record(Acked(bits.of_one(delivery_offset)))
+            elif delivery_offset in acks.unacked and delivery_offset not in state.dying:
+                with self._one_changing:
+                    self._ledger.record_acked_one(delivery_offset)
                 answer = _ACKED
             end = self.journal.written
         self.journal.commit.committed(end)

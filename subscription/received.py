@@ -199,6 +199,9 @@ class ReceivedMessages(Received):
     def __len__(self) -> int:
         return len(self._mine)
 
+    def __iter__(self) -> Iterator[LeasedMessage]:
+        return iter(self._mine)
+
     def __repr__(self) -> str:
         return f"<Received: {len(self)} of {self.subscription.topic}>"
 

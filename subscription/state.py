@@ -186,6 +186,23 @@ class SubscriptionState:
             case Extended():
                 self._extend(event)
 
+    # Of one record by itself: what `apply` would do, without an event.
+
+    def lease_one(self, position: int, delivery_offset: int) -> None:
+        """`apply` of Leased, of one that was not read before."""
+        acks = self.acks
+        if not acks.position <= delivery_offset < position:
+            raise ValueError(f"offset {delivery_offset} is not read between {acks.position} and {position}")
+        self.counts.stepped_over += acks.read_one(position, delivery_offset)
+
+    def ack_one(self, delivery_offset: int) -> None:
+        """`apply` of Acked, of one that is un-acked."""
+        if self.retrying_count and delivery_offset in self.retrying:
+            self.retrying.remove(delivery_offset)
+            self.retrying_count -= 1
+        self.acks.ack_one(delivery_offset)
+        self.counts.acked += 1
+
     def _lease(self, event: Leased) -> None:
         position, count = self.position, len(event.offsets)
         low = bits.first(event.offsets)

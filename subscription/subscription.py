@@ -142,8 +142,7 @@ class Subscription:
 
     def ack(self, message: LeasedMessage) -> AckResult:
         """It is done with; also where its lease has ended meanwhile, and whoever has it now."""
-        part = self._part_of(message)
-        answer = part.subscription.ack_one(message.delivery_offset)
+        answer = self._part_of(message).subscription.ack_one(message.delivery_offset)
         message.settle()
         return answer
 
@@ -373,7 +372,8 @@ class Subscription:
 
     def _part_of(self, message: LeasedMessage) -> ReaderPart:
         self._check_open(message)
-        self._check_mine(message)
+        if type(message) is not LeasedMessage or message.subscription is not self:
+            self._check_mine(message)
         return self._part(message.partition)
 
     def _part(self, number: int) -> ReaderPart:

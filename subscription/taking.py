@@ -108,7 +108,7 @@ class Taking:
         rows = self.agenda.rows()
         if not rows:
             return None
-        row = in_turn(rows, self._turn)[0]
+        row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
         found = self._shared[row].receive_one(
             self._settings.lease_ms, LeasedMessage, held=self._settings.durable_leases
         )

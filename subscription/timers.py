@@ -63,6 +63,12 @@ class Timers:
         self._quiet_until_ms = min(self._quiet_until_ms, deadline_ms)
         self._leases.put(deadline_ms, offsets)
 
+    def lease_one(self, deadline_ms: int, offset: int) -> bool:
+        """`lease` of one; False where other leases end then, and so whoever waits looks by then."""
+        if deadline_ms < self._quiet_until_ms:
+            self._quiet_until_ms = deadline_ms
+        return self._leases.put_one(deadline_ms, offset)
+
     def unlease(self, offsets: BitMap64) -> None:
         """Forget the deadlines of leased offsets."""
         self._leases.remove(offsets)

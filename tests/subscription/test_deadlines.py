@@ -52,3 +52,9 @@ def test_the_first_under_which_something_is_leased() -> None:
     deadlines.forget(30)
     assert deadlines.first(leased.intersection) is None
     assert not deadlines
+
+
+def test_one() -> None:
+    deadlines = Deadlines()
+    assert [True, False, True] == [deadlines.put_one(20, 1), deadlines.put_one(20, 2), deadlines.put_one(10, 3)]
+    assert {10: [3], 20: [1, 2]} == held(deadlines)

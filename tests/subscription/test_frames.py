@@ -1,9 +1,23 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
 
-from afterlog.subscription.events import Kind
-from afterlog.subscription.frames import HEADER_BYTES, Frame, encode_frame, frame_at, proof_of_rot
+from afterlog.clock import INT64_MAX
+from afterlog.subscription.events import Acked, Event, Kind, Leased, encode
+from afterlog.subscription.frames import (
+    HEADER_BYTES,
+    Frame,
+    encode_acked_one,
+    encode_frame,
+    encode_leased_one,
+    frame_at,
+    proof_of_rot,
+)
+
+INT64 = st.integers(0, INT64_MAX)
 
 
 def frame(number: int, position: int, body: bytes, *, durable: int = 0) -> bytes:
@@ -46,3 +60,16 @@ def test_proof_of_rot() -> None:
     assert not proof_of_rot(data, 3, 36)
     assert not proof_of_rot(first + frame(3, 36, b"", durable=0), 3, 0)
     assert not proof_of_rot(data[:-1], 3, 0)
+
+
+@given(INT64, INT64, INT64, INT64, INT64, INT64)
+@example(7, 180, 1, 0, 40, 0)
+@example(7, 180, 65_537, 65_536, 40, 180)
+@example(7, 180, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX)
+def test_of_one_offset(number: int, position: int, upto: int, offset: int, log_end: int, durable: int) -> None:
+    def columnar(event: Event) -> bytes:
+        return encode_frame(number, position, *encode(event), log_end_offset=log_end, durable=durable)
+
+    offsets = BitMap64([offset])
+    assert columnar(Leased(upto, offsets)) == encode_leased_one(number, position, upto, offset, log_end, durable)
+    assert columnar(Acked(offsets)) == encode_acked_one(number, position, offset, log_end, durable)

@@ -22,6 +22,7 @@ from afterlog.errors import (
     StoreClosed,
     SubscriptionPoisoned,
 )
+from afterlog.fetch.message import Message
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.subscription import journal as journal_module
@@ -96,6 +97,29 @@ def test_what_becomes_due_while_a_reader_decides_to_wait_wakes_it(given: Given, 
 
 
 class TestReceive:
+    def test_who_waits_is_told_of_the_end_of_a_lease(self, given: Given) -> None:
+        """Once for all that end then; again where somebody has looked since, and nothing did."""
+        sub, told = given.subscribe(), list[int]()
+        given.send(5)
+
+        class Told:
+            def come(self, ms: int) -> None:
+                told.append(ms)
+
+        listener, until_ms = Told(), deadline_ms(NOW_MS, LEASE_MS)
+        assert [0] == offsets(sub.receive(1, LEASE_MS))
+        sub.notifier.listen(listener)
+        sub.ack_one(0)
+        assert [1, 2] == [one[0].delivery_offset for _ in "12" if (one := sub.receive_one(2 * LEASE_MS, Message))]
+        assert [deadline_ms(NOW_MS, 2 * LEASE_MS)] == told
+        assert sub.receive_one(LEASE_MS, Message)
+        assert 1 == len(told), "the first lease was to end then"
+        assert [1, 1, 1] == [sub.ack_one(offset).acked for offset in (1, 2, 3)]
+        assert NOW_MS == sub.rest_ms()
+        assert sub.receive_one(LEASE_MS, Message)
+        assert [until_ms] == told[1:], "who looked meanwhile saw no lease"
+        sub.check()
+
     def test_due_order_and_leases(self, given: Given) -> None:
         sub = given.subscribe()
         given.send(2, delay=2)

@@ -103,6 +103,25 @@ def test_what_has_ended_is_forgotten() -> None:
     assert [(9_990, [999])] == [(ms, list(offsets)) for ms, offsets in state.held.items()]
 
 
+def test_one_record_by_itself() -> None:
+    """What it becomes without an event is what it becomes by one."""
+    by_event, by_number = after(*STORY), after(*STORY)
+    position = by_event.position
+    for offset, upto in ((position, position + 1), (position + 3, position + 5)):
+        by_event.apply(Leased(upto, BitMap64([offset])))
+        by_number.lease_one(upto, offset)
+        assert facts(by_event) == facts(by_number)
+    retrying = by_event.retrying[0]
+    for offset in (position, retrying):
+        by_event.apply(Acked(BitMap64([offset])))
+        by_number.ack_one(offset)
+        by_number.check()
+        assert facts(by_event) == facts(by_number)
+    for offset, upto in ((position, position + 9), (position + 5, position + 5)):
+        with pytest.raises(ValueError, match="is not read between"):
+            by_number.lease_one(upto, offset)
+
+
 class TestSnapshot:
     def test_it_carries_deadlines_where_there_are_any(self) -> None:
         state, model = after(*HELD), Model()
