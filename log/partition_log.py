@@ -392,15 +392,17 @@ class PartitionLog:
         """Raises InvalidTopic, ReadOnlyTopic, InvalidDeliverAfter or BacklogQuotaExceeded where a record of this time
         cannot be taken.
         """
-        self._check_own(_NO_APPENDS)
+        settings = self.context.settings
+        if settings.foreign:
+            self._check_own(_NO_APPENDS)
         refused = self.refused  # which another thread may just be taking back
         if refused is not None:
             refused()
         if deliver_after == AS_SOON_AS_POSSIBLE:
             return
-        if not self.delayed:
+        if not settings.delayed:
             raise InvalidTopic("the topic was made with delayed=False: send without delay or deliver_after")
-        limit_ms = self.context.settings.max_delay_ms
+        limit_ms = settings.max_delay_ms
         if limit_ms is not None and deliver_after > self.context.now_ms() + limit_ms:
             raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
 

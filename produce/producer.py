@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -78,9 +79,19 @@ class Target(Protocol[IdOf]):
 
     def check_unique_keys(self) -> None: ...
 
-    def record_id(self, number: int, offset: int) -> IdOf: ...
+    def record_ids(self, number: int, offsets: Int64Array) -> Sequence[IdOf]: ...
 
     def check_asked(self, deliver_after: int) -> None: ...
+
+
+class Sent(Future[Id]):
+    """A future of what is buffered: it will be appended, so it runs from the beginning, and `cancel` answers no."""
+
+    def cancel(self) -> bool:
+        return False
+
+    def running(self) -> bool:
+        return not self.done()
 
 
 class _Buffered(NamedTuple, Generic[Id]):
@@ -111,6 +122,10 @@ class _Buffer(Generic[Id]):
     """Whether some have unique keys."""
 
 
+_SIZE = attrgetter("size")
+"""Of a buffer."""
+
+
 class Producer(Generic[Id]):
     """Buffers sends to one topic. Thread-safe; leaving the `with` block flushes."""
 
@@ -134,7 +149,9 @@ class Producer(Generic[Id]):
         self._batch_bytes = batch_bytes
         self._batch_bytes_max = batch_bytes_max
         self._buffers: dict[int, _Buffer[Id]] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        """That of the condition: by itself it is entered without a call of Python."""
+        self._changed = threading.Condition(self._lock)
         self._append_lock = threading.RLock()  # a future's callback may flush
         self._closed = False
         self._owner = PROCESS.id
@@ -168,24 +185,27 @@ class Producer(Generic[Id]):
         this record alone; of those that replace each other in one buffer the last is appended, and all get its id.
         """
         now_ms = self._now_ms()
-        check = self._target.checks_instants(check_instants)
+        told = deliver_after is not None or check_instants is not None
+        check = told and self._target.checks_instants(check_instants)
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
         section, asked_claim = header_section(headers), None
         if (unique_key is not None or on_conflict is not _RAISE) and not unasked(unique_key, on_conflict):
             asked_claim, section = self._claimed(unique_key, on_conflict, section)
-        value, key = byte_string(value), byte_string(key, "keys")
-        size = len(value or b"") + len(key or b"") + len(section) + RECORD_OVERHEAD_BYTES
+        if type(value) is not bytes:
+            value = byte_string(value)
+        if key is not None and type(key) is not bytes:
+            key = byte_string(key, "keys")
+        size = (len(value) if value else 0) + (len(key) if key else 0) + len(section) + RECORD_OVERHEAD_BYTES
         if size + HEADER_BYTES > self._batch_bytes_max:
             raise RecordTooLarge(
                 f"a record of {size} bytes does not fit into batch_bytes_max ({self._batch_bytes_max})"
             )
         by = key if asked_claim is None else asked_claim[0]
         number = self._target.partition_of(by) if partition is None else self._target.checked_partition(partition)
-        future: Future[Id] = Future()
-        future.set_running_or_notify_cancel()  # what is buffered will be appended: cancel() answers no
-        with self._changed:
-            while not self._closed and sum(b.size for b in self._buffers.values()) > BUFFERED_BYTES_MAX:
+        future = Sent[Id]()
+        with self._lock:
+            while not self._closed and sum(map(_SIZE, self._buffers.values())) > BUFFERED_BYTES_MAX:
                 self._clock.wait(self._changed, None, self._linger_s)
             if self._closed or PROCESS.id != self._owner:
                 raise StoreClosed(
@@ -308,9 +328,9 @@ class Producer(Generic[Id]):
 
     def _resolve(self, number: int, records: Sequence[_Buffered[Id]], offsets: Int64Array) -> None:
         """Of as many records as there are offsets."""
-        for record, offset in zip(records, offsets.tolist(), strict=False):
+        for record, found in zip(records, self._target.record_ids(number, offsets), strict=False):
             if not record.future.done():
-                record.future.set_result(self._target.record_id(number, offset))
+                record.future.set_result(found)
 
 
 def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:

@@ -113,7 +113,8 @@ class Topic:
 
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
-        self.log(0).check_asked(deliver_after)
+        log = self._logs[0]
+        (self.log(0) if log is None else log).check_asked(deliver_after)
 
     def check_unique_keys(self) -> None:
         """Raises InvalidTopic where it can have none."""
@@ -121,6 +122,12 @@ class Topic:
 
     def record_id(self, number: int, offset: int) -> RecordId:
         return RecordId(self.name, number, offset)
+
+    def record_ids(self, number: int, offsets: Int64Array) -> list[RecordId]:
+        """`record_id` of each."""
+        from afterlog.fetch.objects import Same, made
+
+        return made(RecordId, len(offsets), {"topic": Same(self.name), "partition": Same(number), "offset": offsets})
 
     def partition(self, number: int) -> Partition:
         """Opened, if it is not yet: recovered from what is on disk.

@@ -60,6 +60,8 @@ def delay_ms(value: Delay) -> int:
 
 def asked_ms(now_ms: int, delay: Delay | None, deliver_after: Instant | None, *, check_instants: bool = False) -> int:
     """The instant that one record asks for, or AS_SOON_AS_POSSIBLE where it asks for none."""
+    if type(delay) is int and deliver_after is None and delay >= 0:  # what people mostly give
+        return checked_ms(now_ms + delay * 1_000, delay)
     check_one_time(delay, deliver_after)
     if deliver_after is not None:
         ms = instant_ms(deliver_after)
