@@ -84,7 +84,7 @@ class Target(Protocol[IdOf]):
     def check_asked(self, deliver_after: int) -> None: ...
 
 
-class Sent(Future[Id]):
+class SendFuture(Future[Id]):
     """A future of what is buffered: it will be appended, so it runs from the beginning, and `cancel` answers no."""
 
     def cancel(self) -> bool:
@@ -203,7 +203,7 @@ class Producer(Generic[Id]):
             )
         by = key if asked_claim is None else asked_claim[0]
         number = self._target.partition_of(by) if partition is None else self._target.checked_partition(partition)
-        future = Sent[Id]()
+        future = SendFuture[Id]()
         with self._lock:
             while not self._closed and sum(map(_SIZE, self._buffers.values())) > BUFFERED_BYTES_MAX:
                 self._clock.wait(self._changed, None, self._linger_s)
