@@ -48,8 +48,8 @@ class ServedTarget:
     def checked_partition(self, number: int) -> int:
         return self._topic.checked_partition(number)
 
-    def record_id(self, number: int, offset: int) -> RecordId:
-        return RecordId(self._topic.name, number, offset)
+    def record_ids(self, number: int, offsets: Int64Array) -> list[RecordId]:
+        return [RecordId(self._topic.name, number, offset) for offset in offsets.tolist()]
 
     def check_asked(self, deliver_after: int) -> None:
         """As far as the settings tell. Raises InvalidTopic, InvalidDeliverAfter."""
