@@ -41,7 +41,8 @@ FRONTIER_LEASE_MS = 50
 MAX_LEASES = 4
 """So many leases is a message kept for."""
 RETRY = RetryPolicy(attempts=ATTEMPTS, jitter=0)
-READERS = [("one", 500), ("one", 3_000), ("two", 500), ("one", 500)]
+READERS = [("one", 500, False), ("one", 3_000, True), ("two", 500, True), ("one", 500, False)]
+"""(subscription, lease, whether it outlives the process); those that do are settled by receipts."""
 LIMITED = 3
 """This reader has limits, the others have none."""
 RATE, SAVED, IN_FLIGHT = 20, 2, 3
@@ -72,12 +73,15 @@ class Side:
         self.leases: dict[int, int] = {}
         self.retries: dict[int, int] = {}
         self.failures: Counter[int] = Counter()
+        self.held = set[int]()
+        """Of what is leased: what a restart leaves so."""
 
     def read(self) -> set[int]:
         return self.done | self.leases.keys() | self.retries.keys()
 
     def back(self, offset: int, retry_ms: int, *, failed: bool) -> None:
         del self.leases[offset]
+        self.held.discard(offset)
         self.failures[offset] += failed
         self.retries[offset] = -(-retry_ms // 10) * 10
 
@@ -120,12 +124,12 @@ class Machine(RuleBasedStateMachine):
         self.readers = [self.subscribed(number) for number in range(len(READERS))]
 
     def subscribed(self, number: int) -> Subscription:
-        (name, lease_ms), limits = READERS[number], dict[str, Any]()
+        (name, lease_ms, held), limits = READERS[number], dict[str, Any]()
         if number == LIMITED:
             limits, self.takes = {"rate": RATE, "max_in_flight": IN_FLIGHT}, []
         return self.store.subscribe(
             "mail", name, lease_ms=lease_ms, retry=RETRY, dead_letter="dead", max_lease_ms=MAX_LEASES * lease_ms,
-            **limits,
+            durable_leases=held, **limits,
         )  # fmt: skip
 
     @property
@@ -196,7 +200,7 @@ class Machine(RuleBasedStateMachine):
     def took(
         self, number: int, limit: int, messages: list[LeasedMessage], before: tuple[set[int], set[int], int]
     ) -> None:
-        (name, lease_ms), (ready, exhausted, room) = READERS[number], before
+        (name, lease_ms, held), (ready, exhausted, room) = READERS[number], before
         side = self.sides[name]
         got = {message.offset for message in messages}
         assert len(got) == len(messages) <= limit
@@ -214,6 +218,8 @@ class Machine(RuleBasedStateMachine):
             side.retries.pop(message.offset, None)
             side.leases[message.offset] = message.deadline_ms
             self.holders[name, message.offset] = self.readers[number]
+            if held:
+                side.held.add(message.offset)
         side.received += messages
         if number == LIMITED:
             self.takes.append((self.now_ms, len(messages)))
@@ -271,17 +277,18 @@ class Machine(RuleBasedStateMachine):
             self.advance(ms)
 
     def settle_one(self, number: int, message: LeasedMessage, how: str, delay_ms: int | None) -> None:
-        name, lease_ms = READERS[number]
+        name, lease_ms, by_receipt = READERS[number]
         side, reader = self.sides[name], self.readers[number]
         offset, good = message.offset, side.good(message)
+        given = kept(message) if by_receipt else message
         if how == "ack":
             unknown, already = offset not in side.read(), offset in side.done
             expected = AckResult(acked=not unknown and not already, already=already, unknown=unknown)
-            assert expected == reader.ack(message)
+            assert expected == (reader.ack_many(given) if by_receipt else reader.ack(message))
             if expected.acked:
                 side.finish(offset)
         elif how == "nack":
-            answer = reader.nack(message, delay=None if delay_ms is None else delay_ms / 1_000)
+            answer = reader.nack(given, delay=None if delay_ms is None else delay_ms / 1_000)
             assert (good, not good) == (answer.done, answer.stale)
             if good and side.failures[offset] + 1 >= ATTEMPTS:
                 self.die(name, offset)
@@ -289,7 +296,7 @@ class Machine(RuleBasedStateMachine):
                 delay_ms = RETRY.delay_ms(side.failures[offset] + 1) if delay_ms is None else delay_ms
                 side.back(offset, self.now_ms + delay_ms, failed=True)
         elif how == "reject":
-            answer = reader.reject(message)
+            answer = reader.reject(given)
             assert (good, not good) == (answer.done, answer.stale)
             if good:
                 side.failures[offset] += 1
@@ -303,11 +310,11 @@ class Machine(RuleBasedStateMachine):
                 _, (_, ending, _) = self.blocks.popitem()
                 self.end_block(ending)
         elif how == "release":
-            assert good == reader.release(message).done
+            assert good == reader.release(given).done
             if good:
                 side.back(offset, at_once_ms(self.now_ms), failed=False)
         else:
-            answer = reader.extend(message)
+            answer = reader.extend(given)
             assert good == answer.done
             self.extended[id(message)] = answer.deadline_ms
             if good:
@@ -351,8 +358,8 @@ class Machine(RuleBasedStateMachine):
         assert reader.drain(0)
         reader.taking.end(ahead)
         reader.close()
-        if [name for name, _ in READERS].count(READERS[number][0]) == 1:  # the last one gives back what it has
-            for offset in list(side.leases):
+        if [name for name, *_ in READERS].count(READERS[number][0]) == 1:  # the last one gives back what it has
+            for offset in side.leases.keys() - side.held:
                 side.back(offset, at_once_ms(self.now_ms), failed=False)
         self.readers[number] = self.subscribed(number)
 
@@ -363,13 +370,13 @@ class Machine(RuleBasedStateMachine):
         assert keeper is not None
         keeper.look()
         for identity, (number, message, until_ms) in self.blocks.items():
-            (name, lease_ms), kept = READERS[number], self.readers[number].taking.kept
+            (name, lease_ms, _), leases = READERS[number], self.readers[number].taking.kept
             last_ms = message.deadline_ms + (MAX_LEASES - 1) * lease_ms
             third_is_over = until_ms - self.now_ms <= lease_ms - lease_ms // 3
             if message.settled or not third_is_over or self.now_ms + lease_ms > last_ms:
                 continue
-            assert kept is not None
-            _, until_ms = kept._until[identity]
+            assert leases is not None
+            _, until_ms = leases._until[identity]
             assert self.now_ms + lease_ms <= until_ms, "it is forgotten"
             self.blocks[identity] = number, message, until_ms
             self.extended[identity] = until_ms
@@ -393,7 +400,7 @@ class Machine(RuleBasedStateMachine):
         if not crash:
             self.store.close()
         for side in self.sides.values():
-            for offset in list(side.leases):
+            for offset in side.leases.keys() - side.held:
                 side.back(offset, at_once_ms(self.now_ms), failed=crash)
         self.open(killed(self.disk))
 
@@ -416,7 +423,7 @@ class Machine(RuleBasedStateMachine):
         assert self.deaths == self.letters()
         assert len(self.in_flight()) <= IN_FLIGHT, "more at a time than it may have"
         pending = len({offset for offset, due in self.dues.items() if due > self.now_ms} - self.hidden)
-        for (name, _), reader in zip(READERS, self.readers, strict=True):
+        for (name, *_), reader in zip(READERS, self.readers, strict=True):
             side, stats = self.sides[name], reader.stats()
             expected = (pending, len(self.due(side)), len(side.leases), len(side.retries))
             assert expected == (stats.pending, stats.due, stats.leased, stats.retrying)
@@ -424,6 +431,11 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
+
+
+def kept(message: LeasedMessage) -> Receipts:
+    """The receipt of a message as somebody elsewhere has it."""
+    return Receipts.of_columns([message.partition], [message.delivery_offset], [message.redelivery_count])
 
 
 def side_of(machine: Machine, message: LeasedMessage) -> Side:
