@@ -12,7 +12,9 @@ its record, and the frontier never behind a delivery. In 2 appends to a partitio
 schedules and adoptions as long as it takes. What is moved from one partition to another at that instant, as a dead
 letter, may be in both: at least once.
 
-A version of each partition is held until its log is copied, so that nothing that is needed goes.
+A version of each partition is held until its log is copied, so that this does not go, though it be rolled and let go
+meanwhile. Of what goes while a partition is held still nothing is needed: a merge of runs removes its sources when no
+version has them any more, without a lock, so they may be there when names are read, and be gone then.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from afterlog.names import (
     BUCKETS,
     CHECKPOINTS,
     DELETED,
+    DELIVER_AFTER_INDEX,
     FRONTIER,
     LATER_TOPICS,
     LOCK,
@@ -132,7 +135,8 @@ class StoreImage:
         for name in self.files.names(self.path / folder):
             parsed = parse_segment_file(name)
             if parsed is not None and parsed[0] in bases:
-                writer.link(f"{folder}/{name}")
+                with contextlib.suppress(FileMissing):  # merged away, or let go
+                    writer.link(f"{folder}/{name}")
 
     # 2: held still.
 
@@ -248,7 +252,7 @@ class StoreImage:
     def _take_files(self, writer: BackupWriter, folder: str, known: Checkpoints, *, whole: bool) -> None:
         """All of a partition but for its readers. whole: the active log, too, as it lies."""
         sealed = {mark.base_offset for mark in known.sealed if mark.local}
-        links, copies, unknown = {CHECKPOINTS}, set[str](), list[str]()
+        links, copies, runs, unknown = {CHECKPOINTS}, set[str](), set[str](), list[str]()
         held = () if known.unique_keys is None else known.unique_keys.files
         tables = {unique_key_file(mark.first, mark.end) for mark in held}
         if known.producers is not None and known.producers.file is not None:
@@ -256,7 +260,7 @@ class StoreImage:
         for name in self.files.names(self.path / folder):
             base, suffix = parse_segment_file(name) or (-1, "")
             if base in sealed:
-                links.add(name)
+                (runs if suffix == DELIVER_AFTER_INDEX else links).add(name)
             elif base == known.active.base_offset and (whole or suffix != LOG):
                 copies.add(name)
             elif is_unique_key_file(name) or is_producer_file(name):
@@ -269,20 +273,23 @@ class StoreImage:
             writer.link(f"{folder}/{name}")
         for name in sorted(copies):
             writer.copy(f"{folder}/{name}")
-        kept = links | copies | self._take_buckets(writer, folder)
+        buckets = [name for name in self.files.names(self.path / folder / BUCKETS) if parse_bucket_file(name)]
+        runs.update(f"{BUCKETS}/{name}" for name in buckets)
+        kept = links | copies | self._take_runs(writer, folder, runs)
         for name in writer.names_in(folder):
             if name not in kept and not name.startswith(f"{SUBSCRIPTIONS}/"):
                 writer.discard(f"{folder}/{name}")
         for name in unknown:
             self._take_unknown(writer, f"{folder}/{name}")
 
-    def _take_buckets(self, writer: BackupWriter, folder: str) -> set[str]:
-        """The runs, as many as are there when no more go: a merge publishes its own before it removes others."""
-        for _ in range(TRIES):
-            names = {f"{BUCKETS}/{name}" for name in self.files.names(self.path / folder / BUCKETS)}
-            runs = {name for name in names if parse_bucket_file(name.removeprefix(f"{BUCKETS}/"))}
+    def _take_runs(self, writer: BackupWriter, folder: str, names: set[str]) -> set[str]:
+        """Those of them that are there still: in the place of one that was merged away another is, and is among them.
+
+        A partition at rest that is opened meanwhile is taken again.
+        """
+        taken = set[str]()
+        for name in sorted(names):
             with contextlib.suppress(FileMissing):
-                for name in sorted(runs):
-                    writer.link(f"{folder}/{name}")
-                return runs
-        return set()  # recovery makes them anew from the log
+                writer.link(f"{folder}/{name}")
+                taken.add(name)
+        return taken

@@ -39,7 +39,10 @@ REMAP_BYTES = 1 << 20
 
 
 class Loaded:
-    """What of a sealed segment's files is mapped and parsed; as long as it is held, somebody may still read these."""
+    """What of a sealed segment's files is mapped and parsed; as long as it is held, somebody may still read these.
+
+    It is the segment's from when that is begun, so a version that knows it as the active one holds it, too.
+    """
 
     __slots__ = ("__weakref__", "data", "sparse")
 
@@ -191,6 +194,7 @@ class ActiveSegment:
         """Bytes that were written, believed or not."""
         self._mapped: Bytes = np.empty(0, np.uint8)
         self._map_lock = threading.Lock()
+        self.loaded = Loaded()
         self._cancelled: list[Cancelled] = []
         self.saved = Saved(ActiveMark(base_offset=base_offset))
 

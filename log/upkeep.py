@@ -113,12 +113,13 @@ class Upkeep:
                 self._checkpoints.update(
                     sealed=(*self._checkpoints.current.sealed, mark), active=active.mark, recovery=recovery, **told
                 )
-            segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote)
+            loaded = version.active.loaded
+            segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote, loaded)
             sealed = (*version.sealed, segment)
             self._versions.swap(sealed=sealed, active=active, delayed_index=index, written=beginning, visible=beginning)
             self._buckets.delete_replaced(version.delayed_index, index)
             self._tables.reconcile()
-        del version, segment, sealed  # what retention removes goes at once, where nobody else holds it
+        del version, segment, sealed, loaded  # what retention removes goes at once, where nobody else holds it
         if not self._context.settings.remote_storage_enable:  # there it may have to read what is far away
             self.enforce_retention()
         self._merge_when_crowded()
@@ -259,8 +260,10 @@ class Upkeep:
         del version
         if removed or (self._delayed and upto > self._versions.current.log_start.key):
             self._remove(removed, upto)
+        count = len(removed)
+        del removed  # so that it goes at once, where nobody else holds it
         self.sweep()
-        if removed:
+        if count:
             self._context.sealed()
         version = self._versions.current
         return (version.log_start.delivery_offset if self._delayed else version.log_start_offset) - before

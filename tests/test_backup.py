@@ -25,7 +25,7 @@ from afterlog.clock import ManualClock
 from afterlog.config import ALWAYS, OS, Durability
 from afterlog.errors import CorruptFile, DiskFailed, InvalidArgument, IsABackup, StorageFull, StoreLocked
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import BACKUP, LOG, UNFINISHED, parse_backup_folder
+from afterlog.names import BACKUP, DELIVER_AFTER_INDEX, LOG, UNFINISHED, parse_backup_folder
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store import Store, open_store
 from afterlog.store_image import StoreImage
@@ -372,6 +372,89 @@ def test_under_load(tmp_path: Path, links: bool) -> None:
                 assert worker.stats().partitions[0].position <= partition.log_end_offset
             again.send("t", b"goes on")
     assert ends[-1] > 100
+
+
+class MergesAreWatched(SimulatedFiles):
+    """When a merge removes the first of its sources a backup is made, and that file goes while it is being linked."""
+
+    store: Store | None = None
+    links = 1
+    """When the backup begins to link it for the links-th time."""
+    made: Backup | None = None
+
+    def unlink(self, path: Path) -> None:
+        if self.store is not None and self.made is None and path.name.endswith(DELIVER_AFTER_INDEX):
+            store, self.store = self.store, None
+            link = BackupWriter.link
+
+            def linked(writer: BackupWriter, name: str) -> None:
+                if PATH / name == path:
+                    self.links -= 1
+                    if not self.links:
+                        self.unlink(path)
+                link(writer, name)
+
+            with patch.object(BackupWriter, "link", linked):
+                self.made = store.backup(DEST)
+        super().unlink(path)
+
+
+@pytest.mark.parametrize(("merged_before", "links"), [(False, 1), (False, 2), (True, 1)])
+def test_a_run_that_was_merged_away_goes_while_it_is_linked(
+    clock: ManualClock, merged_before: bool, links: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run of one segment, or of several; what is in its place is there, so nothing is made anew of the log."""
+    disk = MergesAreWatched()
+    with open_small(disk, clock, max_num_buckets=2) as store:
+        lived(store, clock)
+        log = store.topic("t").partition(0).log
+        for number in range(6 if merged_before else 3):
+            store.send("t", b"more %d" % number, delay=number)
+            log.roll()
+            if merged_before:
+                log.merge_buckets()
+        disk.store, disk.links = store, links
+        if merged_before:
+            log._upkeep._buckets.max_num_buckets = 1
+        assert log.merge_buckets()
+        everything, made = held(store), disk.made
+    assert made is not None, "it failed"
+    assert 0 == disk.links, "it was there all the time"
+    with OfflineStore(PATH, restored(disk, made), clock) as offline:
+        assert [] == list(offline.verify())
+    with open_small(restored(disk, made), clock, max_num_buckets=2) as again:
+        assert everything == held(again)
+        again.check()
+    assert "made anew" not in caplog.text
+
+
+@pytest.mark.parametrize("ended", ["purged", "retained"])
+def test_the_active_log_is_rolled_and_let_go_while_it_is_copied(
+    store: Store, disk: SimulatedFiles, clock: ManualClock, ended: str
+) -> None:
+    """It stays until it is copied, and goes then."""
+    copy, log, everything = BackupWriter.copy, store.topic("t").partition(0).log, held(store)
+    path = log.version.active.path
+
+    def copied(writer: BackupWriter, name: str, size: int | None = None) -> None:
+        if size is not None and PATH / name == path:
+            clock.advance(10_000)
+            log.roll()
+            if ended == "purged":
+                store.purge("t")
+            else:
+                store.alter_topic("t", retention_bytes=0)
+                assert 2 == log.enforce_retention()
+        copy(writer, name, size)
+
+    with patch.object(BackupWriter, "copy", copied):
+        made = store.backup(DEST)
+    assert disk.exists(path)
+    if ended == "retained":  # a purge reads where to, and what was read last is kept
+        log.enforce_retention()
+        assert not disk.exists(path), "it was held for the backup alone"
+    with open_small(restored(disk, made), ManualClock(NOW_MS + 4_000)) as again:
+        assert everything == held(again)
 
 
 # --- Crashes --------------------------------------------------------------------------------------------------------
