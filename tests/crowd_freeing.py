@@ -7,17 +7,17 @@ nothing may come again. Records are due at once, so delivery offsets are append 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import afterlog
 from afterlog import deletions
 from afterlog.cleanup import Cleanup
-from afterlog.deletions import Deletions
 from afterlog.fetch.consumer import Consumer
+from afterlog.files import Files
 from afterlog.log.partition_log import PartitionLog
 from afterlog.store import Store
 from afterlog.subscription.backlog import Backlogs
@@ -281,13 +281,13 @@ def closed_readers_hold_nothing() -> None:
 
 def acks_of_the_deleted_stay() -> None:
     """Of a subscription nothing goes but the tombstone."""
-    real = Deletions._end_reader
+    real = deletions.remove_tree
 
-    def end(of_store: Deletions, topic: str, name: str) -> None:
-        with patch.object(deletions, "remove_tree", lambda *_: None) if name in NAMES else contextlib.nullcontext():
-            real(of_store, topic, name)
+    def remove(files: Files, path: Path) -> None:
+        if path.name not in NAMES:
+            real(files, path)
 
-    patch.object(Deletions, "_end_reader", end).start()
+    patch.object(deletions, "remove_tree", remove).start()
 
 
 def evicted_at_once() -> None:
