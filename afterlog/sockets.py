@@ -54,11 +54,20 @@ def to_host(host: str, port: int, timeout_s: float | None) -> socket.socket:
     return connection
 
 
-def is_over(connection: socket.socket) -> bool:
-    """Whether the other end has closed an idle connection: nothing is to be read of one that is alive."""
+def is_over(connection: socket.socket, timeout_s: float = 0.0) -> bool:
+    """Whether the other end has closed an idle connection, or does so within that time, or it was cut from here.
+
+    Nothing is to be read of one that is alive.
+    """
     poll = select.poll()
     poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(timeout_s * 1_000))
+
+
+def cut(connection: socket.socket) -> None:
+    """Neither end says or hears more. From any thread."""
+    with contextlib.suppress(OSError):  # it is closed by now
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def hang_up(connection: socket.socket) -> None:

@@ -25,7 +25,7 @@ from afterlog.client.lanes import Lane
 from afterlog.client.server_time import ServerTime
 from afterlog.clock import Clock
 from afterlog.environment import process_id
-from afterlog.errors import AfterlogError, AnswerLost, ServerUnavailable, StoreClosed, StoreForked
+from afterlog.errors import AfterlogError, AnswerLost, NotAllowed, ServerUnavailable, StoreClosed, StoreForked
 
 LANES = 64
 """Sends at a time; more wait for one of them. Larger: more share an append at the server, more producers there."""
@@ -153,6 +153,8 @@ class AsyncPool:
                 ) as response:
                     return HttpReply(response.status, response.content_type or JSON, await response.read())
         except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, PermissionError):
+                raise NotAllowed(f"{self._address} is another user's, and lets nobody else in: {error}") from error
             raise ServerUnavailable(f"nobody answers at {self._address}: {error}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.check_usable()

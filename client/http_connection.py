@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 from os import PathLike
 
 from afterlog import sockets
 from afterlog._version import __version__
 from afterlog.client.address import Address
 from afterlog.client.call import JSON, HttpReply, HttpRequest
-from afterlog.errors import AnswerLost, InvalidArgument, ServerUnavailable
+from afterlog.errors import AnswerLost, InvalidArgument, NotAllowed, ServerUnavailable
 
 
 def fixed_headers(token: str | None) -> dict[str, str]:
@@ -65,6 +65,8 @@ class HttpConnection:
         try:
             wire.request(request.method, self._address.prefix + request.path, request.body or None, headers)
             response = wire.getresponse()
+            if response.length is None and not response.chunked:  # a head that is cut off is taken for a short one
+                raise IncompleteRead(b"")
             body = response.read()
             kind = response.getheader("Content-Type") or ""
         except (OSError, HTTPException) as error:
@@ -80,6 +82,17 @@ class HttpConnection:
         if sock is not None:
             sockets.hang_up(sock)
 
+    def is_over(self, timeout_s: float) -> bool:
+        """Whether the server closes it within that time, while nothing is asked, or it is cut."""
+        sock = self._wire.sock
+        return sock is None or sockets.is_over(sock, timeout_s)
+
+    def cut(self) -> None:
+        """Who waits for a reply, or for its end, hears that it is over. From any thread."""
+        sock = self._wire.sock
+        if sock is not None:
+            sockets.cut(sock)
+
     def close(self) -> None:
         self._wire.close()
 
@@ -94,6 +107,9 @@ class HttpConnection:
         wire.timeout = timeout_s
         try:
             wire.connect()
+        except PermissionError as error:
+            wire.close()
+            raise NotAllowed(f"{self._address} is another user's, and does not let this process in: {error}") from error
         except OSError as error:
             wire.close()
             raise ServerUnavailable(f"nobody answers at {self._address}: {error}") from error
