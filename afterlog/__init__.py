@@ -23,7 +23,7 @@ Importing the package costs nothing: numpy and the engine are loaded with the fi
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from afterlog._version import __version__
 
@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from afterlog.records.batch import Record, decode_batch, encode_batch
     from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.schedule_document import Schedule
+    from afterlog.shared import SharedStore
     from afterlog.store import Store
     from afterlog.subscription.leased_message import LeasedMessage
     from afterlog.subscription.policy import RetryPolicy
@@ -150,6 +151,7 @@ _HOME = {
     "afterlog.backup": ("Backup",),
     "afterlog.client.served_store": ("ServedStore",),
     "afterlog.schedule_document": ("Schedule",),
+    "afterlog.shared": ("SharedStore",),
     "afterlog.store": ("Store",),
     "afterlog.subscription.leased_message": ("LeasedMessage",),
     "afterlog.subscription.policy": ("RetryPolicy",),
@@ -170,14 +172,15 @@ __all__ = [
     "ProducerFenced", "ProducerSequence", "ReadOnlyTopic", "Receipts", "Received", "Record", "RecordId",
     "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "RequestTooLarge",
     "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "ServedStore", "ServerBusy",
-    "ServerFailed",
-    "ServerUnavailable", "SparkUnavailable", "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked",
-    "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists",
-    "UniqueKeyConflict", "UnknownGroup", "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic",
-    "UnsupportedCodec", "WrongType", "__version__", "connect", "decode_batch", "encode_batch", "open",
+    "ServerFailed", "ServerUnavailable", "SharedStore", "SparkUnavailable", "StorageFull", "Store", "StoreClosed",
+    "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy",
+    "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup", "UnknownPartition", "UnknownSchedule",
+    "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__", "connect", "decode_batch",
+    "encode_batch", "open",
 ]  # fmt: skip
 
 
+@overload
 def open(
     path: str | PathLike[str],
     *,
@@ -185,7 +188,29 @@ def open(
     clock: Clock | None = None,
     remote: str | RemoteStore | None = None,
     serve: bool = False,
-) -> Store:
+    shared: Literal[False] = False,
+    timeout: float = 30.0,
+) -> Store: ...
+@overload
+def open(
+    path: str | PathLike[str],
+    *,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    remote: str | RemoteStore | None = None,
+    shared: Literal[True],
+    timeout: float = 30.0,
+) -> SharedStore: ...
+def open(
+    path: str | PathLike[str],
+    *,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    remote: str | RemoteStore | None = None,
+    serve: bool = False,
+    shared: bool = False,
+    timeout: float = 30.0,
+) -> Store | SharedStore:
     """Open the store in the folder `path`, made if it is not there, and recover what a crash left.
 
     remote: object storage for topics with `remote_storage_enable`, as a URL (``s3://bucket/prefix``, ``/mnt/backup``;
@@ -194,18 +219,31 @@ def open(
     serve: let other processes of this user use it, too, over a socket in the folder, for as long as it is open here
     (docs/serving.md). Needs the extra `server`: NotServed.
 
-    Raises StoreLocked if another process (or another handle in this one) has it open, CorruptFile where bytes that were
-    durable fail their checks.
+    shared: any number of processes of one user open it, each of them like this, behind a fork. One of them serves the
+    others, and when it goes another takes over; calls are tried again for `timeout` seconds until somebody answers.
+    `config`, `clock` and `remote` are those of the process that serves: give the same everywhere. Needs the extra
+    `server`: ImportError.
+
+    Raises StoreLocked if another process (or another handle in this one) has it open, and does not share it;
+    CorruptFile where bytes that were durable fail their checks, NotAllowed where a shared one is another user's.
     """
     from pathlib import Path
 
-    from afterlog.errors import WrongType
+    from afterlog.arguments import flag
+    from afterlog.errors import InvalidArgument, WrongType
     from afterlog.store import open_store
 
     try:
         folder = Path(path).absolute()
     except TypeError as error:
         raise WrongType(f"path must name a folder, as text or pathlib.Path: {error}") from None
+    serve, shared = flag("serve", serve), flag("shared", shared)
+    if shared and serve:
+        raise InvalidArgument("a store that is shared is served already: leave `serve` out")
+    if shared:
+        from afterlog.shared import open_shared
+
+        return open_shared(folder, config, clock, remote, timeout)
     store = open_store(folder, config, clock, None, remote)
     if serve:
         from afterlog.server.running import serve_beside

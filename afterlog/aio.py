@@ -28,14 +28,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, overload
 
 from afterlog.aio_calls import Answer, Calls, Line, Waiters
 from afterlog.aio_producer import AsyncProducer
-from afterlog.arguments import seconds
+from afterlog.arguments import flag, seconds
 from afterlog.awaiting import Closing, Opened, Opening, Parameters, awaited
 from afterlog.clock import Clock
 from afterlog.config import Config
+from afterlog.errors import InvalidArgument
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
 from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
@@ -50,6 +51,7 @@ from afterlog.subscription.subscription import Subscription as BlockingSubscript
 from afterlog.tier.remote_store import RemoteStore
 
 if TYPE_CHECKING:
+    from afterlog.aio_shared import AsyncSharedStore
     from afterlog.client.async_store import AsyncServedStore
 
 Blocking = TypeVar("Blocking", BlockingConsumer, BlockingProducer[RecordId], BlockingSubscription)
@@ -331,15 +333,55 @@ class AsyncStore(Closing):
             self._calls.close()
 
 
+@overload
 def open(
     path: str | PathLike[str],
     *,
     config: Config | None = None,
     clock: Clock | None = None,
     remote: str | RemoteStore | None = None,
-) -> Opening[AsyncStore]:
-    """Open the store in the folder `path`, as `afterlog.open` does."""
-    return Opening(opened(lambda: open_store(Path(path).absolute(), config, clock, None, remote)))
+    serve: bool = False,
+    shared: Literal[False] = False,
+    timeout: float = 30.0,
+) -> Opening[AsyncStore]: ...
+@overload
+def open(
+    path: str | PathLike[str],
+    *,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    remote: str | RemoteStore | None = None,
+    shared: Literal[True],
+    timeout: float = 30.0,
+) -> Opening[AsyncSharedStore]: ...
+def open(
+    path: str | PathLike[str],
+    *,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    remote: str | RemoteStore | None = None,
+    serve: bool = False,
+    shared: bool = False,
+    timeout: float = 30.0,
+) -> Opening[AsyncStore] | Opening[AsyncSharedStore]:
+    """Open the store in the folder `path`, as `afterlog.open` does. shared=True needs ``afterlog[server,client]``."""
+    folder, serve, shared = Path(path).absolute(), flag("serve", serve), flag("shared", shared)
+    if shared and serve:
+        raise InvalidArgument("a store that is shared is served already: leave `serve` out")
+    if shared:
+        from afterlog.aio_shared import open_shared
+
+        return Opening(open_shared(folder, config, clock, remote, timeout))
+
+    def opening() -> BlockingStore:
+        store = open_store(folder, config, clock, None, remote)
+        if serve:
+            from afterlog.server.running import serve_beside
+
+            serve_beside(store)
+        return store
+
+    return Opening(opened(opening))
 
 
 def connect(

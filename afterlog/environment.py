@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -92,6 +94,26 @@ class Pipe:
 def process_id() -> int:
     """Of this process: another one in a forked child."""
     return os.getpid()
+
+
+def after_fork(call: Callable[[], object]) -> None:
+    """To be called in each child that this process forks, at once."""
+    os.register_at_fork(after_in_child=call)
+
+
+def at_exit(call: Callable[[], object]) -> None:
+    """To be called when the process ends in the ordinary way, while there are still threads that work.
+
+    Before `atexit`, where executors take no more calls. A forked child inherits it.
+    """
+    import concurrent.futures.thread  # noqa: F401  (its own end is registered first, and comes last)
+
+    register: Callable[[Callable[[], object]], object] | None = getattr(threading, "_register_atexit", None)
+    if register is None:  # of a Python that is not CPython
+        import atexit
+
+        register = atexit.register
+    register(call)
 
 
 def random_bits(count: int) -> int:

@@ -19,6 +19,8 @@ from afterlog.files import failed_call
 from afterlog.sockets import short_path
 
 OWNERS_ALONE = 0o600
+_HELD: set[int] = set()
+"""Descriptors of sockets that end with this process, and not with the last of its forked children."""
 _CREDENTIALS = struct.Struct("=iII")
 
 
@@ -46,6 +48,32 @@ def listening_at_path(path: Path, backlog: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def hold(descriptor: int) -> None:
+    """A socket on which this process answers. A child that it forks lets go of it at once.
+
+    Else who waits at the other end would not hear of it when this process is killed, for as long as the child lives.
+    """
+    _HELD.add(descriptor)
+
+
+def let_go(descriptor: int) -> None:
+    """Before it is closed."""
+    _HELD.discard(descriptor)
+
+
+def _let_go_in_child() -> None:
+    """The number stays taken, by nothing, since objects that were inherited may close it."""
+    if _HELD:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in _HELD:
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+        _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def remove_socket(path: Path) -> None:

@@ -891,8 +891,10 @@ class Store:
         Where it was interrupted, another call ends it.
         """
         if PROCESS.id == self._owner:
-            while self._before_close:
-                self._before_close.pop()()
+            with self._closing:
+                while self._before_close:
+                    self._before_close[-1]()
+                    self._before_close.pop()
         with self._lock:
             self._closed = True
             if PROCESS.id != self._owner:
@@ -903,7 +905,7 @@ class Store:
                 self._is_held = False
 
     def before_close(self, call: Callable[[], object]) -> None:
-        """Make this call when the store is about to be closed: of who serves it to others, and has to end first."""
+        """Something that uses the store has to end first: `call` waits until it has."""
         self._before_close.append(call)
 
     # Inside.

@@ -20,7 +20,7 @@ from afterlog.awaiting import Closing, Opening
 from afterlog.client.address import address_of
 from afterlog.client.async_pool import AsyncPool
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
-from afterlog.client.call import Steps, awaited
+from afterlog.client.call import AnswerOf, Call, Steps, awaited
 from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
 from afterlog.client.http_connection import fixed_headers, tls_context
 from afterlog.client.pool import Pool
@@ -100,6 +100,10 @@ class AsyncServedStore(Closing):
     backup = awaited(StoreSteps.backup)
     confirm_clock = awaited(StoreSteps.confirm_clock)
     check = awaited(StoreSteps.check)
+
+    async def ask(self, asked: Call[AnswerOf]) -> AnswerOf:
+        """As of the blocking one."""
+        return await self._pool.run(asked)
 
     def producer(
         self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None

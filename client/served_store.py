@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from afterlog.arguments import seconds
 from afterlog.client.address import Address, address_of
-from afterlog.client.call import Steps, blocking
+from afterlog.client.call import AnswerOf, Call, Steps, blocking
 from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
 from afterlog.client.http_connection import HttpConnection, fixed_headers, tls_context
 from afterlog.client.pool import Pool
@@ -110,6 +110,10 @@ class ServedStore:
     backup = blocking(StoreSteps.backup)
     confirm_clock = blocking(StoreSteps.confirm_clock)
     check = blocking(StoreSteps.check)
+
+    def ask(self, asked: Call[AnswerOf]) -> AnswerOf:
+        """A call of the API for which there is no method. Raises what the server says."""
+        return self._pool.run(asked)
 
     def now_ms(self) -> int:
         """The clock of the server, as far as its answers have told."""

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from afterlog.environment import user_id
 from afterlog.errors import InvalidRequest
-from afterlog.listeners import is_unix, peer_user
+from afterlog.listeners import hold, is_unix, let_go, peer_user
 from afterlog.server.access import Peer
 from afterlog.server.app import PEER
 from afterlog.server.limits import Limits
@@ -62,6 +62,8 @@ class Connection(HttpToolsProtocol):
         self._head_deadline: asyncio.TimerHandle | None = None
         self._taking_deadline: asyncio.TimerHandle | None = None
         self._peer = peer_of(transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        hold(self._descriptor)
         self._counted = self.open_connections.add(self._peer)
         if self._counted:
             self._await_head()
@@ -69,6 +71,7 @@ class Connection(HttpToolsProtocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        let_go(self._descriptor)
         for deadline in (self._head_deadline, self._taking_deadline):
             if deadline is not None:
                 deadline.cancel()

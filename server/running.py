@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from afterlog.errors import InvalidArgument, NotServed
 from afterlog.files import OsFiles
-from afterlog.listeners import is_loopback, is_unix, listening_at_host, listening_at_path, remove_socket
+from afterlog.listeners import (
+    hold,
+    is_loopback,
+    is_unix,
+    let_go,
+    listening_at_host,
+    listening_at_path,
+    remove_socket,
+)
 from afterlog.names import SERVER_SOCKET
 from afterlog.server.app import App
 from afterlog.server.limits import Limits
@@ -154,6 +162,9 @@ class Serving:
             if options.no_auth and not is_loopback(listener):
                 raise InvalidArgument("--no-auth is for this machine alone: listen on 127.0.0.1, or give --tokens")
 
+        for each in self._listeners:
+            hold(each.fileno())
+
     def _run_in_thread(self) -> None:
         try:
             _run(self._serve(lambda: None, signals=False))
@@ -236,6 +247,7 @@ class Serving:
         for each in listeners:
             if is_unix(each):
                 remove_socket(self._socket_path)
+            let_go(each.fileno())
             each.close()
 
 

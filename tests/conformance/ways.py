@@ -17,8 +17,10 @@ from typing import Any
 import afterlog
 from afterlog import aio
 from afterlog.aio import opened
+from afterlog.aio_shared import open_shared as open_shared_asyncio
 from afterlog.awaiting import Opening
 from afterlog.clock import Clock
+from afterlog.shared import open_shared
 from afterlog.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from tests.client.serving import serving
@@ -209,6 +211,21 @@ def served_asyncio(folder: Path, clock: Clock, settings: dict[str, Any]) -> Iter
 
 
 @contextmanager
+def shared(folder: Path, clock: Clock, settings: dict[str, Any]) -> Iterator[Setting]:
+    with open_shared(folder, None, clock, None, PATIENCE_S, lambda: _in(folder, clock, settings)) as store:
+        yield Setting("shared, served by this process", store, clock)
+
+
+@contextmanager
+def shared_asyncio(folder: Path, clock: Clock, settings: dict[str, Any]) -> Iterator[Setting]:
+    async def joined() -> Any:
+        return await open_shared_asyncio(folder, None, clock, None, PATIENCE_S, lambda: _in(folder, clock, settings))
+
+    with _tasks() as tasks, Awaited(tasks.run(joined()), tasks) as store:
+        yield Setting("shared asyncio, served by this process", store, clock, tasks)
+
+
+@contextmanager
 def _tasks() -> Iterator[Tasks]:
     tasks = Tasks()
     try:
@@ -223,5 +240,7 @@ WAYS: dict[str, Way] = {
     "embedded-asyncio": embedded_asyncio,
     "served": served,
     "served-asyncio": served_asyncio,
+    "shared": shared,
+    "shared-asyncio": shared_asyncio,
 }
 __all__ = ["WAYS", "Opening", "Setting", "Way"]
