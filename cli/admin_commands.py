@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterlog.cli.base import StoreCommand, opened, store_arguments
+from afterlog.cli.base import FolderOrAddress, StoreCommand, opened, store_arguments
 from afterlog.cli.input import Duration, InstantType
 
 if TYPE_CHECKING:
-    from afterlog.produce.topic import Topic
+    pass
 
 YES = click.option("--yes", "-y", "agreed", is_flag=True, help="Do not ask.")
 NONE = "none"
@@ -52,7 +51,7 @@ DURATION, BYTES = OrNone(Duration()), OrNone(click.IntRange(0))
               help="Sealed segments go to the object storage that --remote names. Cannot be taken back.")  # fmt: skip
 @click.option("--local-retention", "local_retention_ms", type=DURATION, help="How long they stay here, too.")
 @click.option("--local-retention-bytes", type=BYTES, help="How much of a partition stays here, about.")
-def alter(data: Path, topic: str, any_instant: bool | None, **given: Any) -> None:
+def alter(data: FolderOrAddress, topic: str, any_instant: bool | None, **given: Any) -> None:
     """Give TOPIC other settings. What is left out stays; `none` takes a limit away."""
     changes: dict[str, Any] = {
         name: None if value == NONE else value for name, value in given.items() if value is not None
@@ -70,10 +69,12 @@ def alter(data: Path, topic: str, any_instant: bool | None, **given: Any) -> Non
 @store_arguments
 @click.argument("topic")
 @YES
-def delete_topic(data: Path, topic: str, agreed: bool) -> None:
+def delete_topic(data: FolderOrAddress, topic: str, agreed: bool) -> None:
     """Delete TOPIC and all that is of it: records, subscriptions, groups, schedules, what is in object storage."""
+    from afterlog.cli.how_it_stands import held
+
     with opened(data) as store:
-        pending, due = _held(store.topic(topic))
+        pending, due = held(store, topic)
         readers = len(store.subscriptions(topic)) + len(store.groups(topic))
         _ask(f"Delete {topic} with {pending:,} pending records, {due:,} due ones and {readers} readers?", agreed)
         store.delete_topic(topic)
@@ -85,7 +86,7 @@ def delete_topic(data: Path, topic: str, agreed: bool) -> None:
 @click.argument("topic")
 @click.argument("name")
 @YES
-def delete_subscription(data: Path, topic: str, name: str, agreed: bool) -> None:
+def delete_subscription(data: FolderOrAddress, topic: str, name: str, agreed: bool) -> None:
     """Delete the subscription NAME of TOPIC: what it has acked is forgotten, its records stay."""
     with opened(data) as store:
         _ask(f"Delete the subscription {name} of {topic}?", agreed)
@@ -98,7 +99,7 @@ def delete_subscription(data: Path, topic: str, name: str, agreed: bool) -> None
 @click.argument("topic")
 @click.argument("group")
 @YES
-def delete_group(data: Path, topic: str, group: str, agreed: bool) -> None:
+def delete_group(data: FolderOrAddress, topic: str, group: str, agreed: bool) -> None:
     """Delete the positions of the consumer group GROUP in TOPIC."""
     with opened(data) as store:
         _ask(f"Delete the group {group} of {topic}?", agreed)
@@ -114,13 +115,14 @@ def delete_group(data: Path, topic: str, group: str, agreed: bool) -> None:
 @click.option("--partition", type=click.IntRange(0), help="Of one partition; of all, if left out.")
 @YES
 def purge(
-    data: Path, topic: str, upto: int | datetime | str, pending: bool, partition: int | None, agreed: bool
+    data: FolderOrAddress, topic: str, upto: int | datetime | str, pending: bool, partition: int | None, agreed: bool
 ) -> None:
     """Remove what is due from TOPIC, for all who read it. Disk is freed by whole segments."""
+    from afterlog.cli.how_it_stands import held
     from afterlog.fetch.positions import LATEST, AtTime
 
     with opened(data) as store:
-        waiting, due = _held(store.topic(topic), partition)
+        waiting, due = held(store, topic, partition)
         what = f" and {waiting:,} pending ones" if pending else f"; {waiting:,} pending ones stay"
         _ask(f"Purge {topic} of up to {due:,} due records{what}?", agreed)
         position = LATEST if isinstance(upto, str) else AtTime(upto)
@@ -134,7 +136,9 @@ def purge(
 @click.option("--group", help="A consumer group.")
 @click.option("--subscription", help="A subscription.")
 @click.option("--to", "start", type=InstantType("earliest", "latest"), required=True, help="earliest, latest, or when.")
-def reset(data: Path, topic: str, group: str | None, subscription: str | None, start: int | datetime | str) -> None:
+def reset(
+    data: FolderOrAddress, topic: str, group: str | None, subscription: str | None, start: int | datetime | str
+) -> None:
     """Let a group or a subscription go on with what became due at an instant, or from an end of TOPIC."""
     if (group is None) == (subscription is None):
         raise click.UsageError("give --group or --subscription")
@@ -147,12 +151,6 @@ def reset(data: Path, topic: str, group: str | None, subscription: str | None, s
         elif subscription is not None:
             store.reset_subscription(topic, subscription, position)
     click.echo(f"{group or subscription} of {topic} goes on at {start}")
-
-
-def _held(topic: Topic, partition: int | None = None) -> tuple[int, int]:
-    """(pending, due) records."""
-    chosen = topic.partitions if partition is None else [topic.partition(partition)]
-    return sum(each.pending() for each in chosen), sum(each.high_watermark() - each.log_start for each in chosen)
 
 
 def _ask(question: str, agreed: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from afterlog.cli.base import JSON, StoreCommand, opened, store_arguments
+from afterlog.cli.base import JSON, StoreCommand, opened_here, store_arguments
 
 
 @click.command(cls=StoreCommand)
@@ -24,7 +24,7 @@ def backup(data: Path, dest: Path, as_json: bool) -> None:
     from afterlog.errors import StoreLocked
 
     try:
-        store = opened(data, background=False)
+        store = opened_here(data, background=False)
     except StoreLocked as error:
         message = f"{error.message}, or call store.backup({str(dest)!r}) in that process"
         raise StoreLocked(message, path=error.path) from error

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from afterlog.environment import variable
 from afterlog.errors import (
     AfterlogError,
     ClockBehind,
@@ -18,9 +19,12 @@ from afterlog.errors import (
     CorruptRemote,
     GroupBusy,
     NotPending,
+    NotServed,
     OffsetOutOfRange,
     RemoteMissing,
     RemoteUnavailable,
+    ServerBusy,
+    ServerUnavailable,
     StorageError,
     StoreLocked,
     TopicBusy,
@@ -32,10 +36,14 @@ from afterlog.errors import (
 )
 
 if TYPE_CHECKING:
+    from afterlog.cli.how_it_stands import OpenStore
+    from afterlog.client.served_store import ServedStore
     from afterlog.store import Store
     from afterlog.tier.remote_store import RemoteStore
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
+FolderOrAddress: TypeAlias = Path | str
+"""The folder of a store, or the address of its server."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -43,14 +51,32 @@ Exit codes:
   1    verify or scrub found something; repair would do something; restore misses something; not pending
   2    wrong usage, or input that cannot be taken
   3    no such folder, file, topic or position
-  4    not now: open elsewhere, group busy, clock behind, object storage does not answer
+  4    not now: open elsewhere, group busy, clock behind, object storage or a server does not answer
   5    corrupt; see `afterlog verify`, `afterlog repair`, and for object storage `afterlog scrub`
   6    the disk is full, or failed; object storage refused, or belongs to another store
   130  interrupted
 """
 FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, INTERRUPTED = 1, 3, 4, 5, 6, 130
 
+SERVER_S = 10.0
+"""For which a server is tried again."""
+
+
+class DataType(click.ParamType):  # type: ignore[type-arg]
+    """The folder of a store, or the address of a server, which stays text."""
+
+    name = "data"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FolderOrAddress:
+        return value if isinstance(value, str) and is_address(value) else Path(value)
+
+
+def is_address(text: str) -> bool:
+    return text.startswith(("http://", "https://", "unix:"))
+
+
 DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
+LIVE_DATA = click.argument("data", envvar="AFTERLOG_DATA", type=DataType())
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _remote = partial(
     click.option,
@@ -69,7 +95,7 @@ def _note_remote(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 def store_arguments(command: Command) -> Command:
     """DATA, and the --remote that `opened` opens it with."""
-    return DATA(_remote(expose_value=False, callback=_note_remote)(command))
+    return LIVE_DATA(_remote(expose_value=False, callback=_note_remote)(command))
 
 
 class Failure(click.ClickException):
@@ -95,7 +121,16 @@ class Failure(click.ClickException):
                 code = NOT_FOUND
             case FileNotFoundError() | NotADirectoryError():
                 code = NOT_FOUND
-            case StoreLocked() | GroupBusy() | TopicBusy() | ClockBehind() | RemoteUnavailable():
+            case (
+                StoreLocked()
+                | GroupBusy()
+                | TopicBusy()
+                | ClockBehind()
+                | RemoteUnavailable()
+                | ServerUnavailable()
+                | ServerBusy()
+                | NotServed()
+            ):
                 code = NOT_NOW
             case NotPending():
                 code = FINDINGS
@@ -178,8 +213,24 @@ def noted_remote() -> RemoteStore:
     return remote_store(click.get_current_context().meta.get(_NOTED))
 
 
-def opened(data: Path, create: bool = False, background: bool = True, partial: bool = False) -> Store:
+def opened(data: FolderOrAddress, create: bool = False) -> OpenStore:
     """The store, which must be there unless it may be made; with the object storage that --remote names, if it does.
+
+    Where another process has it open and serves it, what its server gives; so, too, where DATA is the address of one.
+    """
+    if isinstance(data, str):
+        return _connected(data)
+    try:
+        return opened_here(data, create)
+    except StoreLocked as locked:
+        served = _served(data)
+        if served is None:
+            raise locked from None
+        return served
+
+
+def opened_here(data: FolderOrAddress, create: bool = False, background: bool = True, partial: bool = False) -> Store:
+    """The same, for what only the process does that has the store open: StoreLocked where that is another one.
 
     `background`, `partial`: as a `Store` has them.
     """
@@ -187,7 +238,31 @@ def opened(data: Path, create: bool = False, background: bool = True, partial: b
     from afterlog.log.topics_document import is_store
     from afterlog.store import open_store
 
+    if isinstance(data, str):
+        name = click.get_current_context().info_name
+        raise NotServed(f"`afterlog {name}` is not done by a server: give the folder of a store that no process has")
     if not create and not is_store(OsFiles(), data):
         raise Failure(f"there is no store in {data}", NOT_FOUND)
     remote = noted_remote() if click.get_current_context().meta.get(_NOTED) else None
     return open_store(data.absolute(), None, None, None, remote, background=background, partial=partial)
+
+
+def _connected(address: str | Path) -> ServedStore:
+    from afterlog.client.served_store import connect
+
+    store = connect(address, token=variable("AFTERLOG_TOKEN") or None, timeout=SERVER_S, ca=None, clock=None)
+    store.info()
+    return store
+
+
+def _served(folder: Path) -> ServedStore | None:
+    """None where whoever has the folder does not serve it."""
+    from afterlog.files import OsFiles
+    from afterlog.names import SERVER_SOCKET
+
+    if not OsFiles().exists(folder / SERVER_SOCKET):
+        return None
+    try:
+        return _connected(folder)
+    except ServerUnavailable:
+        return None

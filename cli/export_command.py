@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from afterlog.cli.base import JSON, StoreCommand, opened, store_arguments
+from afterlog.cli.base import JSON, StoreCommand, opened_here, store_arguments
 
 
 @click.command(cls=StoreCommand)
@@ -41,7 +41,7 @@ def export(data: Path, topic: str, to: Path, order: str, due_only: bool, times: 
     if due_only and order == "append":
         raise click.UsageError("--due-only is for --order delivery")
     files, folder = OsFiles(), to.absolute()
-    with opened(data, background=False) as store:
+    with opened_here(data, background=False) as store:
         chosen = store.topic(topic)
         if not files.exists(folder):
             files.make_folder(folder)

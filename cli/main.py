@@ -28,6 +28,7 @@ from afterlog.cli.base import (
     REMOTE,
     Cli,
     Failure,
+    FolderOrAddress,
     StoreCommand,
     opened,
     remote_store,
@@ -38,14 +39,14 @@ from afterlog.environment import set_variable, variable
 from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
+    from afterlog.cli.how_it_stands import OpenStore
     from afterlog.clock import Clock
     from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
     from afterlog.log.topic_settings import BacklogQuotaPolicy
-    from afterlog.produce.topic import Topic
     from afterlog.records.unique_key import OnConflict
-    from afterlog.store import Store
     from afterlog.subscription.received import Received
+    from afterlog.surface import TopicSurface
 
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -106,7 +107,7 @@ def cli() -> None:
     help="Beyond that, sends are refused, or what has waited longest goes.",
 )
 def create(
-    data: Path,
+    data: FolderOrAddress,
     topic: str,
     partitions: int,
     fifo: bool,
@@ -167,7 +168,7 @@ def create(
 )
 @JSON
 def send(
-    data: Path,
+    data: FolderOrAddress,
     topic: str,
     value: str | None,
     delay: int | None,
@@ -196,6 +197,7 @@ def send(
     if unique_key is None and not json_input and on_conflict != "raise":
         raise click.UsageError("--on-conflict goes with --unique-key, or --json-input")
     from afterlog.cli.output import json_line, progress
+    from afterlog.config import Config
 
     with opened(data, create=make) as store:
         if make and topic not in {there.name for there in store.topics()}:
@@ -214,7 +216,7 @@ def send(
         count = line = 0
         with progress("sending", None) as advance:
             try:
-                for lines in chunks_of_lines(sys.stdin.buffer, 2 * store.config.batch_bytes_max):
+                for lines in chunks_of_lines(sys.stdin.buffer, 2 * Config().batch_bytes_max):
                     for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input, on_conflict):
                         count += sent_now
                         advance(sent_now)
@@ -225,7 +227,7 @@ def send(
 
 
 def _send_lines(
-    store: Store,
+    store: OpenStore,
     topic: str,
     lines: list[bytes],
     first_line: int,
@@ -270,7 +272,7 @@ def _send_lines(
 @click.option("--lease", type=Duration(), default="30s", show_default=True, help="Of the subscription's records.")
 @JSON
 def receive(
-    data: Path,
+    data: FolderOrAddress,
     topic: str,
     group: str | None,
     subscription: str | None,
@@ -364,24 +366,25 @@ def _print_all(
 @cli.command(cls=StoreCommand)
 @store_arguments
 @JSON
-def topics(data: Path, as_json: bool) -> None:
+def topics(data: FolderOrAddress, as_json: bool) -> None:
     """List the topics and their settings."""
     from dataclasses import asdict
 
     from afterlog.cli.output import json_line, table
 
     with opened(data) as store:
+        found: Sequence[TopicSurface] = store.topics()
         if as_json:
-            for topic in store.topics():
+            for topic in found:
                 click.echo(json_line({"topic": topic.name, **asdict(topic.settings)}))
             return
         headings = ("TOPIC", "PARTITIONS", "ORDER", "MAX DELAY", "RETENTION", "RETENTION BYTES")
-        table(headings, map(_topic_row, store.topics()))
-        tiered = [topic for topic in store.topics() if topic.settings.remote_storage_enable]
+        table(headings, map(_topic_row, found))
+        tiered = [topic for topic in found if topic.settings.remote_storage_enable]
         if tiered:
             click.echo()
             table(("IN OBJECT STORAGE", "LOCAL RETENTION", "LOCAL BYTES"), map(_tiered_row, tiered))
-        acked = [topic for topic in store.topics() if topic.settings.retention_by_subscriptions]
+        acked = [topic for topic in found if topic.settings.retention_by_subscriptions]
         if acked:
             click.echo()
             table(("BY SUBSCRIPTIONS", "BACKLOG QUOTA", "QUOTA BYTES", "POLICY"), map(_acked_row, acked))
@@ -394,16 +397,17 @@ def topics(data: Path, as_json: bool) -> None:
     "--buckets", "bars_max", type=click.IntRange(1, 1000), default=12, show_default=True, help="Bars, at most."
 )
 @JSON
-def stats(data: Path, topic: str | None, bars_max: int, as_json: bool) -> None:
+def stats(data: FolderOrAddress, topic: str | None, bars_max: int, as_json: bool) -> None:
     """Show what is pending and what is due when, how the subscriptions stand, and what holds the disk.
 
     Asks indexes and journals: no record is read, nothing is leased.
     """
+    from afterlog.cli.how_it_stands import standing
     from afterlog.cli.stats_report import show, show_json
 
     with opened(data) as store:
-        chosen = store.topics() if topic is None else [store.topic(topic)]
-        (show_json if as_json else show)(store, chosen, bars_max)
+        names = [each.name for each in store.topics()] if topic is None else [topic]
+        (show_json if as_json else show)([standing(store, name, bars_max) for name in names])
 
 
 @cli.command()
@@ -498,7 +502,7 @@ def repair(data: Path, remote: str | None, put_clock_back: bool, do_it: bool, as
     return 0 if do_it else FINDINGS
 
 
-def _topic_row(topic: Topic) -> list[object]:
+def _topic_row(topic: TopicSurface) -> list[object]:
     from afterlog.cli.output import span
 
     settings = topic.settings
@@ -507,14 +511,14 @@ def _topic_row(topic: Topic) -> list[object]:
     return [topic.name, settings.partitions, order, *spans, settings.retention_bytes]
 
 
-def _tiered_row(topic: Topic) -> list[object]:
+def _tiered_row(topic: TopicSurface) -> list[object]:
     from afterlog.cli.output import span
 
     local_ms = topic.settings.local_retention_ms
     return [topic.name, None if local_ms is None else span(local_ms), topic.settings.local_retention_bytes]
 
 
-def _acked_row(topic: Topic) -> list[object]:
+def _acked_row(topic: TopicSurface) -> list[object]:
     from afterlog.cli.output import span
 
     settings = topic.settings

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from afterlog.cli.base import Failure, StoreCommand, opened, store_arguments
+from afterlog.cli.base import Failure, FolderOrAddress, StoreCommand, opened, store_arguments
 
 
 @click.command(cls=StoreCommand)
 @store_arguments
-def metrics(data: Path) -> None:
+def metrics(data: FolderOrAddress) -> None:
     """Print metrics in Prometheus' text format.
 
     For stores that no process has open, through the textfile collector of the node exporter: counters are those of this
     look, near zero. A program registers its store instead (docs/metrics.md). Needs the extra `metrics`.
     """
-    from afterlog.metrics import exposition
+    from afterlog.cli.how_it_stands import exposition
 
     with opened(data) as store:
         try:

@@ -6,12 +6,11 @@ A record is named as `send` and `pending` print it: mail-0@1042, the 1043rd reco
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from afterlog.cli.base import FINDINGS, JSON, StoreCommand, opened, store_arguments
+from afterlog.cli.base import FINDINGS, JSON, FolderOrAddress, StoreCommand, opened, store_arguments
 from afterlog.cli.input import Duration, InstantType, RecordIdType, encoded
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ LIMIT = click.option("--limit", type=click.IntRange(1), default=100, show_defaul
 @store_arguments
 @click.argument("records", type=RecordIdType(), nargs=-1, required=True)
 @JSON
-def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
+def cancel(data: FolderOrAddress, records: tuple[RecordId, ...], as_json: bool) -> int:
     """Cancel pending RECORDS: they are never delivered.
 
     Says of each what came of it. Exit code 1 where one was too late, or is not there.
@@ -51,7 +50,9 @@ def cancel(data: Path, records: tuple[RecordId, ...], as_json: bool) -> int:
 @click.option("--delay", type=Duration(), help="How long from now.")
 @click.option("--at", type=InstantType(), help="When.")
 @JSON
-def reschedule(data: Path, record: RecordId, delay: int | None, at: int | datetime | None, as_json: bool) -> None:
+def reschedule(
+    data: FolderOrAddress, record: RecordId, delay: int | None, at: int | datetime | None, as_json: bool
+) -> None:
     """Give a pending RECORD another time, and print its new name."""
     if (delay is None) == (at is None):
         raise click.UsageError("give --delay or --at")
@@ -71,7 +72,9 @@ def reschedule(data: Path, record: RecordId, delay: int | None, at: int | dateti
 @click.option("--key", help="Only records of this key.")
 @click.option("--partition", type=click.IntRange(0), help="Only of this partition.")
 @JSON
-def pending(data: Path, topic: str, limit: int, key: str | None, partition: int | None, as_json: bool) -> None:
+def pending(
+    data: FolderOrAddress, topic: str, limit: int, key: str | None, partition: int | None, as_json: bool
+) -> None:
     """Show what is scheduled, next due first. Nothing is delivered."""
     from afterlog.cli.output import clipped, iso, json_line, message_row, relative, table
 
@@ -103,7 +106,7 @@ def dead_letters() -> None:
 @click.argument("topic")
 @LIMIT
 @JSON
-def list_(data: Path, topic: str, limit: int, as_json: bool) -> None:
+def list_(data: FolderOrAddress, topic: str, limit: int, as_json: bool) -> None:
     """Show the dead letters in TOPIC that were not sent back, oldest first."""
     from afterlog.cli.output import clipped, json_line, message_row, table
 
@@ -136,7 +139,7 @@ def list_(data: Path, topic: str, limit: int, as_json: bool) -> None:
 @click.argument("topic")
 @click.option("--limit", type=click.IntRange(1), help="How many, at most; all by default.")
 @JSON
-def redrive(data: Path, topic: str, limit: int | None, as_json: bool) -> None:
+def redrive(data: FolderOrAddress, topic: str, limit: int | None, as_json: bool) -> None:
     """Send the dead letters in TOPIC back to where they come from, due at once."""
     from afterlog.cli.output import json_line
 

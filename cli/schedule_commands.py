@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterlog.cli.base import JSON, Failure, StoreCommand, opened, store_arguments
+from afterlog.cli.base import JSON, Failure, FolderOrAddress, StoreCommand, opened, store_arguments
 from afterlog.cli.input import Duration, encoded
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def schedules() -> None:
 @MISSED
 @JSON
 def add(
-    data: Path,
+    data: FolderOrAddress,
     topic: str,
     name: str,
     value: str | None,
@@ -84,7 +83,7 @@ def add(
 @store_arguments
 @click.argument("topic", required=False)
 @JSON
-def list_(data: Path, topic: str | None, as_json: bool) -> None:
+def list_(data: FolderOrAddress, topic: str | None, as_json: bool) -> None:
     """Show the schedules, or those of TOPIC."""
     with opened(data) as store:
         _show(store.schedules(topic), store.clock.now_ms(), as_json)
@@ -101,7 +100,7 @@ def list_(data: Path, topic: str | None, as_json: bool) -> None:
 @HEADERS
 @MISSED
 @JSON
-def change(data: Path, name: str, headers: Sequence[str], as_json: bool, **given: Any) -> None:
+def change(data: FolderOrAddress, name: str, headers: Sequence[str], as_json: bool, **given: Any) -> None:
     """Give the schedule NAME other settings. What is left out stays."""
     changes = {option: value for option, value in given.items() if value is not None}
     for option in {"value", "key"} & set(changes):
@@ -120,7 +119,7 @@ def change(data: Path, name: str, headers: Sequence[str], as_json: bool, **given
 @store_arguments
 @click.argument("name")
 @JSON
-def pause(data: Path, name: str, as_json: bool) -> None:
+def pause(data: FolderOrAddress, name: str, as_json: bool) -> None:
     """Let nothing of the schedule NAME come until it is resumed. What is pending is cancelled."""
     with opened(data) as store:
         _show([store.pause_schedule(name)], store.clock.now_ms(), as_json)
@@ -130,7 +129,7 @@ def pause(data: Path, name: str, as_json: bool) -> None:
 @store_arguments
 @click.argument("name")
 @JSON
-def resume(data: Path, name: str, as_json: bool) -> None:
+def resume(data: FolderOrAddress, name: str, as_json: bool) -> None:
     """Let the schedule NAME go on with what comes after now."""
     with opened(data) as store, _imports_told():
         _show([store.resume_schedule(name)], store.clock.now_ms(), as_json)
@@ -139,7 +138,7 @@ def resume(data: Path, name: str, as_json: bool) -> None:
 @schedules.command(cls=StoreCommand)
 @store_arguments
 @click.argument("name")
-def remove(data: Path, name: str) -> None:
+def remove(data: FolderOrAddress, name: str) -> None:
     """Remove the schedule NAME, and cancel what is pending of it."""
     with opened(data) as store:
         store.remove_schedule(name)
@@ -148,9 +147,9 @@ def remove(data: Path, name: str) -> None:
 
 @schedules.command(cls=StoreCommand)
 @store_arguments
-def run(data: Path) -> None:
+def run(data: FolderOrAddress) -> None:
     """Append now what is due to be appended: for a store that no process has open for long."""
-    with opened(data, background=False) as store, _imports_told():
+    with opened(data) as store, _imports_told():
         count = store.run_schedules()
     click.echo(f"{count:,} records appended")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from afterlog.cli.base import JSON, Cli, StoreCommand, opened, store_arguments
+from afterlog.cli.base import JSON, Cli, StoreCommand, opened_here, store_arguments
 from afterlog.environment import allow_descriptors
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -75,7 +75,7 @@ def serve(
         backups=None if backups is None else backups.absolute(),
         limits=Limits(body_bytes=max_body << 20, requests=max_requests),
     )
-    with opened(data, create=True) as store:
+    with opened_here(data, create=True) as store:
         serving = Serving(store, options)
         addresses = " ".join(serving.addresses)
         serving.run(lambda: click.echo(f"serving {store.path} on {addresses}", err=True))

@@ -1,4 +1,4 @@
-"""What `afterlog stats` tells, asked of indexes and journals alone."""
+"""What `afterlog stats` tells, as it is shown."""
 
 from __future__ import annotations
 
@@ -7,51 +7,45 @@ from typing import Any
 
 import click
 
+from afterlog.cli.how_it_stands import Standing
 from afterlog.cli.output import amount, bars, iso, json_line, relative, table
-from afterlog.produce.topic import Topic
-from afterlog.statistics import REMOTE, WHERE, due_histogram, partition_stats, subscription_stats
-from afterlog.store import Store
+from afterlog.statistics import REMOTE, WHERE
 
 _COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
 _HOLDERS = ("pending", "retention", "backlog", "tier", "removable")
-"""Of sealed segments; nobody else reads a store that is open here."""
+"""Of sealed segments."""
 
 
-def show(store: Store, topics: Sequence[Topic], bars_max: int) -> None:
+def show(topics: Sequence[Standing]) -> None:
     """A table of the partitions, one of the subscriptions, and for each topic what is due when."""
-    now_ms = store.clock.now_ms()
-    rows = [partition_stats(store, partition) for topic in topics for partition in topic.partitions]
+    rows = [(row, topic.now_ms) for topic in topics for row in topic.partitions]
     headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE", "BUCKETS")
-    table(headings, [_cells(row, now_ms) for row in rows])
-    held = [row for row in rows if any(row[f"held_{holder}_bytes"] for holder in _HOLDERS)]
+    table(headings, [_cells(row, now_ms) for row, now_ms in rows])
+    held = [row for row, _ in rows if any(row[f"held_{holder}_bytes"] for holder in _HOLDERS)]
     if held:
         click.echo()
         table(("SEALED BYTES OF", *(f"{holder.upper()}" for holder in _HOLDERS)), map(_held_cells, held))
-    tiered = [row for row in rows if any(row[f"{where}_segments"] for where in REMOTE)]
+    tiered = [row for row, _ in rows if any(row[f"{where}_segments"] for where in REMOTE)]
     if tiered:
         click.echo()
         table(("SEGMENTS OF", "ONLY HERE", "BOTH", "ONLY IN OBJECT STORAGE"), map(_tiered_cells, tiered))
-    rows = [row for topic in topics for row in subscription_stats(store, topic)]
-    if rows:
+    read = [row for topic in topics for row in topic.subscriptions]
+    if read:
         click.echo()
-        table(("SUBSCRIPTION", *(name.upper() for name in _COUNTS)), _summed(rows))
+        table(("SUBSCRIPTION", *(name.upper() for name in _COUNTS)), _summed(read))
     for topic in topics:
-        counts = due_histogram(topic, now_ms, bars_max)
-        if counts:
-            click.echo(f"\n{topic.name}: pending records by when they are due, from")
-            bars([(iso(start), records) for start, _, records in counts])
+        if topic.bars:
+            click.echo(f"\n{topic.topic}: pending records by when they are due, from")
+            bars([(iso(start), records) for start, _, records in topic.bars])
 
 
-def show_json(store: Store, topics: Sequence[Topic], bars_max: int) -> None:
+def show_json(topics: Sequence[Standing]) -> None:
     """The same, a JSON object for each partition, each partition of a subscription, and each bucket."""
-    now_ms = store.clock.now_ms()
     for topic in topics:
-        for partition in topic.partitions:
-            click.echo(json_line(partition_stats(store, partition)))
-        for row in subscription_stats(store, topic):
+        for row in (*topic.partitions, *topic.subscriptions):
             click.echo(json_line(row))
-        for start, end, records in due_histogram(topic, now_ms, bars_max):
-            click.echo(json_line({"topic": topic.name, "from": start, "to": end, "records": records}))
+        for start, end, records in topic.bars:
+            click.echo(json_line({"topic": topic.topic, "from": start, "to": end, "records": records}))
 
 
 def _summed(rows: Sequence[dict[str, Any]]) -> list[list[Any]]:

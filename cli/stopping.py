@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from afterlog.clock import Clock
-    from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import Message
+    from afterlog.surface import ConsumerSurface
 
 SLICE_S = 0.5
 """A signal ends a poll that waits after this long."""
@@ -20,7 +20,7 @@ SLICE_S = 0.5
 class StoppablePolls:
     """Of a consumer, as what a signal can stop."""
 
-    def __init__(self, consumer: Consumer, clock: Clock) -> None:
+    def __init__(self, consumer: ConsumerSurface, clock: Clock) -> None:
         self._consumer = consumer
         self._clock = clock
         self._stopped = False

@@ -19,7 +19,7 @@ from afterlog.cli.base import (
     Failure,
     StoreCommand,
     noted_remote,
-    opened,
+    opened_here,
     remote_store,
     store_arguments,
 )
@@ -50,7 +50,7 @@ def offload(data: Path, topic: str | None, roll: bool, as_json: bool) -> None:
     from afterlog.cli.output import json_line
 
     noted_remote()
-    with opened(data, background=False) as store:
+    with opened_here(data, background=False) as store:
         chosen = store.topics() if topic is None else [store.topic(topic)]
         tiered = [each for each in chosen if each.settings.remote_storage_enable and not each.settings.foreign]
         if not tiered:
@@ -207,7 +207,7 @@ def restore(data: Path, partial: bool, as_json: bool) -> int:
         raise Failure("no topics in this object storage", NOT_FOUND)
     if OsFiles().exists(data / TOPICS):
         raise click.UsageError(f"there is a store in {data}: restore into an empty folder")
-    with opened(data, create=True, background=False, partial=partial) as store:
+    with opened_here(data, create=True, background=False, partial=partial) as store:
         rows = [_restored(store, partition) for topic in store.topics() for partition in topic.partitions]
     if as_json:
         for row in rows:

@@ -1,0 +1,63 @@
+"""How a store stands, whether it is open here or served elsewhere: the rows of `afterlog.statistics`, either way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from afterlog.client.call import Call, HttpReply, HttpRequest, call, path_of
+from afterlog.client.served_store import ServedStore
+from afterlog.store import Store
+
+OpenStore = Store | ServedStore
+
+
+class Standing(NamedTuple):
+    """Of one topic. bars: (from_ms, to_ms, records), by when they are due."""
+
+    topic: str
+    partitions: list[dict[str, Any]]
+    subscriptions: list[dict[str, Any]]
+    bars: Sequence[Sequence[int]]
+    now_ms: int
+
+
+def standing(store: OpenStore, topic: str, bars_max: int) -> Standing:
+    """Raises UnknownTopic."""
+    if isinstance(store, ServedStore):
+        told = store.stats(topic)
+        bars = store.ask(call("GET", path_of("topics", topic, "histogram", bars=bars_max), dict))["bars"]
+        return Standing(topic, told["partitions"], told["subscriptions"], bars, told["now_ms"])
+    from afterlog.statistics import due_histogram, partition_stats, subscription_stats
+
+    found, now_ms = store.topic(topic), store.now_ms()
+    rows = [partition_stats(store, partition) for partition in found.partitions]
+    return Standing(topic, rows, subscription_stats(store, found), due_histogram(found, now_ms, bars_max), now_ms)
+
+
+def exposition(store: OpenStore) -> str:
+    """Metrics as text. Raises ImportError, NotServed."""
+    if isinstance(store, ServedStore):
+        return store.ask(Call(request=HttpRequest("GET", "/metrics"), read=_text))
+    from afterlog.metrics import exposition as own
+
+    return own(store)
+
+
+def held(store: OpenStore, topic: str, partition: int | None = None) -> tuple[int, int]:
+    """(pending, due) records. Raises UnknownTopic, UnknownPartition."""
+    if partition is not None:
+        store.topic(topic).checked_partition(partition)
+    if isinstance(store, ServedStore):
+        rows = store.stats(topic)["partitions"]
+    else:
+        rows = [
+            {"partition": each.number, "pending": each.pending(), "due": each.high_watermark() - each.log_start}
+            for each in store.topic(topic).partitions
+        ]
+    chosen = [row for row in rows if partition in (None, row["partition"])]
+    return sum(row["pending"] for row in chosen), sum(row["due"] for row in chosen)
+
+
+def _text(reply: HttpReply) -> str:
+    return reply.body.decode()
