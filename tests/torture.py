@@ -68,6 +68,7 @@ LANES = (
         {"kills of a process of many threads": 2_000},
         depth=6,
     ),
+    Lane("shared", ("tests/test_killed_clients.py",), {"kills of processes that share a store": 2_000}, depth=20),
     Lane(
         "failing calls",
         ("tests/test_failing_operations.py", "tests/test_full_disk.py"),
