@@ -22,7 +22,7 @@ import numpy as np
 
 from afterlog.arguments import seconds, whole
 from afterlog.clock import Clock
-from afterlog.errors import StoreClosed, UnknownPartition
+from afterlog.errors import StoreClosed, UnknownPartition, WrongType
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
@@ -145,6 +145,8 @@ class Consumer:
         Raises OffsetOutOfRange, of that PositionPending where what is sent later may come before it, UnknownPartition,
         StoreClosed, StorageFull; then nothing is moved.
         """
+        if not isinstance(positions, Mapping):
+            raise WrongType(f"positions are a mapping from partitions to delivery offsets, not {positions!r:.100}")
         rows = {self._row(number): whole("position", position) for number, position in positions.items()}
         for row, position in rows.items():
             partition = self._partitions[row]

@@ -192,9 +192,11 @@ class Partition:
         behind: only those that come after this place in delivery order. max_bytes: none after those whose values fill
         it. `delivery_offset` is -1 in all of them: their ranks are not final.
         """
-        limit = whole("limit", limit)
+        limit, max_bytes = whole("limit", limit), whole("max_bytes", max_bytes)
         if not isinstance(key, bytes | None):
             raise WrongType(f"a key must be bytes, not {key!r:.100}")
+        if not isinstance(behind, Key | None):
+            raise WrongType(f"a place in delivery order is a Key, not {behind!r:.100}")
         reading = self.look()
         start = self._entry_start(behind, reading)
         within = 0 if behind is None or start is None else behind.offset - start.offset

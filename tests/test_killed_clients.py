@@ -8,7 +8,7 @@ from tests import campaigns
 from tests.killed_client import BUGS
 from tests.killed_clients import Lies, campaign
 
-SEEDS = 4
+SEEDS = 10
 """A bug need not show under each of them."""
 
 
