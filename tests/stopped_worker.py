@@ -58,7 +58,7 @@ def handle(subscription: Subscription, seed: str) -> None:
     for message in subscription:
         with message:
             say("begin", (message.value or b"").decode(), message.redelivery_count)
-            time.sleep(chance.choice([0, 0, 0, 0.001, 0.01]))
+            time.sleep(chance.choice([0, 0, 0, 0.001, 0.05]))
         say("acked", (message.value or b"").decode())
 
 
