@@ -4,7 +4,8 @@
 
 A claim is an open consumer of the store, which reads nothing: so a partition is one reader's, whether that is a client
 or a program that has the store open itself. Claims are in memory. Behind a restart of the server a client claims again,
-and goes on where the group committed, as behind one of its own.
+and goes on where the group committed, as behind one of its own. A name is claimed until it is let go, and not again: a
+client may say once more that it claims while it lets go, and the later one may be here first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from afterlog.store import Store
 
 ClaimKey = tuple[str, str, str]
 """(topic, group, claim)"""
+LET_GO_S = 60.0
+"""How late a claim may be said again that was let go. Larger: more of them are remembered."""
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class Claims:
         self._store = store
         self._calls = calls
         self._claims: dict[ClaimKey, Claim] = {}
+        self._let_go: dict[ClaimKey, float] = {}
+        """Those that were let go, and until when that is remembered: what still claims under such a name is late."""
         self._lock = asyncio.Lock()
         """Held while one is made or ended, so that equal ones come one after the other."""
 
@@ -59,6 +64,8 @@ class Claims:
         async with self._lock:
             await self._end_ended()
             key = (topic, group, name)
+            if key in self._let_go:
+                raise GroupBusy(f"the claim {name!r} of group {group!r} was let go: claim under another name")
             held = self._claims.get(key)
             target = self._store.topic(topic)
             numbers = tuple(sorted(set(range(target.partition_count) if partitions is None else partitions)))
@@ -87,7 +94,10 @@ class Claims:
     async def release(self, topic: str, group: str, name: str) -> None:
         """End it, if it is there."""
         async with self._lock:
-            await self._end((topic, group, name))
+            key = (topic, group, name)
+            if key in self._claims:
+                self._let_go[key] = self._store.clock.monotonic_s() + LET_GO_S
+            await self._end(key)
 
     async def close_ended(self) -> None:
         """To be called now and then."""
@@ -101,6 +111,7 @@ class Claims:
 
     async def _end_ended(self) -> None:
         now_s = self._store.clock.monotonic_s()
+        self._let_go = {key: until_s for key, until_s in self._let_go.items() if until_s > now_s}
         for key, claim in list(self._claims.items()):
             if claim.until_s <= now_s:
                 await self._end(key)

@@ -162,6 +162,19 @@ class TestGroups:
 
         run(test)
 
+    def test_what_is_said_of_a_claim_that_was_let_go_is_late(self) -> None:
+        """The thread that keeps a client's claims may be overtaken by the end of the consumer."""
+
+        async def test(setting: Setting) -> None:
+            await setting.client.put(f"{G}/claim", {"claim": "x"})
+            await setting.client.delete(f"{G}/claim?claim=x")
+            await setting.client.refused("GroupBusy", "PUT", f"{G}/claim", {"claim": "x"})
+            await setting.client.put(f"{G}/claim", {"claim": "y"})
+            setting.clock.advance(61_000)
+            await setting.client.put(f"{G}/claim", {"claim": "x"})  # it has long forgotten
+
+        run(test)
+
     def test_a_claim_ends_by_itself_and_a_commit_renews_it(self) -> None:
         async def test(setting: Setting) -> None:
             await setting.send("a")
