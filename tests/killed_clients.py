@@ -257,7 +257,7 @@ class Campaign:
         killed_s = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.said.pids[name], signal.SIGKILL)
-        self.killed_ms[name] = time.time_ns() // 1_000_000
+        self.killed_ms[name] = _wall_ms()
         return killed_s
 
     def _await(self, there: Any, what: str) -> None:
@@ -281,12 +281,13 @@ class Campaign:
     def _judged(self, kills: int, cuts: int) -> Report:
         said, places = self.said, defaultdict[str, list[tuple[int, int]]](list)
         with afterlog.open(self._store) as store:
+            with store.subscribe(TOPIC, SUBSCRIPTION, lease_ms=LEASE_MS) as subscription:
+                self._drain(subscription)
+            _hold(max(due for _, due in said.sending.values()) < _wall_ms(), "what is not due cannot be looked for")
             with store.consumer(TOPIC, group="oracle") as consumer:
                 while found := consumer.poll(10_000):
                     for message in found:
                         places[(message.value or b"").decode()].append((message.partition, message.offset))
-            with store.subscribe(TOPIC, SUBSCRIPTION, lease_ms=LEASE_MS) as subscription:
-                self._drain(subscription)
             store.check()
         for value, where in places.items():
             _hold(value in said.sending, f"{value} is in the log, and nobody sent it")
@@ -313,11 +314,11 @@ class Campaign:
         )
 
     def _drain(self, subscription: Any) -> None:
-        """Leases of who was killed end; then all that is left comes."""
+        """Leases of who was killed end, and all that was sent becomes due; then what is left comes."""
         quiet = 0
         while quiet < 2:
             received = subscription.receive(1_000, timeout=LEASE_MS / 1_000)
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = _wall_ms()
             for message in received:
                 got = Got(message.deadline_ms - LEASE_MS, now_ms, "oracle", message.redelivery_count)
                 self.said.got[(message.value or b"").decode()].append(got)
@@ -334,6 +335,10 @@ class Campaign:
             return "its reader was killed"
         after_ms = again.leased_ms - before.leased_ms
         raise Lies(f"{value} was {before.name}'s for {LEASE_MS} ms, and {again.name} had it {after_ms} ms later")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _hold(promise: bool, told: str) -> None:

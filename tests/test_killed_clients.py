@@ -15,9 +15,6 @@ SEEDS = 10
 KILLS = 200 if campaigns.WHOLE else 6 * campaigns.DEPTH
 
 
-@pytest.mark.skipif(
-    not campaigns.WHOLE and campaigns.DEPTH == 1, reason="an open fault, see docs/roadmap.md: make torture shows it"
-)
 def test_promises_hold_whoever_is_killed() -> None:
     report = campaign(KILLS, seed=campaigns.SEED, pause_s=0.1)
     campaigns.count("kills of processes that share a store", report.kills)
