@@ -11,8 +11,9 @@ is a pause. The names, types and errors are those of `afterlog.Store`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,9 +125,18 @@ class _SharedConnection(HttpConnection):
         super().__init__(address, fixed_headers(None), None)
         self._standby = standby
 
+    def connect(self, timeout_s: float) -> None:
+        with self._explained():
+            super().connect(timeout_s)
+
     def exchange(self, request: HttpRequest, timeout_s: float) -> HttpReply:
-        try:
+        with self._explained():
             return super().exchange(request, timeout_s)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except ServerUnavailable as error:
             raise type(error)(f"{error} ({self._standby.explained()})") from error
 

@@ -129,6 +129,7 @@ class Standby:
         connection = HttpConnection(self._address, fixed_headers(None), None)
         try:
             self._watching = connection
+            connection.connect(ANSWER_S)
             if connection.exchange(_LIVE, ANSWER_S).status != 200:
                 return False
             self._tell(is_served=True)

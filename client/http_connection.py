@@ -55,14 +55,31 @@ class HttpConnection:
         self._headers = dict(headers)
         self._wire = _Wire(address, tls)
 
+    def connect(self, timeout_s: float) -> None:
+        """What was kept alive may have been closed by the server meanwhile: that is no lost answer yet."""
+        wire = self._wire
+        if wire.sock is not None and sockets.is_over(wire.sock):
+            wire.close()
+        if wire.sock is not None:
+            return
+        wire.timeout = timeout_s
+        try:
+            wire.connect()
+        except PermissionError as error:
+            wire.close()
+            raise NotAllowed(f"{self._address} is another user's, and does not let this process in: {error}") from error
+        except OSError as error:
+            wire.close()
+            raise ServerUnavailable(f"nobody answers at {self._address}: {error}") from error
+
     def exchange(self, request: HttpRequest, timeout_s: float) -> HttpReply:
-        self._connect(timeout_s)
         wire, headers = self._wire, self._headers
         if request.body:
             headers = {**headers, "Content-Type": request.kind}
         if request.accept != JSON:
             headers = {**headers, "Accept": request.accept}
         try:
+            wire.sock.settimeout(timeout_s)
             wire.request(request.method, self._address.prefix + request.path, request.body or None, headers)
             response = wire.getresponse()
             if response.length is None and not response.chunked:  # a head that is cut off is taken for a short one
@@ -95,21 +112,3 @@ class HttpConnection:
 
     def close(self) -> None:
         self._wire.close()
-
-    def _connect(self, timeout_s: float) -> None:
-        """What was kept alive may have been closed by the server meanwhile: that is no lost answer yet."""
-        wire = self._wire
-        if wire.sock is not None and sockets.is_over(wire.sock):
-            wire.close()
-        if wire.sock is not None:
-            wire.sock.settimeout(timeout_s)
-            return
-        wire.timeout = timeout_s
-        try:
-            wire.connect()
-        except PermissionError as error:
-            wire.close()
-            raise NotAllowed(f"{self._address} is another user's, and does not let this process in: {error}") from error
-        except OSError as error:
-            wire.close()
-            raise ServerUnavailable(f"nobody answers at {self._address}: {error}") from error

@@ -106,10 +106,11 @@ class Pool:
 
     def _once(self, asked: Call[AnswerOf], slot: _Slot, attempts: Attempts) -> AnswerOf:
         request, patience_s = slot.lane.request(asked), attempts.patience_s()
+        slot.connection.connect(patience_s)
         if asked.polls is None:
             reply = slot.connection.exchange(request, patience_s)
         else:
-            number = asked.polls.add(slot.connection.hang_up)
+            number = asked.polls.add(slot.connection.hang_up)  # connected, so that the end of the waits is not missed
             try:
                 reply = slot.connection.exchange(request, patience_s)
             finally:

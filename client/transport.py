@@ -9,19 +9,19 @@ from afterlog.client.call import HttpReply, HttpRequest
 
 
 class ServerConnection(Protocol):
-    """One request at a time. Connects itself, and again where the connection was closed."""
+    """One request at a time: connect, exchange. Behind an error, or where it was closed, it connects anew."""
+
+    def connect(self, timeout_s: float) -> None:
+        """Where it is not connected. Raises ServerUnavailable, NotAllowed."""
 
     def exchange(self, request: HttpRequest, timeout_s: float) -> HttpReply:
-        """Raises ServerUnavailable where nothing was sent, AnswerLost where the answer did not come in time, or at all.
-
-        Behind an error it connects anew.
-        """
+        """Raises AnswerLost where the answer did not come in time, or at all."""
 
     def hang_up(self) -> None:
-        """Whoever waits for a reply gets it soon, or AnswerLost. From any thread."""
+        """Whoever waits for a reply, or is about to, gets it soon, or AnswerLost. From any thread, once connected."""
 
     def close(self) -> None: ...
 
 
 Connecting: TypeAlias = Callable[[], ServerConnection]
-"""Makes a connection; the first exchange connects it."""
+"""Makes a connection, not connected yet."""

@@ -11,7 +11,6 @@ There is no framework in between: the table routes, checks and describes, and a 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -40,6 +39,8 @@ logger = logging.getLogger("afterlog.server")
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PEER: Final = "afterlog.peer"
 """Where the scope of a request has its peer."""
+GONE: Final = "afterlog.gone"
+"""Where it has what tells whether its client has gone: from then on nothing that is sent goes anywhere."""
 
 AsgiScope = MutableMapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -95,7 +96,7 @@ class App:
             answer = _problem(
                 ServerFailed(f"{type(error).__name__}, unexpected: the log of the server says how"), asked
             )
-        if answer.unsent is not None and await _is_gone(receive):
+        if answer.unsent is not None and scope.get(GONE, _still_there)():  # no await until all of it is sent
             await answer.unsent()
             self._log(asked, 499, None)
             return
@@ -274,14 +275,7 @@ async def _with_arrow(answering: Awaitable[Reply]) -> Reply:
         raise NotServed("this server has no pyarrow (pip install 'afterlog[arrow]'): speak JSON to it") from None
 
 
-async def _is_gone(receive: Receive) -> bool:
-    """Whether the client of a request, whose body was read, has gone."""
-    listening = asyncio.ensure_future(receive())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    if listening.done() and not listening.cancelled():
-        return bool(listening.result()["type"] == "http.disconnect")
-    listening.cancel()
+def _still_there() -> bool:
     return False
 
 

@@ -16,7 +16,7 @@ from afterlog.environment import user_id
 from afterlog.errors import InvalidRequest
 from afterlog.listeners import hold, is_unix, let_go, peer_user
 from afterlog.server.access import Peer
-from afterlog.server.app import PEER
+from afterlog.server.app import GONE, PEER
 from afterlog.server.limits import Limits
 from afterlog.wire.problem import MEDIA_TYPE, problem_of
 
@@ -92,6 +92,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
+        self.scope[GONE] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
         self._in_head, self._head_bytes = True, 0
         self._await_head()
 

@@ -69,6 +69,9 @@ class FakeConnection:
     def __init__(self, server: FakeServer) -> None:
         self._server = server
 
+    def connect(self, timeout_s: float) -> None:
+        """Somebody answers; what `exchange` raises may be ServerUnavailable all the same."""
+
     def exchange(self, request: HttpRequest, timeout_s: float) -> HttpReply:
         server = self._server
         server.requests.append(request)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from afterlog.client.address import Address
-from afterlog.client.call import HttpRequest
+from afterlog.client.call import HttpReply, HttpRequest
 from afterlog.client.http_connection import HttpConnection, fixed_headers
 from afterlog.errors import AnswerLost, NotAllowed, ServerUnavailable
 from tests.support import PATIENCE_S
@@ -48,9 +48,14 @@ def answering(path: Path, *answers: bytes) -> Iterator[HttpConnection]:
             thread.join(PATIENCE_S)
 
 
+def asked(connection: HttpConnection) -> HttpReply:
+    connection.connect(PATIENCE_S)
+    return connection.exchange(ASKED, PATIENCE_S)
+
+
 def test_an_answer(tmp_path: Path) -> None:
     with answering(tmp_path / "socket", ANSWER) as connection:
-        reply = connection.exchange(ASKED, PATIENCE_S)
+        reply = asked(connection)
         assert (200, "application/json", b'{"ids": [1]}') == reply
 
 
@@ -59,13 +64,13 @@ def test_one_that_is_cut_off_anywhere_is_lost(tmp_path: Path) -> None:
     with answering(tmp_path / "socket", *cut) as connection:
         for _ in cut:
             with pytest.raises(AnswerLost):
-                connection.exchange(ASKED, PATIENCE_S)
+                asked(connection)
 
 
 def test_nobody_there(tmp_path: Path) -> None:
     connection = HttpConnection(Address(socket=tmp_path / "none"), fixed_headers(None), None)
     with pytest.raises(ServerUnavailable, match="nobody answers"):
-        connection.exchange(ASKED, PATIENCE_S)
+        asked(connection)
 
 
 def test_somebody_elses_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,12 +80,12 @@ def test_somebody_elses_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("afterlog.client.http_connection.sockets.to_path", refused)
     connection = HttpConnection(Address(socket=tmp_path / "theirs"), fixed_headers(None), None)
     with pytest.raises(NotAllowed, match="another user's"):
-        connection.exchange(ASKED, PATIENCE_S)
+        asked(connection)
 
 
 def test_its_end_is_heard_of_while_nothing_is_asked(tmp_path: Path) -> None:
     with answering(tmp_path / "socket", ANSWER) as connection:
-        connection.exchange(ASKED, PATIENCE_S)
+        asked(connection)
         assert connection.is_over(PATIENCE_S)
 
 
@@ -89,7 +94,7 @@ def test_who_waits_for_its_end_can_be_told_from_here(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
         connection = HttpConnection(Address(socket=tmp_path / "socket"), fixed_headers(None), None)
-        connection._connect(PATIENCE_S)
+        connection.connect(PATIENCE_S)
         assert not connection.is_over(0.0)
         connection.cut()
         assert connection.is_over(PATIENCE_S)

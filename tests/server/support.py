@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from afterlog.server.access import Peer
-from afterlog.server.app import PEER, App
+from afterlog.server.app import GONE, PEER, App
 from afterlog.server.limits import Limits
 from afterlog.server.origin_guard import OriginGuard
 from afterlog.server.served import Served
@@ -98,7 +98,7 @@ class Client:
         scope = {
             "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            PEER: peer or self.peer,
+            PEER: peer or self.peer, GONE: call.gone.is_set,
         }  # fmt: skip
         return call, asyncio.ensure_future(self.app(scope, call.receive, call.send))
 
