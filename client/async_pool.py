@@ -3,8 +3,8 @@
 A lane (`lanes.py`) is for sends alone, and not tied to a connection: which one a request takes does not matter, where
 one request at a time is under way on the lane.
 
-*Cancellation.* The connection of a call that is cancelled is closed. What the server had taken for it, it gives back;
-a send may have been made.
+*Cancellation.* The connection of a call that is cancelled is closed; what was to be done may have been. What a receive
+was leased goes back (`async_wait.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import aiohttp
 
 from afterlog import sockets
 from afterlog.client.address import Address
+from afterlog.client.async_wait import AsyncWait, WaitingResponse
 from afterlog.client.attempts import Attempts
 from afterlog.client.call import JSON, AnswerOf, Call, HttpReply, HttpRequest, Pause, Steps
 from afterlog.client.lanes import Lane
@@ -52,7 +53,11 @@ class AsyncPool:
         self._owner = process_id()
         self._stack = contextlib.ExitStack()
         self._session = aiohttp.ClientSession(
-            connector=self._connector(tls), headers=headers, timeout=aiohttp.ClientTimeout(), auto_decompress=False
+            connector=self._connector(tls),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(),
+            auto_decompress=False,
+            response_class=WaitingResponse,
         )
         self._url = address.prefix if address.socket is None else "http://localhost" + address.prefix
         if address.socket is None:
@@ -125,22 +130,7 @@ class AsyncPool:
 
         if asked.polls is None:
             return await answered()
-        loop, asking = asyncio.get_running_loop(), asyncio.ensure_future(answered())
-
-        def hang_up() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(asking.cancel)
-
-        number = asked.polls.add(hang_up)
-        try:
-            return await asking
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if asked.polls.ended and (task is None or not task.cancelling()):
-                raise AnswerLost("the wait was ended from here") from None
-            raise
-        finally:
-            asked.polls.remove(number)
+        return await AsyncWait(answered()).answer(asked.polls)
 
     async def _exchange(self, request: HttpRequest, timeout_s: float) -> HttpReply:
         headers = {"Accept": request.accept}

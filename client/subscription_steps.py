@@ -266,9 +266,7 @@ class SubscriptionSteps:
             return arrived[0]
 
         try:
-            found: Received = yield Call(
-                request=request, read=read, wait_s=wait_s, polls=self.polls if wait_s else None
-            )
+            found: Received = yield Call(request=request, read=read, wait_s=wait_s, polls=self.polls)
         except AnswerLost:
             if self.ended:
                 return self._none()

@@ -266,6 +266,31 @@ class TestTasks:
 
         asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
+    @pytest.mark.parametrize("ended", ["cancelled", "closed"])
+    @pytest.mark.parametrize("timeout", [0, PATIENCE_S], ids=["looks", "waits"])
+    def test_a_receive_that_ends_as_it_is_answered_loses_nothing(
+        self, served: Served, clock: ManualClock, ended: str, timeout: float
+    ) -> None:
+        async def main() -> None:
+            async with aio.connect(served.folder, clock=clock) as store:
+                await (await store.subscribe("mail", "s")).close()
+                for turn in range(40):
+                    subscription = await store.subscribe("mail", "s")
+                    receiving = asyncio.create_task(subscription.receive(timeout=timeout))
+                    await store.send("mail", b"x")
+                    for _ in range(turn):
+                        await asyncio.sleep(0)
+                    if ended == "cancelled":
+                        receiving.cancel()
+                    await subscription.close()
+                    await asyncio.wait([receiving])
+                    async with store.subscribe("mail", "s") as after:
+                        [message] = await after.receive(timeout=PATIENCE_S)
+                        assert 0 == message.redelivery_count
+                        await after.ack(message)
+
+        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
     def test_a_task_that_is_cancelled_in_a_block_gives_back(self, served: Served, clock: ManualClock) -> None:
         async def main() -> None:
             async with aio.connect(served.folder, clock=clock) as store, store.subscribe("mail", "s") as subscription:
