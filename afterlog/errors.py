@@ -62,6 +62,7 @@
     │   └── RequestTooLarge             more than the server takes in one request
     ├── NotAllowed(PermissionError)     the server does not let this client do that
     │   └── NotAuthenticated            no token, or none that the server knows
+    ├── ServerNotTrusted(ConnectionError)  no certificate that this client trusts; nothing was said to it
     ├── ServerBusy(RuntimeError)        the client has as much under way as the server lets it
     ├── ServerFailed(RuntimeError)      the server failed in a way that it did not expect; its log says how
     ├── ServerUnavailable(ConnectionError)  nobody answers there, or the server is stopping; nothing was done
@@ -431,6 +432,13 @@ class NotAllowed(AfterlogError, PermissionError):
 
 class NotAuthenticated(NotAllowed):
     """The server wants a token, and got none that it knows. Connect with `token=`."""
+
+
+class ServerNotTrusted(AfterlogError, ConnectionError):
+    """Its certificate is not one that is trusted here, or of another name. Look at the address; give `ca=`, its own.
+
+    Nothing was said to it, no token either.
+    """
 
 
 class ServerBusy(AfterlogError, RuntimeError):

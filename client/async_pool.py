@@ -26,7 +26,15 @@ from afterlog.client.lanes import Lane
 from afterlog.client.server_time import ServerTime
 from afterlog.clock import Clock
 from afterlog.environment import process_id
-from afterlog.errors import AfterlogError, AnswerLost, NotAllowed, ServerUnavailable, StoreClosed, StoreForked
+from afterlog.errors import (
+    AfterlogError,
+    AnswerLost,
+    NotAllowed,
+    ServerNotTrusted,
+    ServerUnavailable,
+    StoreClosed,
+    StoreForked,
+)
 
 LANES = 64
 """Sends at a time; more wait for one of them. Larger: more share an append at the server, more producers there."""
@@ -142,6 +150,8 @@ class AsyncPool:
                     request.method, self._target(request.path), data=request.body or None, headers=headers
                 ) as response:
                     return HttpReply(response.status, response.content_type or JSON, await response.read())
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise ServerNotTrusted(f"{self._address} is not trusted: {error.certificate_error}") from error
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, PermissionError):
                 raise NotAllowed(f"{self._address} is another user's, and lets nobody else in: {error}") from error

@@ -11,7 +11,7 @@ from afterlog import sockets
 from afterlog._version import __version__
 from afterlog.client.address import Address
 from afterlog.client.call import JSON, HttpReply, HttpRequest
-from afterlog.errors import AnswerLost, InvalidArgument, NotAllowed, ServerUnavailable
+from afterlog.errors import AnswerLost, InvalidArgument, NotAllowed, ServerNotTrusted, ServerUnavailable
 
 
 def fixed_headers(token: str | None) -> dict[str, str]:
@@ -68,6 +68,9 @@ class HttpConnection:
         except PermissionError as error:
             wire.close()
             raise NotAllowed(f"{self._address} is another user's, and does not let this process in: {error}") from error
+        except ssl.SSLCertVerificationError as error:
+            wire.close()
+            raise ServerNotTrusted(f"{self._address} is not trusted: {error.verify_message}") from error
         except OSError as error:
             wire.close()
             raise ServerUnavailable(f"nobody answers at {self._address}: {error}") from error
