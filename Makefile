@@ -60,10 +60,11 @@ MINUTES ?= 60
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzzing.long_run $(MINUTES) 2
 
-# The named workloads, the rivals (twenty minutes or more), and the page with both: docs/benchmarks.md.
+# The named workloads, the rivals (twenty minutes or more), what is served (half an hour), and the pages with them.
 bench: $(READY)
 	$(BIN)/python -m pytest -p no:xdist --ignore bench/micro bench --benchmark-sort=name
 	$(BIN)/python -m bench.rivals
+	$(BIN)/python -m bench.served
 	$(BIN)/python -m bench.report
 
 # The parts one by one, in CPU time, against the committed baseline; a median that is a third higher fails. A baseline is

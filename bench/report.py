@@ -1,8 +1,8 @@
-"""Writes the figures into docs/benchmarks.md, and its pictures:  python -m bench.report
+"""Writes the figures into docs/benchmarks.md and docs/benchmarks-served.md, and the pictures:  python -m bench.report
 
-What stands between `<!-- made by `make bench`: … -->` and `<!-- end -->` is made; all else is written by hand. Two
-kinds of results lie in bench/results: one file for each named workload, and one for each run of the comparison with
-rivals, whose name begins with its date. The newest of those counts.
+What stands between `<!-- made by `make bench`: … -->` and `<!-- end -->` is made; all else is written by hand. Three
+kinds of results lie in bench/results: one file for each named workload, one for each run of the comparison with
+rivals, whose name begins with its date, and in served/ one for each run of what is served. The newest of those count.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any
 
 from bench.harness import RESULTS
 from bench.rivals import page as rivals
+from bench.served import page as served
+from bench.served.run import FOLDER as SERVED
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+SERVED_PAGE = PAGE.with_name("benchmarks-served.md")
 IMAGES = PAGE.parent / "images"
 WORKLOADS, RUNS = "[!0-9]*.json", "[0-9]*.json"
 
@@ -32,7 +35,7 @@ def table(folder: Path = RESULTS) -> str:
 
 
 def newest_run(folder: Path = RESULTS) -> dict[str, Any] | None:
-    """The last run of the comparison; None: there is none."""
+    """The last run of a comparison; None: there is none."""
     paths = sorted(folder.glob(RUNS))
     return json.loads(paths[-1].read_text()) if paths else None
 
@@ -57,6 +60,12 @@ def parts(folder: Path = RESULTS) -> dict[str, str]:
     return made
 
 
+def served_parts(folder: Path = SERVED) -> dict[str, str]:
+    """The same for the page of what is served."""
+    run = newest_run(folder)
+    return {} if run is None else served.made(served.Found(run))
+
+
 def page(text: str, made: dict[str, str]) -> str:
     """The page with what is made put in anew."""
     for name, part in made.items():
@@ -68,7 +77,8 @@ def page(text: str, made: dict[str, str]) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(page(PAGE.read_text("utf-8"), parts()), "utf-8")
+    for path, made in ((PAGE, parts()), (SERVED_PAGE, served_parts())):
+        path.write_text(page(path.read_text("utf-8"), made), "utf-8")
     run = newest_run()
     for name, picture in ({} if run is None else rivals.pictures(rivals.Found(run))).items():
         (IMAGES / name).write_text(picture, "utf-8")

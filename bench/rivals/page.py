@@ -133,7 +133,7 @@ def _phases_row(found: Found, table: str, workload: str, rival: str) -> str:
     cells = [rival]
     for phase in ("fill", "drain"):
         row, ratio = found.row(table, workload, rival, phase), found.ratio(table, workload, rival, phase)
-        cells += ["-", "-", "-"] if row is None else [_short(rate(row)), f"{cpu_us(row):.2f}", _times(ratio)]
+        cells += ["-", "-", "-"] if row is None else [short(rate(row)), f"{cpu_us(row):.2f}", _times(ratio)]
     opened, filled = (found.row(table, workload, rival, phase) for phase in ("reopen", "fill"))
     cells += ["-", "-"] if opened is None else [_ms(opened["wall_s"]), _mb(opened["private_bytes"])]
     cells.append("-" if filled is None else f"{filled['disk_bytes'] / filled['records']:,.0f} B")
@@ -151,7 +151,7 @@ def growth_table(found: Found) -> str:
         if len(grown) < 2:
             continue
         opens = [
-            f"{_short(filled['records'])}: {_ms(opened['wall_s'])}, CPU {_ms(opened['cpu_s'])}"
+            f"{short(filled['records'])}: {_ms(opened['wall_s'])}, CPU {_ms(opened['cpu_s'])}"
             for filled, opened in (grown[0], grown[-1])
         ]
         private, mapped = (_per_record(grown, f"{kind}_bytes", 1) for kind in ("private", "file"))
@@ -215,8 +215,8 @@ def settings_list(found: Found) -> str:
     return "\n".join([*lines, *(f"- {name}: skipped, {why}." for name, why in skipped.items())])
 
 
-def surroundings(found: Found) -> str:
-    """The machine, and how busy it was."""
+def surroundings(found: Found, own: str = "about 1") -> str:
+    """The machine, and how busy it was. own: how much of that the benchmark was itself."""
     machine = found.result["machine"]
     loads = found.result["load"].values()
     least, most = min(load["least"] for load in loads), max(load["most"] for load in loads)
@@ -224,7 +224,7 @@ def surroundings(found: Found) -> str:
     return (
         f"Run `{found.result['name']}`, size {found.result['sizes']['size']}. Machine: {machine['cpu']}, "
         f"{machine['memory']}, {machine['system']}; {told}.\n"
-        f"Load average meanwhile: {least:.1f} to {most:.1f}, of which about 1 is the benchmark's own."
+        f"Load average meanwhile: {least:.1f} to {most:.1f}, of which {own} is the benchmark's own."
     )
 
 
@@ -268,7 +268,8 @@ def _bar(rival: str, value: float) -> Bar:
 # Numbers.
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
+    """Three digits and a unit."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}" if number < 1000 * size else f"{number / size:,.0f} {unit}"

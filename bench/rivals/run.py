@@ -98,7 +98,7 @@ def run_job(job: Job, rivals: Sequence[str], say: Say) -> dict[str, Any]:
     for row in rows:
         say("    " + told(row))
     load = {"least": round(min(loads), 1), "most": round(max(loads), 1)}
-    return {"rows": rows, "limits": _medians(limits), "load": {f"{job.table} {job.name}": load}}
+    return {"rows": rows, "limits": medians(limits), "load": {f"{job.table} {job.name}": load}}
 
 
 def _limits(load: Load, found: dict[tuple[str, str], list[Row]]) -> dict[str, float]:
@@ -124,16 +124,17 @@ def once(job: Job, rival: str, say: Say) -> list[tuple[str, Row]]:
 
 def _row(job: Job, rival: str, phase: str, rounds: list[Row]) -> Row:
     head = {"table": job.table, "workload": job.name, **job.given(rival).told(), "fsync": job.fsync}
-    return head | {"rival": rival, "phase": phase, "rounds": len(rounds)} | _medians(rounds)
+    return head | {"rival": rival, "phase": phase, "rounds": len(rounds)} | medians(rounds)
 
 
-def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of each figure; of times also the least and the most."""
     figures: dict[str, float] = {}
     for name in rounds[0] if rounds else ():
         values = [each[name] for each in rounds]
         same = len(set(values)) == 1
         figures[name] = values[0] if same else round(statistics.median(values), 6)
-        if name in ("cpu_s", "wall_s"):
+        if name.endswith(("cpu_s", "wall_s")):
             figures |= {f"{name}_least": round(min(values), 6), f"{name}_most": round(max(values), 6)}
     return figures
 
