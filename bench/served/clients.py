@@ -21,7 +21,7 @@ from bench.served.contestants import Contestant
 Figures = dict[str, Any]
 Work = Callable[[Contestant, int], Sequence[float]]
 """What a client does, by its number; how long each of its calls took, seconds."""
-PATIENCE_S = 600.0
+PATIENCE_S, _END_S = 600.0, 10.0
 
 
 @dataclass
@@ -96,15 +96,14 @@ def _processes(contestant: Contestant, count: int, warm: Work, work: Work) -> Us
     ]
     for each in running:
         each.start()
+    for _, end in ends:
+        end.close()  # when its process has ended, nothing more comes
     try:
         together.wait()  # all are connected, and warm
         processes = contestant.processes()
         server_s, quiet = used_s(processes), Meter(processes)
         together.wait()
-        told = [answer.recv() for answer, _ in ends]
-        for each in told:
-            if isinstance(each, str):
-                raise RuntimeError(each)
+        told = _answers([answer for answer, _ in ends], PATIENCE_S)
         quiet.quiet()
         used = Used(
             sum(cpu_s for cpu_s, _, _, _ in told),
@@ -114,12 +113,28 @@ def _processes(contestant: Contestant, count: int, warm: Work, work: Work) -> Us
         )
         together.wait()
     except threading.BrokenBarrierError:
-        raise RuntimeError("\n".join(str(answer.recv()) for answer, _ in ends if answer.poll())) from None
+        _answers([answer for answer, _ in ends], _END_S)
+        raise RuntimeError("the clients do not come together") from None
     finally:
         together.abort()
         for each in running:
-            each.join()
+            each.join(_END_S)
+            each.kill()
     return used
+
+
+def _answers(ends: Sequence[Any], patience_s: float) -> list[Any]:
+    """What all have found. RuntimeError with why some have failed, or where one says nothing for so long."""
+    told, failed = list[Any](), list[str]()
+    for end in ends:
+        try:
+            answer = end.recv() if end.poll(patience_s) else "a client says nothing"
+        except EOFError:
+            continue  # it has ended because another one failed
+        (failed if isinstance(answer, str) else told).append(answer)
+    if failed:
+        raise RuntimeError("\n".join(failed))
+    return told
 
 
 def _client(contestant: Contestant, number: int, together: Any, answer: Any, warm: Work, work: Work) -> None:

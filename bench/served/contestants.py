@@ -1,7 +1,7 @@
 """Who takes part: the rivals of `bench.rivals` that are servers, and afterlog, served and in process.
 
-All by the real clock. What they can do more here: send one record by the cheapest command that they have for one, and say how often they have
-waited for the disk, where they know.
+All by the real clock. What they can do more here: send one record by the cheapest command that they have for one, and
+say how often they have waited for the disk, where they know.
 """
 
 from __future__ import annotations

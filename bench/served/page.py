@@ -71,7 +71,7 @@ def _aims(found: Found) -> Iterator[tuple[str, str, bool]]:
             yield (
                 f"{_CROWD} clients: at least {SHARED_LEAST} records share an fdatasync",
                 f"{shared:.1f}",
-                (shared >= SHARED_LEAST),
+                shared >= SHARED_LEAST,
             )
     for workload, rows in found.workloads("bulk").items():
         if {OURS, EMBEDDED} <= {*rows}:

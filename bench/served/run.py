@@ -53,7 +53,10 @@ def plan(small: bool = False, minutes: float = 10.0) -> list[Job]:
     limits = ((1, 20), (50, 200)) if small else ((1, 2_000), (1_000, 100_000))
     many, rate, seconds = (20, 50, 1.0) if small else (1_000, 1_000, 10.0)
     waits = 50 if small else 10_000
-    jobs = [Job("sends", f"{count} clients", {"clients": count, "records": n}, 3) for count, n in clients]
+    jobs = [
+        Job("sends", f"{count} client{'s' if count > 1 else ''}", {"clients": count, "records": n}, 3)
+        for count, n in clients
+    ]
     jobs += [Job("bulk", f"{batch:,} at a time", {"batch": batch, "records": n}, 3) for batch, n in batches]
     jobs += [Job("drain", f"{limit:,} at a time", {"limit": limit, "records": n}, 3) for limit, n in limits]
     return [
@@ -86,30 +89,28 @@ def run_job(job: Job, taken: Sequence[str], say: Say) -> Row:
     for _ in range(job.rounds):
         for who in (who for who in taken if job.fits(who)):
             try:
-                found.setdefault(who, []).append(once(job.part, who, **job.given(who)))
+                figures = once(job.part, who, **job.given(who))
+                found.setdefault(who, []).append(figures)
             except RuntimeError as error:
-                say(f"    {who} failed: {str(error).strip().splitlines()[-1]}")
+                say(f"    {who} failed: {str(error).strip()}")
             loads.append(os.getloadavg()[0])
     head = {"part": job.part, "workload": job.workload}
     rows = [
-        head | {"who": who, **job.given(who), "rounds": len(rounds)} | medians(rounds)
-        for who, rounds in found.items()
-        if rounds
+        head | {"who": who, **job.given(who), "rounds": len(rounds)} | medians(rounds) for who, rounds in found.items()
     ]
     for row in rows:
         say("    " + told(row))
-    return {"rows": rows, "load": {f"{job.part} {job.workload}": {"least": round(min(loads), 1),
-                                                                  "most": round(max(loads), 1)}}}  # fmt: skip
+    load = {"least": round(min(loads), 1), "most": round(max(loads), 1)}
+    return {"rows": rows, "load": {f"{job.part} {job.workload}": load}}
 
 
 def told(row: Row) -> str:
     """A line of progress."""
     parts = []
     if "records" in row and "wall_s" in row:
-        us = {name: row[f"{name}_cpu_s"] * 1e6 / row["records"] for name in ("client", "server")}
-        parts.append(
-            f"{row['records'] / row['wall_s']:10,.0f}/s  CPU us client {us['client']:8.2f} server {us['server']:8.2f}"
-        )
+        client_us, server_us = (row[f"{side}_cpu_s"] * 1e6 / row["records"] for side in ("client", "server"))
+        rate = row["records"] / row["wall_s"]
+        parts.append(f"{rate:10,.0f}/s  CPU us client {client_us:8.2f} server {server_us:8.2f}")
     for name in ("records_per_sync", "p50_ms", "p99_ms", "max_ms", "core_percent", "bytes_each", "threads",
                  "private_first_bytes", "private_last_bytes", "private_bytes_a_minute"):  # fmt: skip
         if name in row:
