@@ -152,8 +152,8 @@ def _figures(part: str, **sizes: Any) -> dict[str, Any]:
     """What a part would have found, by who it is that was started."""
     figures = {"client_cpu_s": 2.0, "server_cpu_s": 1.0, "wall_s": 1.5, "p50_ms": 1.0, "p99_ms": 2.0, "max_ms": 3.0,
                "records": sizes.get("records", 100), "records_per_sync": 12.5, "core_percent": 0.25, "early": 0,
-               "bytes_each": 2_048.0, "bytes_left": 3e6, "threads": 5, "sent": 9, "cancelled": 1, "acked": 8,
-               "nacked": 1, "waits": 4, "waits_left": 0.0}  # fmt: skip
+               "bytes_each": 2_048.0, "bytes_left": 3e6, "bytes_more": -1e5, "threads": 5, "sent": 9,
+               "cancelled": 1, "acked": 8, "nacked": 1, "waits": 4, "waits_left": 0.0}  # fmt: skip
     for name in ("private", "resident"):
         figures |= {f"{name}_first_bytes": 1e8, f"{name}_last_bytes": 1.2e8, f"{name}_bytes_a_minute": 1e5}
     return figures
@@ -194,7 +194,7 @@ def test_a_run_is_kept_part_by_part_and_told(tmp_path: Path, quick: None, capsys
     assert parts["aims"].endswith("at most 5% above the first | +20.0% | **missed** |")
     assert "| Redis | 2,000 | 1.33 k | 1000.00 | 500.00 | 1500.00 | 1.00 | 1.00 ms |" in parts["sends"]
     assert "| afterlog, in process | 200,000 | 133 k | 5.00 | - | 5.00 | 0.33 |" in parts["bulk"]
-    assert "| 10,000 clients | 2.0 KiB | 3.0 MB | 5 | 0.2 % |" in parts["waiting"]
+    assert "| 10,000 clients | 2.0 KiB | 3.0 MB | -0.1 MB | 5 | 0.2 % |" in parts["waiting"]
     assert "- PostgreSQL: skipped, no program initdb." in parts["settings"]
 
 

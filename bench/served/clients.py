@@ -2,7 +2,7 @@
 
 Many at a time are a process each, forked, with a connection of its own. So they share no interpreter lock, and what is
 measured is the server and not a queue in front of it. It is the same for every contestant but the store in process, of
-which clients can only be threads. All connect and send a few records, then all begin at once.
+which clients can only be threads. All connect; then all send a few records; then all begin at once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _processes(contestant: Contestant, count: int, warm: Work, work: Work) -> Us
     for _, end in ends:
         end.close()  # when its process has ended, nothing more comes
     try:
-        together.wait()  # all are connected, and warm
+        together.wait()  # all are connected
+        together.wait()  # and warm
         processes = contestant.processes()
         server_s, quiet = used_s(processes), Meter(processes)
         together.wait()
@@ -141,6 +142,7 @@ def _client(contestant: Contestant, number: int, together: Any, answer: Any, war
     """In a process of its own; its connection stays until the server's time has been read."""
     try:
         mine = contestant.beside()
+        together.wait()
         warm(mine, number)
         together.wait()
         together.wait()

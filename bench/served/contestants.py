@@ -29,11 +29,15 @@ _SERVE = "from afterlog.cli.main import main; main()"
 
 
 class Contestant(Rival):
-    """A rival of which each client is a connection of its own: `beside`."""
+    """A rival that can have many clients."""
 
     real_time = True
     threads: ClassVar[bool] = False
     """Its clients are threads of this process, since nobody else can use it."""
+
+    def beside(self) -> Contestant:
+        """Another client of the same, with a connection of its own; this, where there are none."""
+        return self
 
     @abstractmethod
     def send(self, due_ms: int, body: bytes) -> None:

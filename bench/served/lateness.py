@@ -17,6 +17,7 @@ import numpy as np
 
 import afterlog
 import afterlog.aio
+from afterlog.aio_calls import Calls
 from bench.rivals.load import SEED, made
 from bench.rivals.ours import TOPIC
 from bench.rivals.usage import used_s
@@ -53,7 +54,7 @@ def _in_process(store: Any, clients: int, total: int, seconds: float) -> tuple[n
     """The store that is open here, by asyncio."""
 
     async def run() -> tuple[np.ndarray, float]:
-        calls = afterlog.aio.AsyncStore(store, afterlog.aio.Calls())
+        calls = afterlog.aio.AsyncStore(store, Calls())
         waiting = await _Waiting.begun(calls, clients)
         cpu_s = time.process_time()
         last_ms = await asyncio.to_thread(_send, store, total, seconds)

@@ -156,11 +156,13 @@ def idle_table(found: Found, part: str) -> str:
 
 
 def waiting_table(found: Found, part: str) -> str:
-    rows = ["| | memory of each | left when they are gone | threads | of a core |", "|---|--:|--:|--:|--:|"]
+    rows = ["| | memory of each | when they are gone | more when they come again | threads | of a core |",
+            "|---|--:|--:|--:|--:|--:|"]  # fmt: skip
     for row in found.rows(part):
         rows.append(
             f"| {int(row['clients']):,} clients | {row['bytes_each'] / 1024:.1f} KiB "
-            f"| {row['bytes_left'] / 1e6:.1f} MB | {int(row['threads'])} | {row['core_percent']:.1f} % |"
+            f"| {row['bytes_left'] / 1e6:.1f} MB | {row['bytes_more'] / 1e6:+.1f} MB "
+            f"| {int(row['threads'])} | {row['core_percent']:.1f} % |"
         )
     return "\n".join(rows)
 

@@ -51,7 +51,7 @@ def plan(small: bool = False, minutes: float = 10.0) -> list[Job]:
     clients = ((1, 20), (2, 40)) if small else ((1, 2_000), (16, 8_000), (64, 16_000))
     batches = ((50, 200), (100, 200)) if small else ((1_000, 200_000), (65_536, 524_288))
     limits = ((1, 20), (50, 200)) if small else ((1, 2_000), (1_000, 100_000))
-    many, rate, seconds = (20, 50, 1.0) if small else (1_000, 1_000, 10.0)
+    many, rates, seconds = (20, (50,), 1.0) if small else (1_000, (100, 1_000), 10.0)
     waits = 50 if small else 10_000
     jobs = [
         Job("sends", f"{count} client{'s' if count > 1 else ''}", {"clients": count, "records": n}, 3)
@@ -59,10 +59,11 @@ def plan(small: bool = False, minutes: float = 10.0) -> list[Job]:
     ]
     jobs += [Job("bulk", f"{batch:,} at a time", {"batch": batch, "records": n}, 3) for batch, n in batches]
     jobs += [Job("drain", f"{limit:,} at a time", {"limit": limit, "records": n}, 3) for limit, n in limits]
+    for rate in rates:
+        sizes = {"clients": many, "rate": rate, "seconds": seconds}
+        jobs.append(Job("lateness", f"{many:,} clients, {rate:,}/s", sizes, 2, (OURS, EMBEDDED)))
     return [
         *jobs,
-        Job("lateness", f"{many:,} clients, {rate:,}/s", {"clients": many, "rate": rate, "seconds": seconds}, 2,
-            (OURS, EMBEDDED)),
         Job("idle", "nobody", {"seconds": seconds}, 2, served),
         Job("waiting", f"{waits:,} clients", {"clients": waits, "seconds": seconds}, 2, (OURS,)),
         Job("soak", f"{minutes:g} minutes", {"minutes": minutes, "rate": 50 if small else 200}, 1, (OURS,)),

@@ -37,7 +37,10 @@ def idle(contestant: Contestant, seconds: float) -> Figures:
 
 
 def waiting(contestant: Contestant, clients: int, seconds: float) -> Figures:
-    """Memory of the server for each client that waits, beyond that with ten of them; when they are gone; its CPU."""
+    """Memory of the server for each client that waits, beyond that with ten of them; its CPU; what of that memory is
+    still there when they are gone, and how much more it takes when as many come again: an allocator keeps what it has,
+    and a leak grows.
+    """
     contestant.open()
     fitting = min(clients, descriptors() - _SPARE)
     few = _waiting(contestant, min(10, fitting))
@@ -48,14 +51,19 @@ def waiting(contestant: Contestant, clients: int, seconds: float) -> Figures:
     time.sleep(seconds)
     busy_s = used_s(contestant.processes()) - busy_s
     threads = len(os.listdir(f"/proc/{contestant.processes()[0]}/task"))
-    for each in [*few, *many]:
+    for each in many:
         each.close()
-    _until(contestant, 0)
+    _until(contestant, len(few))
     left = _memory(contestant) - before
+    again = _waiting(contestant, len(many), already=len(few))
+    more = _memory(contestant) - before - used
+    for each in [*few, *again]:
+        each.close()
     contestant.close()
     return {
-        "clients": fitting, "bytes_each": used / max(len(many), 1), "bytes_left": left, "threads": threads,
-        "server_cpu_s": busy_s, "wall_s": seconds, "core_percent": 100 * busy_s / seconds,
+        "clients": fitting, "bytes_each": used / max(len(many), 1), "bytes_left": left, "bytes_more": more,
+        "threads": threads, "server_cpu_s": busy_s, "wall_s": seconds,
+        "core_percent": 100 * busy_s / seconds,
     }  # fmt: skip
 
 
