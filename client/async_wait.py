@@ -26,19 +26,19 @@ from afterlog.errors import AnswerLost
 HANG_UP_S = 1.0
 """Larger: a slow server has longer to say what it had answered, a dead one holds up for longer."""
 
-Answer = TypeVar("Answer")
+Awaited = TypeVar("Awaited")
 
 
-class AsyncWait(Generic[Answer]):
+class AsyncWait(Generic[Awaited]):
     """Of one request. Used in its event loop."""
 
-    def __init__(self, asking: Coroutine[Any, Any, Answer]) -> None:
+    def __init__(self, asking: Coroutine[Any, Any, Awaited]) -> None:
         self._connection: Connection | None = None
         self._ended = False
         self._loop = asyncio.get_running_loop()
         self._asking = asyncio.ensure_future(self._in_context(asking))
 
-    async def answer(self, polls: Polls) -> Answer:
+    async def answer(self, polls: Polls) -> Awaited:
         """Raises what asking does; AnswerLost where the polls ended it. Cancelled it goes on until it is answered."""
         number = polls.add(self._end_soon)
         try:
@@ -84,7 +84,7 @@ class AsyncWait(Generic[Answer]):
         else:
             self._asking.cancel()
 
-    async def _in_context(self, asking: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _in_context(self, asking: Coroutine[Any, Any, Awaited]) -> Awaited:
         _CURRENT.set(self)
         return await asking
 
