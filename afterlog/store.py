@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from afterlog.arguments import KEEP, flag, whole
-from afterlog.clock import INT64_MAX, Clock, JumpGuard, SystemClock
+from afterlog.clock import Clock, JumpGuard, SystemClock
 from afterlog.config import Config
 from afterlog.deletions import Deletions
 from afterlog.environment import random_generator
@@ -466,14 +466,10 @@ class Store:
         epoch (0): under a higher one than before whoever is the same producer still gets ProducerFenced. Both are for
         an idempotent one. Raises UnknownTopic, InvalidArgument.
         """
-        from afterlog.produce.numbering import Numbering
+        from afterlog.produce.numbering import numbering_of
         from afterlog.produce.producer import Producer
 
-        target, numbering = self.topic(topic), None
-        if flag("idempotent", idempotent):
-            numbering = Numbering(target, _begun(producer_id, epoch))
-        elif producer_id is not None or epoch is not None:
-            raise InvalidArgument("producer_id and epoch are an idempotent producer's: give idempotent=True")
+        target = self.topic(topic)
         return Producer(
             target,
             clock=self.clock,
@@ -481,7 +477,7 @@ class Store:
             linger_ms=self.config.linger_ms if linger_ms is None else whole("linger_ms", linger_ms),
             batch_bytes=self.config.batch_bytes if batch_bytes is None else whole("batch_bytes", batch_bytes, 1),
             batch_bytes_max=self.config.batch_bytes_max,
-            numbering=numbering,
+            numbering=numbering_of(target, idempotent, producer_id, epoch),
         )
 
     # What is scheduled.
@@ -1131,15 +1127,6 @@ def _check_numbered(sequence: Any, partition: int | None, claim: object) -> None
         raise InvalidArgument("a sequence counts the records of one partition: give `partition`, too")
     if claim is not None:
         raise InvalidArgument("a sequence or a unique key, not both: a conflict would be a gap in the sequence")
-
-
-def _begun(producer_id: Any, epoch: Any) -> ProducerSequence:
-    """What an idempotent producer begins with."""
-    from afterlog.records.producer_sequence import ProducerSequence
-
-    if producer_id is None:
-        producer_id = int(random_generator().integers(INT64_MAX))
-    return ProducerSequence(producer_id, 0 if epoch is None else epoch, 0)
 
 
 def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:

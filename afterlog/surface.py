@@ -182,7 +182,14 @@ class StoreSurface(Closable, Protocol):
         on_conflict: OnConflict = "raise",
     ) -> Int64Array: ...
     def producer(
-        self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
+        self,
+        topic: str,
+        *,
+        linger_ms: int | None = None,
+        batch_bytes: int | None = None,
+        idempotent: bool = False,
+        producer_id: int | None = None,
+        epoch: int | None = None,
     ) -> ProducerSurface: ...
 
     def cancel(self, record: RecordId) -> CancelResult: ...

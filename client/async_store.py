@@ -106,10 +106,17 @@ class AsyncServedStore(Closing):
         return await self._pool.run(asked)
 
     def producer(
-        self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
+        self,
+        topic: str,
+        *,
+        linger_ms: int | None = None,
+        batch_bytes: int | None = None,
+        idempotent: bool = False,
+        producer_id: int | None = None,
+        epoch: int | None = None,
     ) -> Opening[AsyncProducer]:
-        """A buffered producer to one topic. `send` is awaited twice: for a place in the buffer, and for the append."""
-        return Opening(self._producer(topic, linger_ms, batch_bytes))
+        """As of the blocking one. `send` is awaited twice: for a place in the buffer, and for the append."""
+        return Opening(self._producer(topic, linger_ms, batch_bytes, idempotent, producer_id, epoch))
 
     def consumer(
         self,
@@ -164,11 +171,11 @@ class AsyncServedStore(Closing):
             self._calls.close()
             await self._pool.close()
 
-    async def _producer(self, topic: str, linger_ms: int | None, batch_bytes: int | None) -> AsyncProducer:
+    async def _producer(self, topic: str, *options: Any) -> AsyncProducer:
         from afterlog.client.served_target import served_producer
 
         target: ServedTopic = await self.topic(topic)
-        made = served_producer(target, self._drive_now, self.clock, self._server_time, linger_ms, batch_bytes)
+        made = served_producer(target, self._drive_now, self.clock, self._server_time, *options)
         return AsyncProducer(made, self._calls)
 
     async def _consumer(

@@ -15,30 +15,29 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import aiohttp
 from aiohttp.connector import Connection
 
+from afterlog.client.call import AnswerOf
 from afterlog.client.polls import Polls
 from afterlog.errors import AnswerLost
 
 HANG_UP_S = 1.0
 """Larger: a slow server has longer to say what it had answered, a dead one holds up for longer."""
 
-Awaited = TypeVar("Awaited")
 
-
-class AsyncWait(Generic[Awaited]):
+class AsyncWait(Generic[AnswerOf]):
     """Of one request. Used in its event loop."""
 
-    def __init__(self, asking: Coroutine[Any, Any, Awaited]) -> None:
+    def __init__(self, asking: Coroutine[Any, Any, AnswerOf]) -> None:
         self._connection: Connection | None = None
         self._ended = False
         self._loop = asyncio.get_running_loop()
         self._asking = asyncio.ensure_future(self._in_context(asking))
 
-    async def answer(self, polls: Polls) -> Awaited:
+    async def answer(self, polls: Polls) -> AnswerOf:
         """Raises what asking does; AnswerLost where the polls ended it. Cancelled it goes on until it is answered."""
         number = polls.add(self._end_soon)
         try:
@@ -84,7 +83,7 @@ class AsyncWait(Generic[Awaited]):
         else:
             self._asking.cancel()
 
-    async def _in_context(self, asking: Coroutine[Any, Any, Awaited]) -> Awaited:
+    async def _in_context(self, asking: Coroutine[Any, Any, AnswerOf]) -> AnswerOf:
         _CURRENT.set(self)
         return await asking
 

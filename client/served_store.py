@@ -120,12 +120,26 @@ class ServedStore:
         return self._server_time.now_ms()
 
     def producer(
-        self, topic: str, *, linger_ms: int | None = None, batch_bytes: int | None = None
+        self,
+        topic: str,
+        *,
+        linger_ms: int | None = None,
+        batch_bytes: int | None = None,
+        idempotent: bool = False,
+        producer_id: int | None = None,
+        epoch: int | None = None,
     ) -> Producer[RecordId]:
-        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId. It needs numpy."""
+        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId. It needs numpy.
+
+        As of an embedded store, but: without `idempotent`, too, a record is there once, as one of `send` is. Where an
+        idempotent one lost an answer for good it goes on under a higher epoch in that partition.
+        """
         from afterlog.client.served_target import served_producer
 
-        return served_producer(self.topic(topic), self._drive, self.clock, self._server_time, linger_ms, batch_bytes)
+        return served_producer(
+            self.topic(topic), self._drive, self.clock, self._server_time, linger_ms, batch_bytes,
+            idempotent, producer_id, epoch,
+        )  # fmt: skip
 
     def consumer(
         self,

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from afterlog.arguments import whole
-from afterlog.client.call import Steps, one
+from afterlog.client.call import Steps, call, one, path_of
 from afterlog.client.sent_columns import Columnar
 from afterlog.client.served_topic import ServedTopic
 from afterlog.client.server_time import ServerTime
@@ -17,11 +19,16 @@ from afterlog.clock import Clock
 from afterlog.config import Config
 from afterlog.errors import InvalidDeliverAfter, InvalidTopic
 from afterlog.fetch.record_id import RecordId
+from afterlog.produce.numbering import numbering_of
 from afterlog.produce.producer import Producer
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import RecordColumns
+from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.unique_key import OnConflict
+
+HELD_RECORDS = 65_536
+"""Of so many at most a server tells at a time."""
 
 
 class ServedTarget:
@@ -73,10 +80,34 @@ class ServedTarget:
         offsets: Int64Array = self._drive(one(asked))
         return offsets
 
-    def append(self, number: int, columns: RecordColumns) -> Int64Array:
+    def append(self, number: int, columns: RecordColumns, *, sequence: ProducerSequence | None = None) -> Int64Array:
         """Raises what the server says; AnswerLost."""
-        offsets: Int64Array = self._drive(Columnar.of_records(columns).sends(self._topic, number, False))
+        offsets: Int64Array = self._drive(Columnar.of_records(columns).sends(self._topic, number, False, sequence))
         return offsets
+
+    def next_sequence(self, number: int, producer_id: int, epoch: int) -> int:
+        """What a producer appends next. Raises ProducerFenced, and what the server says."""
+        path = path_of(
+            "topics", self._topic.name, "next-sequence",
+            partition=number, producer_id=producer_id, producer_epoch=epoch,
+        )  # fmt: skip
+        sequence: int = self._drive(one(call("GET", path, lambda row: int(row["sequence"]))))
+        return sequence
+
+    def held_of(self, number: int, sequence: ProducerSequence, records: int) -> Int64Array:
+        """The offsets of those of so many records that are there. Raises ProducerFenced, OutOfOrderSequence."""
+        found: list[int] = []
+        for start in range(0, records, HELD_RECORDS):
+            asked, at = min(records - start, HELD_RECORDS), sequence.after(start)
+            path = path_of(
+                "topics", self._topic.name, "appended", partition=number,
+                producer_id=at.producer_id, producer_epoch=at.epoch, sequence=at.sequence, records=asked,
+            )  # fmt: skip
+            part: list[int] = self._drive(one(call("GET", path, lambda row: row["offsets"])))
+            found += part
+            if len(part) < asked:
+                break
+        return np.array(found, np.int64)
 
 
 def served_producer(
@@ -86,14 +117,18 @@ def served_producer(
     server_time: ServerTime,
     linger_ms: int | None,
     batch_bytes: int | None,
+    idempotent: bool,
+    producer_id: int | None,
+    epoch: int | None,
 ) -> Producer[RecordId]:
     """A producer to it. None: as the defaults of `Config` are. Raises WrongType, InvalidArgument."""
-    config = Config()
+    config, target = Config(), ServedTarget(topic, drive, server_time)
     return Producer(
-        ServedTarget(topic, drive, server_time),
+        target,
         clock=clock,
         now_ms=server_time.now_ms,
         linger_ms=config.linger_ms if linger_ms is None else whole("linger_ms", linger_ms),
         batch_bytes=config.batch_bytes if batch_bytes is None else whole("batch_bytes", batch_bytes, 1),
         batch_bytes_max=config.batch_bytes_max,
+        numbering=numbering_of(target, idempotent, producer_id, epoch, remote=True),
     )

@@ -4,7 +4,8 @@
          └─> failed   ──> found: what of it is there, by the log ──> the next is known
                       └─> that fails, too ──> the log is asked before the next append
 
-What is next is known or asked for, and never assumed: two records must never get one number.
+What is next is known or asked for, and never assumed: two records must never get one number. Of a log that is asked
+over a network an append whose answer was lost may still come: what is next then has a higher epoch, which fences it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from afterlog.errors import AfterlogError, OutOfOrderSequence
+from afterlog.arguments import flag
+from afterlog.environment import random_bits
+from afterlog.errors import AfterlogError, AnswerLost, InvalidArgument, OutOfOrderSequence
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import RecordColumns
 from afterlog.records.producer_sequence import EPOCH_MAX, ProducerSequence
@@ -34,10 +37,11 @@ class NumberedTarget(Protocol):
 class Numbering:
     """Of one producer. Not thread-safe: the producer calls it for one append after the other."""
 
-    def __init__(self, target: NumberedTarget, first: ProducerSequence) -> None:
-        """first: the producer id, and the epoch under which it begins."""
+    def __init__(self, target: NumberedTarget, first: ProducerSequence, *, remote: bool = False) -> None:
+        """first: the producer id, and the epoch under which it begins. remote: appends may come late, see above."""
         self._target = target
         self._first = first
+        self._remote = remote
         self._epochs = dict[int, int]()
         """Of the partitions in which it had to begin anew."""
         self._upcoming = dict[int, ProducerSequence]()
@@ -67,11 +71,28 @@ class Numbering:
         self._epochs[number] = sent.epoch + 1
         return ProducerSequence(sent.producer_id, sent.epoch + 1, 0)
 
-    def found(self, number: int, sent: ProducerSequence, records: int) -> Int64Array:
+    def found(self, number: int, sent: ProducerSequence, records: int, failed: BaseException) -> Int64Array:
         """The offsets of what is there of an append that failed; none, where nobody can tell."""
+        refused = isinstance(failed, AfterlogError) and not isinstance(failed, AnswerLost)
+        late = self._remote and not refused
+        if late:
+            self._epochs[number] = sent.epoch + 1
         try:
             offsets = self._target.held_of(number, sent, records)
         except AfterlogError:
             return np.empty(0, np.int64)
-        self._upcoming[number] = sent.after(len(offsets))
+        if not late:
+            self._upcoming[number] = sent.after(len(offsets))
         return offsets
+
+
+def numbering_of(
+    target: NumberedTarget, idempotent: bool, producer_id: int | None, epoch: int | None, *, remote: bool = False
+) -> Numbering | None:
+    """That of a producer that is asked for so; None: it numbers nothing. Raises InvalidArgument, WrongType."""
+    if flag("idempotent", idempotent):
+        chosen = random_bits(63) if producer_id is None else producer_id
+        return Numbering(target, ProducerSequence(chosen, 0 if epoch is None else epoch, 0), remote=remote)
+    if producer_id is not None or epoch is not None:
+        raise InvalidArgument("producer_id and epoch are an idempotent producer's: give idempotent=True")
+    return None

@@ -302,7 +302,7 @@ class Producer(Generic[Id]):
                 if self._buffers.get(number) is not buffer:
                     try:
                         if self._numbering is not None and sent is not None:
-                            found = self._numbering.found(number, sent, len(buffer.records))
+                            found = self._numbering.found(number, sent, len(buffer.records), error)
                             self._resolve(number, buffer.records, found)
                     finally:
                         _fail(buffer.records, error)

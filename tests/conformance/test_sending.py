@@ -13,12 +13,14 @@ from afterlog.errors import (
     InvalidDeliverAfter,
     InvalidRecord,
     InvalidTopic,
+    ProducerFenced,
     RecordTooLarge,
     UniqueKeyConflict,
     UnknownPartition,
     UnknownTopic,
 )
 from afterlog.fetch.record_id import RecordId
+from afterlog.records.producer_sequence import ProducerSequence
 from tests.conformance.ways import Setting
 from tests.support import NOW_MS
 
@@ -237,3 +239,41 @@ class TestProducer:
                 producer.send(b"x", partition=1)
         with pytest.raises(UnknownTopic):
             setting.store.producer("nothing")
+
+    def test_an_idempotent_one_goes_on_where_it_was(self, setting: Setting) -> None:
+        for value, offset in ((b"a", 0), (b"b", 1)):
+            with setting.store.producer("mail", idempotent=True, producer_id=7) as producer:
+                future = producer.send(value)
+                producer.flush()
+                assert RecordId("mail", 0, offset) == future.result(60)
+        for sequence in range(3):
+            sent = ProducerSequence(7, 0, sequence)
+            assert sequence == setting.store.send("mail", b"again", partition=0, sequence=sent).offset
+        assert [b"a", b"b", b"again"] == [each.value for each in read(setting)]
+
+    def test_a_higher_epoch_fences(self, setting: Setting) -> None:
+        with (
+            setting.store.producer("mail", idempotent=True, producer_id=7) as before,
+            setting.store.producer("mail", idempotent=True, producer_id=7, epoch=1) as after,
+        ):
+            for producer in (before, after):
+                producer.send(b"x")
+                producer.flush()
+            late = before.send(b"late")
+            before.flush()
+            with pytest.raises(ProducerFenced):
+                late.result(60)
+        assert 2 == len(read(setting))
+
+    def test_of_two_that_know_nothing_of_each_other_neither_is_taken_for_the_other(self, setting: Setting) -> None:
+        producers = [setting.store.producer("mail", idempotent=True) for _ in range(2)]
+        with producers[0] as one, producers[1] as two:
+            futures = [producer.send(b"x") for producer in (one, two)]
+            one.flush()
+            two.flush()
+            assert [0, 1] == sorted(future.result(60).offset for future in futures)
+
+    def test_an_id_is_an_idempotent_ones(self, setting: Setting) -> None:
+        for options in ({"producer_id": 7}, {"epoch": 1}, {"idempotent": True, "epoch": -1}):
+            with pytest.raises(InvalidArgument):
+                setting.store.producer("mail", **options)
