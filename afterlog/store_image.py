@@ -46,6 +46,7 @@ from afterlog.names import (
     POSITION_COPY,
     REMOTE_CACHE,
     SCHEDULES,
+    SERVER_SOCKET,
     SUBSCRIPTIONS,
     TOPICS,
     is_producer_file,
@@ -64,7 +65,7 @@ from afterlog.produce.topic import Topic
 from afterlog.topics import OpenTopics
 
 TRIES = 8
-_NOT_TAKEN = (LOCK, REMOTE_CACHE)
+_NOT_TAKEN = (LOCK, SERVER_SOCKET, REMOTE_CACHE)
 _DOCUMENTS = (TOPICS, DELETED, ADOPTED)
 _FOLDERS = (LATER_TOPICS, ADOPTION, SCHEDULES)
 _OF_A_PARTITION = (CHECKPOINTS, BUCKETS, SUBSCRIPTIONS)

@@ -213,7 +213,7 @@ def noted_remote() -> RemoteStore:
     return remote_store(click.get_current_context().meta.get(_NOTED))
 
 
-def opened(data: FolderOrAddress, create: bool = False) -> OpenStore:
+def opened(data: FolderOrAddress, create: bool = False, background: bool = True) -> OpenStore:
     """The store, which must be there unless it may be made; with the object storage that --remote names, if it does.
 
     Where another process has it open and serves it, what its server gives; so, too, where DATA is the address of one.
@@ -221,7 +221,7 @@ def opened(data: FolderOrAddress, create: bool = False) -> OpenStore:
     if isinstance(data, str):
         return _connected(data)
     try:
-        return opened_here(data, create)
+        return opened_here(data, create, background)
     except StoreLocked as locked:
         served = _served(data)
         if served is None:

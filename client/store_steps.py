@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 EachAnswer = TypeVar("EachAnswer")
 
+BACKUP_S = 86_400.0
+"""A backup may take so long."""
 TOPIC_S = 10.0
 """How long it is believed how many partitions a topic has: whoever adds some has all clients send there after that."""
 
@@ -414,8 +416,13 @@ class StoreSteps:
         return held
 
     def backup(self, dest: str | PathLike[str]) -> Steps[Backup]:
-        """As of an embedded store, in the folder that the server was started with. Raises AnswerLost, too."""
-        made: Backup = yield call("POST", path_of("backup"), rows.backup_of, {"dest": str(dest)}, again=False)
+        """As of an embedded store, on the server's machine. Raises AnswerLost, too.
+
+        Over the socket of this user's server dest may be the path of any folder, from the root; else it is the name of
+        one in the folder that the server was started with (`--backups`), and so is the answer's path.
+        """
+        body = {"dest": str(dest)}
+        made: Backup = yield call("POST", path_of("backup"), rows.backup_of, body, again=False, wait_s=BACKUP_S)
         return made
 
     def offload(self) -> Steps[dict[str, Offloaded]]:

@@ -141,8 +141,9 @@ class App:
         arguments: dict[str, Any] = dict(names)
         arguments |= _parameters({} if is_arrow else endpoint.parameters, {} if is_arrow else query)
         scopes = {} if asked.caller is None else asked.caller.scopes
+        local = asked.peer.trusted and not asked.peer.tcp and b"authorization" not in asked.headers
         if endpoint.method == "GET":
-            request = Request(arguments, {}, None, wants_arrow, prefixes, receive, scopes)
+            request = Request(arguments, {}, None, wants_arrow, prefixes, receive, scopes, local)
             return await _with_arrow(endpoint.handler(self.served, request))
         most = self.limits.body_bytes if is_arrow else self.limits.json_bytes
         data = await self._bodies.read(receive, asked.headers, most)
@@ -152,7 +153,9 @@ class App:
                 body = _parameters(endpoint.arrow or {}, query)
             else:
                 body = _json_body(endpoint, data, asked.media_type)
-            request = Request(arguments, body, data if is_arrow else None, wants_arrow, prefixes, receive, scopes)
+            request = Request(
+                arguments, body, data if is_arrow else None, wants_arrow, prefixes, receive, scopes, local
+            )
             return await _with_arrow(endpoint.handler(self.served, request))
         finally:
             self._bodies.free(data)

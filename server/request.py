@@ -28,6 +28,8 @@ class Request(NamedTuple):
     receive: Receive
     scopes: Mapping[Any, tuple[str, ...]]
     """Topic prefixes by `Scope`: all that who asks may do."""
+    local: bool = False
+    """Whether it is the server's own user, on its machine, who could write its files anyway."""
 
     @property
     def topic(self) -> str:

@@ -54,9 +54,13 @@ async def confirm_clock(served: Served, request: Request) -> Reply:
 
 
 async def backup(served: Served, request: Request) -> Reply:
+    """Who is local names any folder by its path, and is told one; others one in the folder of the backups."""
+    name = request.body["dest"]
+    if request.local and name.startswith("/") and "\0" not in name:
+        made = await served.run(lambda: served.store.backup(name))
+        return as_json({**asdict(made), "path": str(made.path)})
     if served.backups is None:
         raise errors.NotServed("backups are made where the server was started with --backups FOLDER")
-    name = request.body["dest"]
     if "/" in name or "\\" in name or name in ("", ".", "..") or "\0" in name:
         raise errors.InvalidRequest(f"dest is the name of a folder in that of the backups, not {name!r:.60}")
     dest = served.backups / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,14 +88,22 @@ class TestLive:
     def test_metrics(self, folder: str) -> None:
         assert "afterlog_delayed_message_index_bucket_total" in run("metrics", folder)
 
+    def test_a_backup_is_made_by_who_has_the_store_open(self, folder: str, tmp_path: Path) -> None:
+        made = Path(run("backup", folder, str(tmp_path / "backups")).splitlines()[0])
+        assert tmp_path / "backups" == made.parent.parent
+        [again] = rows(run("backup", f"unix:{folder}/server.sock", str(tmp_path / "backups"), "--json"))
+        assert 2 == again["number"]
+        shutil.copytree(made, tmp_path / "restored")
+        with afterlog.open(tmp_path / "restored") as restored:
+            assert [b"later"] == [record.value for record in restored.pending("mail")]
+        assert "a folder of its own" in run("backup", folder, f"{folder}/inside", code=2)
+
     def test_by_address(self, folder: str) -> None:
         address = f"unix:{folder}/server.sock"
         assert "later" in run("pending", address, "mail")
         assert "later" in run("pending", "mail", AFTERLOG_DATA=address)
 
-    @pytest.mark.parametrize(
-        "command", [("backup", "DATA", "/nowhere"), ("export", "DATA", "mail", "/nowhere"), ("verify", "DATA")]
-    )
+    @pytest.mark.parametrize("command", [("export", "DATA", "mail", "/nowhere"), ("verify", "DATA")])
     def test_what_cannot_says_so(self, folder: str, command: tuple[str, ...]) -> None:
         arguments = [folder if word == "DATA" else word for word in command]
         assert "is open in process" in run(*arguments, code=NOT_NOW)
@@ -112,4 +121,6 @@ def test_nobody_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_server_does_not_do(tmp_path: Path) -> None:
-    assert "`afterlog backup` is not done by a server" in run("backup", "unix:/x", str(tmp_path), code=NOT_NOW)
+    run("backup", "unix:/x", str(tmp_path), code=NOT_NOW)
+    told = run("export", "unix:/x", "mail", str(tmp_path), code=NOT_NOW)
+    assert "`afterlog export` is not done by a server" in told

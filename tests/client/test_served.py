@@ -335,3 +335,10 @@ class TestTasks:
                 assert 1 == (await sending).offset
 
         asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_a_backup_of_what_is_served_leaves_the_socket_out(served: Served, store: ServedStore, tmp_path: Path) -> None:
+    store.send("mail", b"x")
+    for made in (served.store.backup(tmp_path / "backups"), store.backup(tmp_path / "backups")):
+        assert tmp_path / "backups" == made.path.parent.parent
+        assert not (made.path / "server.sock").exists()

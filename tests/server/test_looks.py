@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.server.support import Setting, run
+from pathlib import Path
+
+import pytest
+
+from afterlog.server.access import Peer
+from afterlog.server.endpoint import Scope
+from tests.server.support import OWNER, STRANGER, Setting, run
+from tests.server.test_security import Tokens
 from tests.support import NOW_MS
 
 T = "/v1/topics/mail"
@@ -108,8 +115,6 @@ class TestStore:
 
     def test_backups_where_they_may_be_and_nowhere_else(self) -> None:
         async def test(setting: Setting) -> None:
-            from pathlib import Path
-
             setting.app.served.backups = Path("/backups")
             for dest in ("../elsewhere", "a/b", "..", ".", "", "a\\b"):
                 await setting.client.refused("InvalidRequest", "POST", "/v1/backup", {"dest": dest})
@@ -117,6 +122,25 @@ class TestStore:
             assert made["path"].startswith("daily/backup-000001-")
 
         run(test)
+
+    @pytest.mark.parametrize(("peer", "by_token"), [(OWNER._replace(tcp=True), False), (OWNER, True), (STRANGER, True)])
+    def test_a_path_from_the_root_is_the_owners_alone(self, peer: Peer, by_token: bool) -> None:
+        tokens = Tokens()
+        token = tokens.add("manager", [*Scope])
+
+        async def test(setting: Setting) -> None:
+            setting.app.served.backups = Path("/backups")
+            setting.client.peer = peer
+            said = token if by_token else {}
+            refused = await setting.client.ask("POST", "/v1/backup", {"dest": "/elsewhere"}, headers=said)
+            assert "InvalidRequest" == refused.title
+            setting.client.peer = OWNER
+            made = await setting.client.post("/v1/backup", {"dest": "/elsewhere"})
+            assert made["path"].startswith("/elsewhere/backup-000001-")
+            for dest in ("elsewhere/x", "/else\0where"):
+                await setting.client.refused("InvalidRequest", "POST", "/v1/backup", {"dest": dest})
+
+        run(test, tokens=tokens.file)
 
     def test_metrics(self) -> None:
         async def test(setting: Setting) -> None:
