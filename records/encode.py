@@ -472,7 +472,10 @@ def _from_arrow(array: Any, name: str) -> tuple[Ragged, Bools | None]:
     if kind not in ("binary", "string", "large_binary", "large_string"):
         raise InvalidRecord(f"{name}: an Arrow column must be binary or string, not {kind}")
     _, offset_buffer, data = array.buffers()
-    dtype = np.int64 if kind.startswith("large") else np.int32
-    offsets = np.frombuffer(offset_buffer, dtype)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    dtype = np.dtype(np.int64 if kind.startswith("large") else np.int32)
+    count = min(
+        array.offset + len(array) + 1, offset_buffer.size // dtype.itemsize
+    )  # of others the buffer may end amid one
+    offsets = np.frombuffer(offset_buffer, dtype, count)[array.offset :].astype(np.int64)
     valid = np.asarray(array.is_valid()) if array.null_count else None
     return (offsets, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)), valid

@@ -29,8 +29,12 @@ from tests.fuzzing.document_decoders import DOCUMENT_DECODERS
 from tests.fuzzing.index_decoders import INDEX_DECODERS
 from tests.fuzzing.mutator import Mutator
 from tests.fuzzing.record_decoders import RECORD_DECODERS
+from tests.fuzzing.wire_decoders import WIRE_DECODERS
 
-DECODERS: Final = {decoder.name: decoder for decoder in (*RECORD_DECODERS, *INDEX_DECODERS, *DOCUMENT_DECODERS)}
+_OURS: Final = (*RECORD_DECODERS, *INDEX_DECODERS, *DOCUMENT_DECODERS)
+DECODERS: Final = {decoder.name: decoder for decoder in (*_OURS, *WIRE_DECODERS)}
+SANITIZED: Final = tuple(decoder.name for decoder in _OURS)
+"""Those that are run with sanitizers, too: behind the others is pyarrow, and nothing that is compiled here."""
 CORPUS: Final = Path(__file__).parent.parent / "corpus"
 PATIENCE_S: Final = 5.0
 ROOM_BYTES: Final = 64 << 20

@@ -1,7 +1,8 @@
 """A long run with sanitizers: python -m tests.fuzzing.long_run MINUTES [PROCESSES [SEED [keep]]]
 
-Rounds of a minute, each with the next seed, on every decoder; progress, counts and rates to standard output, findings
-as soon as there are any. `keep`: what took new ways goes to the corpus, the shortest of each, as far as there is room.
+Rounds of a minute, each with the next seed, on every decoder of what lies on disk; progress, counts and rates to
+standard output, findings as soon as there are any. `keep`: what took new ways goes to the corpus, the shortest of
+each, as far as there is room.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 
 from tests import campaigns
 from tests.fuzzing import sanitized
-from tests.fuzzing.fuzzer import CORPUS, DECODERS, corpus_of
+from tests.fuzzing.fuzzer import CORPUS, SANITIZED, corpus_of
 
 ROUND_S: Final = 60.0
 KEPT_MAX: Final = 24
@@ -29,7 +30,7 @@ KEPT_BYTES_MAX: Final = 8_000
 def main(minutes: str, processes: str = "2", seed: str = str(campaigns.SEED), keep: str = "") -> int:
     """How many findings there are."""
     executions: Counter[str] = Counter()
-    outcomes: dict[str, dict[str, bytes]] = {name: {} for name in DECODERS}
+    outcomes: dict[str, dict[str, bytes]] = {name: {} for name in SANITIZED}
     findings: dict[str, str] = {}
     started_s, next_seed = time.monotonic(), int(seed)
     with TemporaryDirectory() as folder, ThreadPoolExecutor(int(processes)) as pool:
@@ -52,7 +53,7 @@ def main(minutes: str, processes: str = "2", seed: str = str(campaigns.SEED), ke
                 f"{minutes_gone:5.1f} min, seeds {seed} to {next_seed - 1}: {total:,} executions, {rate:,.0f}/s", end=""
             )
             print(f", {ways:,} outcomes, {len(findings)} findings", flush=True)
-    for name in DECODERS:
+    for name in SANITIZED:
         print(f"{executions[name]:12,} {name}, {len(outcomes[name]):,} outcomes")
         if keep:
             _keep(name, outcomes[name])
@@ -62,7 +63,7 @@ def main(minutes: str, processes: str = "2", seed: str = str(campaigns.SEED), ke
 
 def _round(modules: Path, home: Path, seed: int) -> sanitized.Fuzzed:
     home.mkdir(exist_ok=True)
-    return sanitized.fuzz(modules, seed, ROUND_S, [*DECODERS], current=home / "current")
+    return sanitized.fuzz(modules, seed, ROUND_S, [*SANITIZED], current=home / "current")
 
 
 def _keep(name: str, outcomes: Mapping[str, bytes]) -> None:

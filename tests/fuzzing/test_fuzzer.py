@@ -18,7 +18,7 @@ from afterlog.records.columns import view_of
 from afterlog.records.varint import read_zigzag
 from tests import campaigns
 from tests.fuzzing import sanitized
-from tests.fuzzing.fuzzer import CORPUS, DECODERS, Fuzzer, corpus_of
+from tests.fuzzing.fuzzer import CORPUS, DECODERS, SANITIZED, Fuzzer, corpus_of
 from tests.fuzzing.process import Note, noted
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -129,7 +129,7 @@ if campaigns.WHOLE or campaigns.DEPTH > 1:
 
     @pytest.mark.parametrize("part", range(PARTS))
     def test_with_sanitizers(part: int, tmp_path: Path) -> None:
-        names = [*DECODERS][part::PARTS]
+        names = [*SANITIZED[part::PARTS]]
         done = sanitized.fuzz(sanitized.build(tmp_path), campaigns.SEED, SANITIZED_S, names)
         campaigns.count("fuzzed executions, with sanitizers", sum(done.executions.values()))
         assert [] == [str(finding) for finding in done.findings]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from afterlog.errors import AfterlogError, InvalidDeliverAfter, InvalidRecord, InvalidRequest, RequestTooLarge
 from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
+from afterlog.records import encode
 from afterlog.records.batch import decode_headers
 from afterlog.records.columns import Ragged, ragged
 from afterlog.records.unique_key import key_of
@@ -351,3 +352,12 @@ def whole() -> Iterator[bytes]:
 
 
 WHOLE = list(whole())
+
+
+def test_offsets_of_which_the_buffer_ends_amid_one() -> None:
+    """As the fuzzer found them: Arrow takes them for right, and it says nothing against that."""
+    buffer = pa.py_buffer(np.array([0, 1, 3], np.int32).tobytes() + b"x")
+    column = pa.Array.from_buffers(pa.binary(), 2, [None, buffer, pa.py_buffer(b"abc")])
+    column.validate(full=True)
+    assert [b"a", b"bc"] == items(encode.ragged(column)[0])
+    assert [b"bc"] == items(encode.ragged(column[1:])[0])
