@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -19,13 +21,14 @@ import afterlog
 from afterlog import aio
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
 from afterlog.client.async_store import AsyncServedStore
+from afterlog.client.pool import Pool
 from afterlog.client.served_consumer import ServedConsumer
 from afterlog.client.served_store import ServedStore
 from afterlog.client.served_subscription import ServedSubscription
 from afterlog.clock import ManualClock
 from afterlog.errors import GroupBusy, NotServed, ServerUnavailable, StoreForked
 from tests.client.serving import Served
-from tests.support import NOW_MS, PATIENCE_S
+from tests.support import NOW_MS, PATIENCE_S, eventually
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -50,10 +53,32 @@ def store(served: Served, clock: ManualClock) -> Iterator[ServedStore]:
         yield made
 
 
-def later(call: Any, seconds: float = 0.2) -> threading.Timer:
-    timer = threading.Timer(seconds, call)
-    timer.start()
-    return timer
+def once_somebody_waits(served: Served, call: Any) -> threading.Thread:
+    """A thread that does it when the server has a request that waits for a record."""
+
+    def work() -> None:
+        app = served._server.app
+        assert app is not None
+        eventually(lambda: len(app.served.waits) > 0)
+        call()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@contextmanager
+def started_in_a_pause(served: Served) -> Iterator[list[float]]:
+    """The server is started when a client that found nobody pauses; the pauses."""
+    pauses: list[float] = []
+
+    def start(_: Pool, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            served.start()
+
+    with patch.object(Pool, "_sleep", start):
+        yield pauses
 
 
 SINGLY = """
@@ -122,21 +147,21 @@ class TestRestarts:
     def test_a_send_waits_for_the_server(self, served: Served, store: ServedStore) -> None:
         assert 0 == store.send("mail", b"x").offset
         served.stop()
-        starting = later(served.start)
-        assert 1 == store.send("mail", b"y").offset
-        starting.join()
+        with started_in_a_pause(served) as pauses:
+            assert 1 == store.send("mail", b"y").offset
+        assert 1 <= len(pauses)
         assert [b"x", b"y"] == [message.value for message in store.consumer("mail", group="g").poll()]
 
     def test_a_reader_waits_over_one(self, served: Served, store: ServedStore) -> None:
         with store.subscribe("mail", "s") as subscription:
-            restarting = later(lambda: (served.stop(), served.start(), store.send("mail", b"x")))
+            restarting = once_somebody_waits(served, lambda: (served.stop(), served.start(), store.send("mail", b"x")))
             [message] = subscription.receive(timeout=PATIENCE_S)
             restarting.join()
             assert (b"x", 1) == (message.value, subscription.ack(message).acked)
 
     def test_an_iteration_does_too(self, served: Served, store: ServedStore) -> None:
         with store.subscribe("mail", "s") as subscription:
-            restarting = later(lambda: (served.stop(), served.start(), store.send("mail", b"x")))
+            restarting = once_somebody_waits(served, lambda: (served.stop(), served.start(), store.send("mail", b"x")))
             for message in subscription:
                 with message:
                     break
