@@ -41,9 +41,13 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The diagram and the list of files in docs/architecture.md, from setup.cfg and the modules' first lines.
+# The diagram and the list of files in docs/architecture.md, from setup.cfg and the modules' first lines; then the pages,
+# into site/, with warnings as errors. The last line fails where a page would load anything from another host.
 docs: $(READY)
 	$(BIN)/python -m tests.architecture
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	$(BIN)/mkdocs build --quiet --strict
+	! grep -rnoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*' site --include '*.html'
 
 # A third of every campaign of which `make test` takes a share: tests/campaigns.py. With HOURS=2, their lanes for so
 # long, share after share; LANE=kills takes one of them, JOURNAL=… goes on with a run of before: tests/torture.py.

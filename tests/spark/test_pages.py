@@ -1,4 +1,4 @@
-"""README's Spark section and the program in docs/spark.md run as pasted."""
+"""What the pages have for Spark runs as pasted: README's section, docs/start/spark.md, the program in docs/spark.md."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pathlib import Path
 from afterlog import OS, Config
 from afterlog.clock import ManualClock
 from afterlog.store import open_store
+from tests.pages import ROOT, blocks
 from tests.support import NOW_MS
 
-ROOT = Path(__file__).parent.parent.parent
 INSTALLED = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
 """As in an environment that is activated."""
 
 
-def blocks(page: str) -> list[str]:
-    found = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [block for block in found if "pyspark" in block]
+def programs(page: str) -> list[str]:
+    return [block.text for block in blocks(page) if "pyspark" in block.text]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -30,7 +29,7 @@ def run(command: list[str], folder: Path) -> str:
 
 
 def test_readme_runs_as_pasted(tmp_path: Path) -> None:
-    [block] = blocks("README.md")
+    [block] = programs("README.md")
     shown = run([sys.executable, "-c", block], tmp_path)
     assert re.search(r"^\|20\d\d-.*\|\s*4167\|$", shown, re.MULTILINE), shown
 
@@ -42,8 +41,17 @@ def test_spark_submit(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", config, ManualClock(NOW_MS), None) as store:
         store.create_topic("mail")
         store.send_many("mail", [b"v" * 50] * 200)
-    [program] = blocks("docs/spark.md")
+    [program] = programs("docs/spark.md")
     (tmp_path / "index.py").write_text(program)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     shown = run([str(submit), "--master", "local[1]", "index.py", str(tmp_path / "store")], tmp_path)
     assert re.search(r"^\| *mail\|skipped\|", shown, re.MULTILINE), shown
+
+
+def test_the_page_to_start_with_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    page = "docs/start/spark.md"
+    program = "\n".join(block.text for block in blocks(page) if block.use == "run")
+    shown = run([sys.executable, "-c", program], tmp_path)
+    [expected] = [block.text for block in blocks(page) if block.use == "compare"]
+    assert expected in shown
+    assert re.search(r"^\|20\d\d-.*\|\s*5000\|\n\|20\d\d-.*\|\s*5000\|$", shown, re.MULTILINE), shown
