@@ -25,13 +25,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import yaml
 
 ROOT = Path(__file__).parent.parent
 _FENCE = re.compile(r'^( *)```(\w+)(?: title="([^"]*)")?[^\n]*\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 _DOCKER = {"FROM", "COPY", "RUN", "USER", "VOLUME", "WORKDIR", "CMD", "ENTRYPOINT", "ENV", "EXPOSE", "STOPSIGNAL"}
+_MARK = "\1"
+"""Behind what a block shows: no block shows it."""
 _PROGRAMS = {
     "python": 'exec {python} "$@"',
     "afterlog": 'exec {python} -c "from afterlog.cli.main import main; main()" "$@"',
@@ -84,7 +86,8 @@ class Reader:
         for name, script in _PROGRAMS.items():
             (programs / name).write_text(f"#!/bin/sh\n{script.format(python=sys.executable)}\n")
             (programs / name).chmod(0o755)
-        self._shell = _Shell(folder, programs)
+        self._programs = programs
+        self._shell: _Shell | None = None
 
     def read(self, page: str) -> list[tuple[Block, str]]:
         """Whatever was run, and what it showed."""
@@ -97,12 +100,13 @@ class Reader:
                 pattern = ".*".join(re.escape(part) for part in expected.split("…"))
                 assert re.fullmatch(pattern, shown, re.DOTALL), f"{block.place}:{block.line} shows\n{shown}"
             else:
-                self._take(block)
+                self.take(block)
         return ran
 
     def run(self, block: Block) -> str:
         """What it shows. A Python block may use what those before it defined."""
         if block.language != "python":
+            self._shell = self._shell or _Shell(self._folder, self._programs)
             return self._shell.run(block)
         with contextlib.redirect_stdout(io.StringIO()) as shown:
             exec(block.compiled(), self._namespace)
@@ -112,7 +116,8 @@ class Reader:
         """The next Python block is a program by itself."""
         self._namespace = {"__name__": "__main__"}
 
-    def _take(self, block: Block) -> None:
+    def take(self, block: Block) -> None:
+        """What is not run: written, or looked at."""
         if block.language == "python":
             block.compiled()
             if block.use == "write":
@@ -121,58 +126,50 @@ class Reader:
             assert all(isinstance(each, dict) for each in yaml.safe_load_all(block.text)), block
         else:
             instructions = re.findall(r"^([A-Z]+) ", re.sub(r"\\\n\s*", "", block.text), re.MULTILINE)
-            assert instructions[0] == "FROM" and set(instructions) <= _DOCKER, block
+            assert ("FROM", set()) == (instructions[0], set(instructions) - _DOCKER), block
 
     def close(self) -> None:
-        self._shell.close()
+        if self._shell is not None:
+            self._shell.close()
 
 
 class _Shell:
-    """One bash, started with the first block. What it left in the background ends with it."""
+    """One bash. What it left in the background ends with it."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
-        self._folder = folder
         self._errors = programs / "errors"
-        self._environment = {"PYTHONPATH": str(ROOT), "PATH": f"{programs}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-        self._process: subprocess.Popen[str] | None = None
+        environment = {"PYTHONPATH": str(ROOT), "PATH": f"{programs}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+        with self._errors.open("w") as errors:
+            self._bash = subprocess.Popen(
+                ["bash", "-eu"], cwd=folder, env=environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+        self._tell("trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT")
 
     def run(self, block: Block) -> str:
-        if self._process is None:
-            with self._errors.open("w") as errors:
-                self._process = subprocess.Popen(
-                    ["bash", "-eu"], cwd=self._folder, env=self._environment, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                )  # fmt: skip
-            self._tell("trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT")
-        self._tell(block.text + "\nprintf '\\001\\n'")
-        watchdog = threading.Timer(60, self._process.kill)
+        self._tell(f"{block.text}\nprintf '{_MARK}\\n'")
+        watchdog = threading.Timer(60, self._bash.kill)
         watchdog.start()
-        shown = "".join(self._lines())
+        lines = list(self._lines())
         watchdog.cancel()
-        assert not shown.endswith("\0"), f"{block.place}:{block.line}\n{block.text}\n{shown}{self._errors.read_text()}"
-        return shown
+        assert lines[-1:] == [_MARK], f"{block.place}:{block.line}\n{block.text}\n{lines}\n{self._errors.read_text()}"
+        return "".join(lines[:-1])
 
     def _tell(self, text: str) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(text + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended: what it did not show says so
+            print(text, file=self._bash.stdin, flush=True)
 
     def _lines(self) -> Iterator[str]:
-        """Up to the mark; with a zero behind them where the shell ended before it."""
-        assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.endswith("\1\n"):
-                yield line[:-2]
+        """Up to the mark, which may stand behind a line that has no end; without it where the shell ended."""
+        for line in iter(cast(IO[str], self._bash.stdout).readline, ""):
+            before, mark, _ = line.partition(_MARK)
+            yield before
+            if mark:
+                yield mark
                 return
-            yield line
-        yield "\0"
 
     def close(self) -> None:
-        if self._process is not None:
-            assert self._process.stdin is not None and self._process.stdout is not None
-            self._process.stdin.close()
-            self._process.wait(60)
-            self._process.stdout.close()
+        self._bash.communicate(timeout=60)
 
 
 @contextlib.contextmanager
