@@ -14,6 +14,14 @@ from tests.pages import ROOT, blocks, reading, uses
 
 RUN = {
     "client.md": 2,
+    "coming-from/apscheduler.md": 1,
+    "coming-from/celery.md": 1,
+    "coming-from/huey.md": 1,
+    "coming-from/nats.md": 1,
+    "coming-from/pulsar.md": 1,
+    "coming-from/rabbitmq.md": 1,
+    "coming-from/redis.md": 1,
+    "coming-from/sqs.md": 1,
     "how-it-works.md": 4,
     "how-to/backup.md": 3,
     "how-to/bulk.md": 3,
