@@ -135,6 +135,7 @@ class _Shell:
     def __init__(self, folder: Path, programs: Path) -> None:
         self._errors = programs / "errors"
         environment = {"PYTHONPATH": str(ROOT), "PATH": f"{programs}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # a reader has fewer of them, too
         with self._errors.open("w") as errors:
             self._bash = subprocess.Popen(
                 ["bash", "-eu"], cwd=folder, env=environment, text=True,
