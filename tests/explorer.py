@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from afterlog.files import Files
 from tests import campaigns
@@ -57,12 +58,13 @@ def explore(
     kill: bool = False,
     again_every: int = 0,
     of: int = 1,
+    whole: int = 1,
     phase: int | None = None,
     only: str | None = None,
     failures_max: int = 3,
 ) -> Explored:
-    """Run `workload` once, then verify every state that a crash at any point of it may leave, or one in `of`: which,
-    the run's seed says, or `phase`.
+    """Run `workload` once, then verify every state that a crash at any point of it may leave, or one in `of`, in a
+    whole run one in `whole` of a third: which, the run's seed says, or `phase`.
 
     `wrap` puts something between the workload and the disk, a FailingFiles for instance. `image`: what is on the disk
     before. `begin`: the mark from which on it may crash. `kill`: kills of the process
@@ -73,7 +75,7 @@ def explore(
     disk = SimulatedFiles(image)
     workload(disk if wrap is None else wrap(disk), disk)
     first = 0 if begin is None else 1 + [isinstance(each, Mark) and each.event for each in disk.operations].index(begin)
-    explorer = _Explorer(verify, model or CrashModel(), again_every, (of, phase), only, failures_max)
+    explorer = _Explorer(verify, model or CrashModel(), again_every, _Share(of, whole, phase), only, failures_max)
     started = time.monotonic()
     with campaigns.quiet():
         explorer.explore(disk, first, CrashPoints.kills if kill else CrashPoints.power_cuts, (), "")
@@ -94,13 +96,21 @@ def first_failure(exploring: Callable[..., Explored]) -> Explored:
     return explored if explored.failures else exploring(failures_max=1)
 
 
+class _Share(NamedTuple):
+    """Of the states, those that are verified; see `explore`."""
+
+    of: int
+    whole: int
+    phase: int | None
+
+
 class _Explorer:
     def __init__(
         self,
         verify: Verify,
         model: CrashModel,
         again_every: int,
-        share: tuple[int, int | None],
+        share: _Share,
         only: str | None,
         failures_max: int,
     ) -> None:
@@ -108,7 +118,7 @@ class _Explorer:
         self._verify = verify
         self._model = model
         self._again_every = again_every
-        self._of, self._phase = share
+        self._share = share
         self._only = only
         self._failures_max = failures_max
         self._seen: set[tuple[bytes, bytes]] = set()
@@ -163,9 +173,8 @@ class _Explorer:
             self.explore(disk, first, CrashPoints.power_cuts, marks, f"{description}, then ")
 
     def _is_chosen(self, number: int) -> bool:
-        if self._phase is None:
-            return campaigns.is_chosen(number, self._of)
-        return number % self._of == self._phase
+        of, whole, phase = self._share
+        return campaigns.is_chosen(number, of, whole=whole) if phase is None else number % of == phase
 
     def _is_explored(self, prefix: str) -> bool:
         """Whether the power is cut in the life after this crash, too."""
