@@ -9,7 +9,7 @@ The locks, in this order: that of backups, the store's, those of schedules and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.positions import Position
 from afterlog.files import Files
+from afterlog.locks import within
 from afterlog.log.topic_settings import altered
 from afterlog.names import SUBSCRIPTIONS, check_name, partition_folder, position_files, subscription_folder
 from afterlog.produce.topic import Topic
@@ -64,19 +65,20 @@ class Administration:
 
     def delete(self, name: str, *, force: bool) -> None:
         """A topic, with all that is of it: records, readers, schedules, what jobs handed over."""
-        with self.backing_up, self.lock, ExitStack() as stack:
+        with self.backing_up, self.lock:
             topic = self.topic_of(name)
             self._let_go(name, None, force)
             schedules, adoptions = self.schedules(), self.adoptions()
-            stack.enter_context(schedules.lock)
-            stack.enter_context(adoptions.lock)
-            if adoptions.has_begun(name):
-                raise PartitionPoisoned(
-                    "an adoption that was begun is not done; close and reopen the store", path=self.topics.path
-                )
-            stack.callback(schedules.read_anew)
-            self.topics.delete(topic.name)
-            self.cleanup().forget(name)
+            with schedules.lock, adoptions.lock:
+                if adoptions.has_begun(name):
+                    raise PartitionPoisoned(
+                        "an adoption that was begun is not done; close and reopen the store", path=self.topics.path
+                    )
+                try:
+                    self.topics.delete(topic.name)
+                    self.cleanup().forget(name)
+                finally:
+                    schedules.read_anew()
 
     def purge(self, name: str, upto: Position, *, pending: bool, partition: int | None, force: bool) -> int:
         """Records, due ones before a position, and with `pending` all that is not due; how many."""
@@ -145,10 +147,9 @@ class Administration:
             self._check_known(topic, name, known, unknown)
             self._let_go(topic, name, force)
             target = self.topic_of(topic)
-            with ExitStack() as stack:  # else a pass of retention may read what goes
-                for number in range(target.partition_count):
-                    stack.enter_context(target.log(number).letting_go)
-                self.topics.deletions.delete_reader(topic, name)
+            letting_go = [target.log(number).letting_go for number in range(target.partition_count)]
+            # Else a pass of retention may read what goes.
+            within(letting_go, lambda: self.topics.deletions.delete_reader(topic, name))
 
     def _check_known(
         self,

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from afterlog.backup_writer import BackupWriter
 from afterlog.errors import CorruptFile, FileMissing, NotAFolder
 from afterlog.files import TEMPORARY_SUFFIX, Files
+from afterlog.locks import within
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version
@@ -148,21 +149,23 @@ class StoreImage:
         opened: list[tuple[str, PartitionLog]] = []
         for topic in topics:
             opened += self._opened(writer, topic, taken)
-        pinned = []
-        with contextlib.ExitStack() as held:  # what a reader has not acked, as it is taken, is taken, too
-            for _, log in opened:
-                if log.context.settings.retention_by_subscriptions:
-                    held.enter_context(log.letting_go)
-            for folder, _ in opened:
-                self._take_readers(writer, folder)
-            for folder, log in opened:
-                self.usable()
-                pinned.append(self._take_still_files(writer, folder, log))
+        letting_go = [log.letting_go for _, log in opened if log.context.settings.retention_by_subscriptions]
+        # What a reader has not acked, as it is taken, is taken, too.
+        pinned = within(letting_go, lambda: self._taken_with_readers(writer, opened))
         self._take_frontier(writer)
         wanted = {partition_folder(topic.name, number) for topic in topics for number in range(topic.partition_count)}
         for folder in taken - wanted:  # its topic is gone
             for name in writer.names_in(folder):
                 writer.discard(f"{folder}/{name}")
+        return pinned
+
+    def _taken_with_readers(self, writer: BackupWriter, opened: list[tuple[str, PartitionLog]]) -> list[Pinned]:
+        for folder, _ in opened:
+            self._take_readers(writer, folder)
+        pinned = []
+        for folder, log in opened:
+            self.usable()
+            pinned.append(self._take_still_files(writer, folder, log))
         return pinned
 
     def _opened(self, writer: BackupWriter, topic: Topic, taken: set[str]) -> Iterator[tuple[str, PartitionLog]]:
