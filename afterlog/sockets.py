@@ -7,9 +7,11 @@ its folder, opened: /proc/self/fd/9/server.sock (Linux).
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,23 +56,56 @@ def to_host(host: str, port: int, timeout_s: float | None) -> socket.socket:
     return connection
 
 
-def is_over(connection: socket.socket, timeout_s: float = 0.0) -> bool:
-    """Whether the other end has closed an idle connection, or does so within that time, or it was cut from here.
+class Wire:
+    """A connection to who answers. One thread at a time writes and reads; any may cut it.
 
-    Nothing is to be read of one that is alive.
+    The system keeps the time, not a poll in front of each call: half of the system calls of a request.
     """
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1_000))
 
+    def __init__(self, connection: socket.socket) -> None:
+        """connection: a socket, or one with TLS around it."""
+        self._connection = connection
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._is_plain = type(connection) is socket.socket
+        self._patience_s = -1.0
+        self.read = connection.recv
+        """Up to so many bytes; b"" at the end. Raises BlockingIOError or TimeoutError where it is time, OSError."""
+        self.write = connection.sendall
+        """All of some bytes. Raises as `read`."""
 
-def cut(connection: socket.socket) -> None:
-    """Neither end says or hears more. From any thread."""
-    with contextlib.suppress(OSError):  # it is closed by now
-        connection.shutdown(socket.SHUT_RDWR)
+    def wait_for(self, seconds: float) -> None:
+        """How long a read or a write may take: a tenth of a second longer at most."""
+        patience_s = math.ceil(seconds * 10) / 10
+        if patience_s == self._patience_s:
+            return
+        self._patience_s = -1.0
+        if self._is_plain:
+            self._connection.settimeout(None)
+            whole = int(patience_s)
+            time = struct.pack("@ll", whole, round((patience_s - whole) * 1_000_000))
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, time)
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, time)
+        else:
+            self._connection.settimeout(patience_s)
+        self._patience_s = patience_s
 
+    def is_over(self, timeout_s: float = 0.0) -> bool:
+        """Whether the other end has closed it, being idle, or does so within that time, or it was cut from here.
 
-def hang_up(connection: socket.socket) -> None:
-    """Say no more: the other end reads an end, and what it has said is read to its own. From any thread."""
-    with contextlib.suppress(OSError):  # it is closed by now
-        connection.shutdown(socket.SHUT_WR)
+        Nothing is to be read of one that is alive.
+        """
+        return bool(self._poll.poll(timeout_s * 1_000))
+
+    def cut(self) -> None:
+        """Neither end says or hears more. From any thread."""
+        with contextlib.suppress(OSError):  # it is closed by now
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def hang_up(self) -> None:
+        """Say no more: the other end reads an end, and what it has said is read to its own. From any thread."""
+        with contextlib.suppress(OSError):  # it is closed by now
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._connection.close()

@@ -113,8 +113,10 @@ class TestImports:
             served.stop()
         assert "" == ran.stderr
         loaded = set(ran.stdout.split())
-        assert {"afterlog.client.served_store", "http.client"} <= loaded
-        assert not {"numpy", "pyarrow", "aiohttp", "asyncio", "afterlog.store", "afterlog.produce"} & loaded
+        assert {"afterlog.client.served_store", "afterlog.client.http_answer"} <= loaded
+        assert (
+            not {"http.client", "numpy", "pyarrow", "aiohttp", "asyncio", "afterlog.store", "afterlog.produce"} & loaded
+        )
 
 
 class TestNames:

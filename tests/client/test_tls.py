@@ -136,9 +136,9 @@ def test_a_connection_is_kept(tcp: Tcp, monkeypatch: pytest.MonkeyPatch) -> None
     connect = HttpConnection.connect
 
     def counted(self: HttpConnection, timeout_s: float) -> None:
-        before = self._wire.sock
+        before = self._wire
         connect(self, timeout_s)
-        if self._wire.sock is not before:
+        if self._wire is not before:
             made.append(self)
 
     monkeypatch.setattr(HttpConnection, "connect", counted)
