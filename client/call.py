@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
+
+PATHS = 1_024
+"""That are remembered, quoted: who sends to a topic sends there again."""
 
 AnswerOf = TypeVar("AnswerOf")
 StepParameters = ParamSpec("StepParameters")
@@ -75,8 +77,7 @@ class Sending(NamedTuple):
     request: Callable[[Numbered], HttpRequest]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[AnswerOf]):
+class Call(NamedTuple, Generic[AnswerOf]):
     """One request, and how its answer is read. again: it may be made twice, where the first answer was lost."""
 
     request: HttpRequest
@@ -143,7 +144,7 @@ def call(
 def with_sequence(asked: Call[AnswerOf], sequence: Numbered) -> Call[AnswerOf]:
     """The same of a caller who numbers what is sent."""
     assert asked.sending is not None, "records are sent"
-    return replace(asked, request=asked.sending.request(sequence), sending=None)
+    return asked._replace(request=asked.sending.request(sequence), sending=None)
 
 
 def one(asked: Call[AnswerOf]) -> Steps[AnswerOf]:
@@ -158,17 +159,27 @@ def nothing(_: object) -> None:
 
 def path_of(*parts: str | int, **query: Any) -> str:
     """The path of an endpoint; parameters that are None are left out."""
-    path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+    path = _path(*parts)
+    if not query:
+        return path
     asked = {name: _text(value) for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(asked)}" if asked else path
 
 
+@functools.lru_cache(PATHS, typed=True)
+def _path(*parts: str | int) -> str:
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 def json_bytes(body: object) -> bytes:
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _encode(body).encode("utf-8", "surrogatepass")
 
 
 def json_of(reply: HttpReply) -> Any:
-    return json.loads(reply.body) if reply.body else None
+    return json.loads(reply.body.decode()) if reply.body else None
 
 
 def refusal(reply: HttpReply) -> AfterlogError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from afterlog.arguments import KEEP, flag, whole
 from afterlog.client import answer_rows as rows
-from afterlog.client.call import Call, Sending, Steps, call, json_of, nothing, path_of, with_sequence
+from afterlog.client.call import Call, HttpRequest, Sending, Steps, call, json_of, nothing, path_of, with_sequence
 from afterlog.client.sent import item, pairs, records_request, seconds_of, sent_record
 from afterlog.client.served_topic import ServedTopic
 from afterlog.client.server_time import ServerTime
@@ -457,7 +457,7 @@ class StoreSteps:
         self, topic: str, number: int, records: list[dict[str, Any]], check: bool | None
     ) -> Call[list[RecordId]]:
         return Call(
-            request=records_request(topic, [], None),
+            request=HttpRequest("POST", path_of("topics", topic, "records")),
             read=lambda reply: _ids(json_of(reply), len(records)),
             sending=Sending(
                 topic,
