@@ -75,8 +75,8 @@ class Wire:
         """All of some bytes. Raises as `read`."""
 
     def wait_for(self, seconds: float) -> None:
-        """How long a read or a write may take: a tenth of a second longer at most."""
-        patience_s = math.ceil(seconds * 10) / 10
+        """How long a read or a write may take: a tenth of a second longer at most, and never for ever."""
+        patience_s = max(math.ceil(seconds * 10), 1) / 10  # to the system 0 is no limit
         if patience_s == self._patience_s:
             return
         self._patience_s = -1.0

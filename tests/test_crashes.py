@@ -21,6 +21,7 @@ STATES_MIN = {
     "singles": 11_000,
     "many": 18_000,
     "rolls": 50_000,
+    "rolls in parts": 40_000,
     "merges": 44_000,
     "cancels": 19_500,
     "unique keys": 55_000,

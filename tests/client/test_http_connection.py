@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from afterlog import sockets
 from afterlog.client.address import Address
 from afterlog.client.call import HttpReply, HttpRequest
 from afterlog.client.http_connection import HttpConnection, fixed_headers
@@ -99,3 +100,14 @@ def test_who_waits_for_its_end_can_be_told_from_here(tmp_path: Path) -> None:
         connection.cut()
         assert connection.is_over(PATIENCE_S)
         connection.close()
+
+
+def test_no_time_is_no_time_without_an_end() -> None:
+    """To the system a limit of 0 is none."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        wire = sockets.Wire(ours)
+        wire.wait_for(0.0)
+        with pytest.raises(BlockingIOError):
+            wire.read(1)
+        wire.close()
