@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -30,6 +29,7 @@ from afterlog.clock import Clock
 from afterlog.errors import AfterlogError
 from afterlog.fetch.agenda import OVERLOOKED_S, Agenda
 from afterlog.log.notifier import NEVER_MS
+from afterlog.worker_threads import WorkerThreads
 
 THREADS = 16
 """Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""
@@ -55,7 +55,8 @@ class Calling(Generic[Answer]):
             self._given.append(self._call())
         except BaseException as error:
             self._error = error
-        self._loop.call_soon_threadsafe(self._end)
+        with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
+            self._loop.call_soon_threadsafe(self._end)
 
     async def answer(self) -> Answer:
         """What the call returns or raises; asked again where the await was cancelled."""
@@ -77,7 +78,7 @@ class Calls:
     """Of one store. Used by the tasks of one event loop."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(THREADS + 1, "afterlog-aio")
+        self._threads = WorkerThreads(THREADS + 1, "afterlog-aio")
         self._closed = False
 
     async def run(self, call: Callable[[], Answer], undo: Callable[[Answer], object] | None = None) -> Answer:
@@ -88,7 +89,7 @@ class Calls:
         if self._closed:
             return call()
         calling = Calling(call, asyncio.get_running_loop())
-        self._executor.submit(calling)
+        self._threads.begin(calling)
         try:
             return await calling.answer()
         except asyncio.CancelledError:
@@ -97,8 +98,8 @@ class Calls:
             raise
 
     def begin(self, call: Callable[[], object]) -> None:
-        """Make a call that nobody awaits, and that holds up none of the others."""
-        self._executor.submit(call)
+        """Make a call that nobody awaits, and that holds up none of the others. Raises RuntimeError once closed."""
+        self._threads.begin(call)
 
     @property
     def closed(self) -> bool:
@@ -107,7 +108,7 @@ class Calls:
     def close(self) -> None:
         """No more calls; those that are under way end by themselves."""
         self._closed = True
-        self._executor.shutdown(wait=False)
+        self._threads.end()
 
     async def _undone(self, calling: Calling[Answer], undo: Callable[[Answer], object]) -> None:
         with contextlib.suppress(AfterlogError):  # nobody is there to hear it; a lease ends by itself

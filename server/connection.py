@@ -7,9 +7,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import Counter
+import math
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from afterlog.environment import user_id
@@ -17,6 +21,7 @@ from afterlog.errors import InvalidRequest
 from afterlog.listeners import hold, is_unix, let_go, peer_user
 from afterlog.server.access import Peer
 from afterlog.server.app import GONE, PEER
+from afterlog.server.exchange import Exchange
 from afterlog.server.limits import Limits
 from afterlog.wire.problem import MEDIA_TYPE, problem_of
 
@@ -59,11 +64,21 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_head = False
-        self._head_deadline: asyncio.TimerHandle | None = None
+        self._exchange: Exchange | None = None
+        """The last one that has begun; those behind it, pipelined; and that of which the body comes."""
+        self._queued: deque[Exchange] = deque()
+        self._coming: Exchange | None = None
+        self._patience = Patience(self.loop)
         self._taking_deadline: asyncio.TimerHandle | None = None
         self._peer = peer_of(transport)
         self._descriptor = transport.get_extra_info("socket").fileno()
         hold(self._descriptor)
+        self._scope = {
+            "type": "http", "asgi": {"version": self.asgi_version, "spec_version": "2.3"}, "http_version": "1.1",
+            "server": self.server, "client": self.client, "scheme": self.scheme, "root_path": "",
+            PEER: self._peer, GONE: transport.is_closing,
+        }  # fmt: skip
+        """What all requests have."""
         self._counted = self.open_connections.add(self._peer)
         if self._counted:
             self._await_head()
@@ -72,12 +87,17 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         let_go(self._descriptor)
-        for deadline in (self._head_deadline, self._taking_deadline):
-            if deadline is not None:
-                deadline.cancel()
+        self._patience.close()
+        if self._taking_deadline is not None:
+            self._taking_deadline.cancel()
         if self._counted:
             self.open_connections.remove(self._peer)
             self._counted = False
+        for exchange in (self._exchange, *self._queued):
+            if exchange is not None:
+                exchange.disconnect()
+        self._exchange = self._coming = None  # who answers has it; together they would be a cycle
+        self._queued.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -89,24 +109,71 @@ class Connection(HttpToolsProtocol):
             if self._head_bytes > self.open_connections.limits.head_bytes:
                 self.send_400_response("the head of the request is too large")
 
+    def shutdown(self) -> None:
+        """Closed, or else once its answer is out."""
+        if self._exchange is None or self._exchange.done:
+            self.transport.close()
+        else:
+            self._exchange.keep_alive = False
+
+    # What the parser tells.
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
-        self.scope[GONE] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._in_head, self._head_bytes = True, 0
         self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        name = name.lower()
+        self.headers.append((name, value))
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > 2 * self.open_connections.limits.head_bytes:  # those of a piece are counted twice
             raise ValueError("the head of the request is too large")
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if self._head_deadline is not None:
-            self._head_deadline.cancel()
-        super().on_headers_complete()
+        self._patience.end()
+        parser, version = self.parser, self.parser.get_http_version()
+        path, query = _target(self.url)
+        scope: dict[str, Any] = {
+            **self._scope, "http_version": version, "method": parser.get_method().decode("ascii"),
+            "path": unquote(path.decode("ascii")), "raw_path": path, "query_string": query, "headers": self.headers,
+        }  # fmt: skip
+        exchange = self._coming = Exchange(
+            scope,
+            self.transport,
+            self.flow,
+            self.loop,
+            self.on_response_complete,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            expects=self.expect_100_continue,
+        )
+        if self._exchange is None or self._exchange.done:
+            self._begin(exchange)
+        else:  # pipelined: answers come in the order of the requests
+            self.flow.pause_reading()
+            self._queued.append(exchange)
+
+    def on_body(self, body: bytes) -> None:
+        if self._coming is not None and not self._coming.done:
+            self._coming.came(body)
+
+    def on_message_complete(self) -> None:
+        if self._coming is not None and not self._coming.done:
+            self._coming.ended()
+
+    def on_response_complete(self) -> None:
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._queued:
+            self._begin(self._queued.popleft())
+        elif not self._in_head:
+            self._patience.begin(self.open_connections.limits.idle_s, self.transport.close)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -125,15 +192,83 @@ class Connection(HttpToolsProtocol):
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
         self.transport.close()
 
+    def _begin(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.tasks.add(self.loop.create_task(self._answered(exchange)))
+
+    async def _answered(self, exchange: Exchange) -> None:
+        try:
+            await self.app(exchange.scope, exchange.receive, exchange.send)
+        except BaseException:
+            self.transport.close()
+            raise
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self.tasks.discard(task)
+
     def _await_head(self) -> None:
         """The head that is to come, or has begun, is there in time, or never."""
-        if self._head_deadline is not None:
-            self._head_deadline.cancel()
-        self._head_deadline = self.loop.call_later(self.open_connections.limits.body_s, self._give_up)
+        self._patience.begin(self.open_connections.limits.body_s, self._give_up)
 
     def _give_up(self) -> None:
         logger.warning("peer=%s refused: too slow", self._peer.name)
         self.transport.abort()
+
+
+class Patience:
+    """How long a connection waits for what comes next; one timer for many requests, since most of them never ring."""
+
+    __slots__ = ("_deadline_s", "_give_up", "_loop", "_rings_s", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_s = self._deadline_s = math.inf
+        self._give_up: Callable[[], object] = _nothing
+
+    def begin(self, seconds: float, give_up: Callable[[], object]) -> None:
+        """give_up: called once so many seconds are over, unless it ends, or begins again, before."""
+        self._deadline_s, self._give_up = self._loop.time() + seconds, give_up
+        if self._deadline_s < self._rings_s:
+            self._set()
+
+    def end(self) -> None:
+        """It waits for nothing; the timer that rings later finds nothing to do."""
+        self._deadline_s, self._give_up = math.inf, _nothing
+
+    def close(self) -> None:
+        self.end()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_s = self._deadline_s
+        self._timer = self._loop.call_at(self._rings_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._rings_s = None, math.inf
+        if self._loop.time() >= self._deadline_s:
+            give_up = self._give_up
+            self.end()
+            give_up()
+        elif self._deadline_s < math.inf:
+            self._set()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _target(url: bytes) -> tuple[bytes, bytes]:
+    """(path, query) of a request line. Raises httptools' error of a URL that is none."""
+    if url[:1] == b"/" and b"#" not in url:  # what all clients say
+        path, _, query = url.partition(b"?")
+        return path, query
+    parsed = httptools.parse_url(url)
+    return parsed.path or b"/", parsed.query or b""
 
 
 def connection_class(limits: Limits) -> type[Connection]:

@@ -3,13 +3,16 @@
     request ──> line ──┐   while an append runs, others get in line; when it is done they are the next append
     request ──> line ──┴──> one append, in a thread ──> each its offsets, or its error
 
-Nothing waits on purpose: who comes alone is appended at once, by the short way that one record has. A request that
+Nothing waits on purpose: who comes alone is appended at once, by the short way that one record has. What is in line is
+taken by the thread when it begins, so what came while that woke up is in it. A request that
 cannot be taken, or was appended before, touches no other (`Topic.append_together`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,70 +44,83 @@ class Sends:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._lines: dict[tuple[Topic, int], _SendLine] = {}
-        self._running: set[asyncio.Task[None]] = set()
         self.counts = SendCounts()
 
     async def send(self, topic: Topic, number: int, request: AppendRequest) -> Int64Array:
         """Append what is asked for; the offsets of its records, int64[n]. Raises as `Topic.append`."""
         line = self._lines.get((topic, number))
-        if line is not None:
-            return await line.put(request)
-        line = self._lines[topic, number] = _SendLine(topic, number)
+        begins = line is None
+        if line is None:
+            line = self._lines[topic, number] = _SendLine(topic, number, asyncio.get_running_loop())
         sent = line.put(request)
-        running = asyncio.ensure_future(self._run(line))
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
+        if begins:
+            self._begin(line)
         return await sent
 
-    async def _run(self, line: _SendLine) -> None:
-        try:
-            while line.waiting:
-                requests, sent = line.take()
-                count = sum(map(_records, requests))
-                appends, asked, records = self.counts
-                self.counts = SendCounts(appends + 1, asked + len(requests), records + count)
-                try:
-                    answers = await self._calls.run(lambda requests=requests: appended(line, requests))  # type: ignore[misc]
-                except Exception as error:
-                    answers = [error] * len(requests)
-                for future, answer in zip(sent, answers, strict=True):
-                    if future.done():  # whoever asked is gone; the record is sent
-                        continue
-                    if isinstance(answer, Exception):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
-        finally:
+    def _begin(self, line: _SendLine) -> None:
+        """The next append, of what is in the line when a thread takes it."""
+
+        def append() -> None:
+            taken = line.take()
+            requests = [request for request, _ in taken]
+            try:
+                answers: Sequence[AppendAnswer | Exception] = appended(line, requests)
+            except Exception as error:
+                answers = [error] * len(taken)
+            with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
+                line.loop.call_soon_threadsafe(self._end, line, taken, answers)
+
+        if self._calls.closed:
+            append()
+        else:
+            self._calls.begin(append)
+
+    def _end(self, line: _SendLine, taken: Sequence[_Waiting], answers: Sequence[AppendAnswer | Exception]) -> None:
+        appends, asked, records = self.counts
+        more = sum(_records(request) for request, _ in taken)
+        self.counts = SendCounts(appends + 1, asked + len(taken), records + more)
+        if line.waiting:
+            self._begin(line)
+        else:
             del self._lines[line.topic, line.number]
-            for _, future in line.waiting:  # the server ends
-                future.cancel()
+        for (_, sent), answer in zip(taken, answers, strict=True):
+            if sent.done():  # whoever asked is gone; the record is sent
+                continue
+            if isinstance(answer, Exception):
+                sent.set_exception(answer)
+            else:
+                sent.set_result(answer)
+
+
+_Waiting = tuple[AppendRequest, "asyncio.Future[Int64Array]"]
 
 
 class _SendLine:
-    """What waits for one partition."""
+    """What waits for one partition: the loop puts it there, and one thread at a time takes it."""
 
-    __slots__ = ("number", "topic", "waiting")
+    __slots__ = ("loop", "number", "topic", "waiting")
 
-    def __init__(self, topic: Topic, number: int) -> None:
+    def __init__(self, topic: Topic, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.topic = topic
         self.number = number
-        self.waiting: list[tuple[AppendRequest, asyncio.Future[Int64Array]]] = []
+        self.loop = loop
+        self.waiting: deque[_Waiting] = deque()
 
     def put(self, request: AppendRequest) -> asyncio.Future[Int64Array]:
-        sent: asyncio.Future[Int64Array] = asyncio.get_running_loop().create_future()
+        sent: asyncio.Future[Int64Array] = self.loop.create_future()
         self.waiting.append((request, sent))
         return sent
 
-    def take(self) -> tuple[list[AppendRequest], list[asyncio.Future[Int64Array]]]:
+    def take(self) -> list[_Waiting]:
         """The next append."""
-        records = size = taken = 0
-        for request, _ in self.waiting:
-            more, more_bytes = _records(request), _bytes(request)
-            if taken and (records + more > SHARED_RECORDS or size + more_bytes > SHARED_BYTES):
+        taken, records, size = [self.waiting.popleft()], 0, 0
+        while self.waiting:
+            last, request = taken[-1][0], self.waiting[0][0]
+            records, size = records + _records(last), size + _bytes(last)
+            if records + _records(request) > SHARED_RECORDS or size + _bytes(request) > SHARED_BYTES:
                 break
-            records, size, taken = records + more, size + more_bytes, taken + 1
-        rows, self.waiting = self.waiting[:taken], self.waiting[taken:]
-        return [request for request, _ in rows], [sent for _, sent in rows]
+            taken.append(self.waiting.popleft())
+        return taken
 
 
 def appended(line: _SendLine, requests: Sequence[AppendRequest]) -> Sequence[AppendAnswer | Exception]:
