@@ -39,11 +39,15 @@ from afterlog.errors import (
     AfterlogError,
     ClockBehind,
     InvalidDeliverAfter,
+    InvalidRecord,
     InvalidTopic,
     NotPending,
+    OutOfOrderSequence,
     PartitionPoisoned,
+    ProducerFenced,
     ReadOnlyTopic,
     RecordTooLarge,
+    StorageFull,
     StoreClosed,
 )
 from afterlog.index.delayed_index import DelayedIndex
@@ -75,6 +79,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("afterlog.log")
 
+_OF_ONE_RECORD = (InvalidRecord, RecordTooLarge, ProducerFenced, OutOfOrderSequence)
+"""They say that a record cannot be taken, and nothing of the log."""
 _NO_APPENDS = "nothing is appended to it; send to a topic of your own"
 
 
@@ -266,18 +272,48 @@ class PartitionLog:
         """
         self.check_asked(record.deliver_after)
         with self._append_lock:
-            self.commit.usable()
-            try:
-                if self._mark.there:
-                    self._mend()
-                if sent is None:
-                    offset = self._appender.append_one(record)
-                else:
-                    offset = self._sequenced.append_one(record, sent)
-            except OSError as error:
-                self.commit.failed(error)
+            offset = self._write_one(record, sent)
         self.commit.committed(offset + 1)
         return offset
+
+    def append_few(
+        self, records: Sequence[SingleRecord], sent: Sequence[ProducerSequence | None]
+    ) -> list[int | AfterlogError]:
+        """Records for which `takes_one` is true, each by itself, in this order, with one sync for all of them.
+
+        For each its offset, or its error as of `append_one` where that touches no other. Raises as `append_one` does
+        where nobody can tell what came of them.
+        """
+        answers, end, full = list[int | AfterlogError](), 0, None
+        with self._append_lock:
+            for record, sequence in zip(records, sent, strict=True):
+                try:
+                    self.check_asked(record.deliver_after)
+                except AfterlogError as error:
+                    answers.append(error)
+                    continue
+                try:
+                    answers.append(offset := self._write_one(record, sequence))
+                    end = max(end, offset + 1)
+                except StorageFull as error:
+                    full = error
+                    answers.append(error)
+                except _OF_ONE_RECORD as error:  # a gap is what one before left that found no room
+                    answers.append(full if full is not None and isinstance(error, OutOfOrderSequence) else error)
+        self.commit.committed(end)
+        return answers
+
+    def _write_one(self, record: SingleRecord, sent: ProducerSequence | None) -> int:
+        """Under the append lock."""
+        self.commit.usable()
+        try:
+            if self._mark.there:
+                self._mend()
+            if sent is None:
+                return self._appender.append_one(record)
+            return self._sequenced.append_one(record, sent)
+        except OSError as error:
+            self.commit.failed(error)
 
     # What producers have numbered.
 

@@ -28,6 +28,7 @@ from afterlog.errors import (
 )
 from afterlog.log.append import Appender
 from afterlog.names import LOG, segment_file
+from afterlog.produce import numbered
 from afterlog.produce.numbered import AppendRequest
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
@@ -273,7 +274,12 @@ class TestSendMany:
         setting.store.close()
 
 
+@pytest.mark.parametrize("few", [0, 32], ids=["columns", "singly"])
 class TestTogether:
+    @pytest.fixture(autouse=True)
+    def _way(self, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(numbered, "FEW", few)
+
     def test_each_fails_by_itself(self, setting: Setting) -> None:
         setting.send(0)
         answers = setting.together(
@@ -298,13 +304,13 @@ class TestTogether:
         again = Setting(killed(setting.disk))
         assert [[5], [4, 5]] == again.together(one(b"e", 7, 0, 4), many([b"d", b"e"], 7, 0, 3))
 
-    def test_one_write_and_one_sync(self) -> None:
+    def test_one_sync_and_of_columns_one_write(self, few: int) -> None:
         setting = Setting(durability=ALWAYS, segment_bytes=1 << 20, min_index_count_per_bucket=1_000)
         setting.send(0)
         made = setting.calls.made.copy()
         requests = [one(b"%d" % row, 100 + row, 0, 0, at=NOW_MS + row) for row in range(30)]
         assert [[1 + row] for row in range(30)] == setting.together(*requests)
-        assert {("append", LOG): 1, ("sync", LOG): 1} == {
+        assert {("append", LOG): 30 if few else 1, ("sync", LOG): 1} == {
             (operation, name[-4:]): count for (operation, name), count in (setting.calls.made - made).items()
         }
         setting.store.close()
@@ -348,14 +354,14 @@ class TestTogether:
         assert isinstance(refused, InvalidDeliverAfter)
         assert [0] == taken.tolist()  # type: ignore[union-attr]
 
-    def test_the_disk_is_full(self, setting: Setting) -> None:
+    def test_the_disk_is_full(self, setting: Setting, few: int) -> None:
         """What does not fit fails, what is there already does not; and it can be sent again."""
         setting.send(0)
         setting.calls.fail("append", LOG, StorageFull("no room", path=setting.log.path))
         again, full, refused = setting.together(one(b"v", 7, 0, 0), one(b"a", 7, 0, 1), one(b"b", 7, 0, 9))
         assert [0] == again
         assert isinstance(full, StorageFull)
-        assert isinstance(refused, OutOfOrderSequence)
+        assert isinstance(refused, StorageFull if few else OutOfOrderSequence)
         assert [[1], [2]] == setting.together(one(b"a", 7, 0, 1), one(b"b", 7, 0, 2))
 
     def test_full_behind_a_segment(self, setting: Setting) -> None:
