@@ -19,7 +19,7 @@ from afterlog.environment import at_exit
 
 logger = logging.getLogger("afterlog")
 
-Job = Callable[[], object]
+ThreadJob = Callable[[], object]
 """Whoever began it hears from itself what came of it."""
 
 
@@ -29,14 +29,14 @@ class WorkerThreads:
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[ThreadJob | None] = SimpleQueue()
         self._free: deque[None] = deque()
         """As many as there are threads that wait for a job which nobody has begun yet."""
         self._threads: list[threading.Thread] = []
         self._ended = False
         _there.add(self)
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: ThreadJob) -> None:
         """To be called in a thread. Raises RuntimeError once they have ended."""
         if self._ended:
             raise RuntimeError("no calls any more: the store is closed, or the process ends")
@@ -65,7 +65,7 @@ class WorkerThreads:
         self.end()
 
 
-def _work(queue: SimpleQueue[Job | None], free: deque[None]) -> None:
+def _work(queue: SimpleQueue[ThreadJob | None], free: deque[None]) -> None:
     """Not a method: a thread keeps nobody alive who has forgotten to end it."""
     while (job := queue.get()) is not None:
         try:

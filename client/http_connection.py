@@ -43,7 +43,9 @@ class HttpConnection:
     def __init__(self, address: Address, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         self._address = address
         self._tls = tls
-        fixed = {"Host": address.netloc, "Accept-Encoding": "identity", **headers}
+        fixed = {"Host": address.netloc, **headers}
+        if address.socket is None:
+            fixed["Accept-Encoding"] = "identity"  # no proxy on the way shall compress
         self._fixed = "".join(f"{name}: {value}\r\n" for name, value in fixed.items())
         self._heads: dict[tuple[str, str, str, str], bytes] = {}
         """Of requests, as far as their length."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections import Counter
+import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from email.utils import formatdate
 from typing import Any, Final
@@ -37,8 +37,12 @@ from afterlog.wire.problem import MEDIA_TYPE, problem_of
 logger = logging.getLogger("afterlog.server")
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
+_ARROW: Final = ARROW.encode()
+_JSON: Final = JSON.encode()
 PEER: Final = "afterlog.peer"
 """Where the scope of a request has its peer."""
+DATED_S: Final = 0.2
+"""For which a date is good: an answer's is late by no more."""
 GONE: Final = "afterlog.gone"
 """Where it has what tells whether its client has gone: from then on nothing that is sent goes anywhere."""
 
@@ -68,12 +72,12 @@ class App:
         self._guard = guard or OriginGuard()
         self._routes = Routes((*ENDPOINTS, *PAGE))
         self._bodies = Bodies(self.limits)
-        self._under_way: Counter[str] = Counter()
+        self._under_way: dict[str, int] = {}
         """Requests by who asks."""
         self._clock = served.store.clock
-        self._date = (0, b"")
+        self._date, self._dated_s = (b"date", b""), -math.inf
         self.stopping = False
-        served.under_way = self._under_way.total
+        served.under_way = lambda: sum(self._under_way.values())
 
     def stop(self) -> None:
         """No new work from now on; who waits is answered."""
@@ -122,24 +126,27 @@ class App:
             raise InvalidRequest(f"{asked.method} is not for {asked.path:.200}; {asked.allow} is")
         asked.endpoint = endpoint
         prefixes = allowed_prefixes(caller, endpoint, route.names.get("topic"))
-        if self._under_way[caller.name] >= self.limits.requests:
-            raise ServerBusy(f"{caller.name} has {self.limits.requests} requests under way")
-        self._under_way[caller.name] += 1
+        name, counts = caller.name, self._under_way
+        count = counts.get(name, 0)
+        if count >= self.limits.requests:
+            raise ServerBusy(f"{name} has {self.limits.requests} requests under way")
+        counts[name] = count + 1
         try:
             return await self._handled(asked, endpoint, route.names, prefixes, receive)
         finally:
-            self._under_way[caller.name] -= 1
-            if not self._under_way[caller.name]:
-                del self._under_way[caller.name]
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
 
     async def _handled(
         self, asked: _Asked, endpoint: Endpoint, names: dict[str, str], prefixes: tuple[str, ...], receive: Receive
     ) -> Reply:
-        is_arrow = endpoint.arrow is not None and asked.media_type == ARROW.encode()
+        is_arrow = endpoint.arrow is not None and asked.media_type == _ARROW
         query = asked.query
-        wants_arrow = endpoint.gives_arrow and ARROW.encode() in asked.headers.get(b"accept", b"")
-        arguments: dict[str, Any] = dict(names)
-        arguments |= _parameters({} if is_arrow else endpoint.parameters, {} if is_arrow else query)
+        wants_arrow = endpoint.gives_arrow and _ARROW in asked.headers.get(b"accept", b"")
+        arguments: dict[str, Any] = names
+        if not is_arrow and (query or endpoint.parameters):
+            arguments |= _parameters(endpoint.parameters, query)
         scopes = {} if asked.caller is None else asked.caller.scopes
         local = asked.peer.trusted and not asked.peer.tcp and b"authorization" not in asked.headers
         if endpoint.method == "GET":
@@ -161,7 +168,7 @@ class App:
             self._bodies.free(data)
 
     async def _send(self, answer: Reply, send: Send, asked: _Asked) -> None:
-        headers = [*_FIXED, (b"date", self._now()), *answer.headers]
+        headers = [*_FIXED, self._now(asked.started_s), *answer.headers]
         if answer.status != 204:
             headers += [
                 (b"content-type", answer.media_type.encode()), (b"content-length", b"%d" % len(answer.body))
@@ -171,12 +178,13 @@ class App:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def _now(self) -> bytes:
-        now_s = self._clock.now_ms() // 1_000
-        if self._date[0] != now_s:
+    def _now(self, monotonic_s: float) -> tuple[bytes, bytes]:
+        """The header `Date`, made now and then."""
+        if not 0 <= monotonic_s - self._dated_s < DATED_S:
             with contextlib.suppress(OverflowError, ValueError, OSError):
-                self._date = (now_s, formatdate(now_s, usegmt=True).encode())
-        return self._date[1]
+                self._date = b"date", formatdate(self._clock.now_ms() // 1_000, usegmt=True).encode()
+                self._dated_s = monotonic_s
+        return self._date
 
     def _log(self, asked: _Asked, status: int, answer: Reply | None) -> None:
         seconds, sent_bytes = self._clock.monotonic_s() - asked.started_s, 0 if answer is None else len(answer.body)
@@ -263,7 +271,7 @@ def _json_body(endpoint: Endpoint, data: bytes, media_type: bytes) -> dict[str, 
     shape = endpoint.body or NOTHING
     if not data:
         return shape.checked({}, "the body") or {}
-    if media_type != JSON.encode():
+    if media_type != _JSON:
         takes = f"{JSON} or {ARROW}" if endpoint.arrow is not None else JSON
         raise InvalidRequest(f"Content-Type is {takes}, not {media_type.decode('latin-1')!r:.60}")
     return shape.checked(json_of(data), "the body") or {}

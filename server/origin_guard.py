@@ -27,10 +27,11 @@ class OriginGuard:
 
     def check(self, peer: Peer, method: str, headers: RequestHeaders) -> None:
         """Raises NotAllowed."""
-        host = headers.get(b"host", b"").decode("latin-1").lower()
+        host, origin = "", headers.get(b"origin")
+        if peer.tcp or origin is not None:
+            host = headers.get(b"host", b"").decode("latin-1").lower()
         if peer.tcp and not self._is_ours(host):
             raise NotAllowed(f"Host is {host!r:.100}; start the server with --name for a name that is its own")
-        origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             raise NotAllowed(f"a page of {origin.decode('latin-1')!r:.100} may not use this server")
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not _is_visit(method, headers):
@@ -56,5 +57,6 @@ def _is_visit(method: str, headers: RequestHeaders) -> bool:
 
 def is_deliberate(headers: RequestHeaders) -> bool:
     """Whether it has a header that no form can set."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return kind in _TYPES or b"x-afterlog" in headers
+    if b"x-afterlog" in headers:
+        return True
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in _TYPES

@@ -91,10 +91,10 @@ async def send(served: Served, request: Request) -> Reply:
     sent = [sent_record(row) for row in rows]
     if len(sent) == 1 and sent[0].unique_key is None:
         number, record = _single(topic, sent[0], served.store.now_ms(), partition, check)
-        [offset] = await served.sends.send(topic, number, AppendRequest(record, sequence))
+        offsets = await served.sends.send(topic, number, AppendRequest(record, sequence))
         if not request.wants_arrow:
-            return Reply(b'{"ids":["%s-%d@%d"]}' % (topic.name.encode(), number, offset))
-        return _placed(request, topic, SentPlaces(np.array([number]), np.array([offset])))
+            return Reply(f'{{"ids":["{topic.name}-{number}@{offsets.item()}"]}}'.encode())
+        return _placed(request, topic, SentPlaces(np.array([number]), offsets))
     placed = await _send_rows(served, topic, sent, partition, body["on_conflict"], check, sequence)
     return _placed(request, topic, placed)
 

@@ -75,7 +75,7 @@ class Sends:
         else:
             self._calls.begin(append)
 
-    def _end(self, line: _SendLine, taken: Sequence[_Waiting], answers: Sequence[AppendAnswer | Exception]) -> None:
+    def _end(self, line: _SendLine, taken: Sequence[_WaitingSend], answers: Sequence[AppendAnswer | Exception]) -> None:
         appends, asked, records = self.counts
         more = sum(_records(request) for request, _ in taken)
         self.counts = SendCounts(appends + 1, asked + len(taken), records + more)
@@ -92,7 +92,7 @@ class Sends:
                 sent.set_result(answer)
 
 
-_Waiting = tuple[AppendRequest, "asyncio.Future[Int64Array]"]
+_WaitingSend = tuple[AppendRequest, "asyncio.Future[Int64Array]"]
 
 
 class _SendLine:
@@ -104,14 +104,14 @@ class _SendLine:
         self.topic = topic
         self.number = number
         self.loop = loop
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_WaitingSend] = deque()
 
     def put(self, request: AppendRequest) -> asyncio.Future[Int64Array]:
         sent: asyncio.Future[Int64Array] = self.loop.create_future()
         self.waiting.append((request, sent))
         return sent
 
-    def take(self) -> list[_Waiting]:
+    def take(self) -> list[_WaitingSend]:
         """The next append."""
         taken, records, size = [self.waiting.popleft()], 0, 0
         while self.waiting:

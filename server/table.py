@@ -60,6 +60,11 @@ ENDPOINTS += (
 )
 
 
+KNOWN_PATHS: Final = 1_024
+KNOWN_CHARACTERS: Final = 512
+"""Paths that are remembered, and how long they may be: larger ones come from nobody who comes often."""
+
+
 class Route(NamedTuple):
     """Where a path leads: the endpoints there by method, and the names in it."""
 
@@ -84,6 +89,8 @@ class Routes:
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._root = _Node()
+        self._known: dict[str, Route] = {}
+        """Of paths that were looked for: who sends to a topic sends there again."""
         for endpoint in endpoints:
             node = self._root
             for part in endpoint.path.split("/")[1:]:
@@ -93,6 +100,9 @@ class Routes:
 
     def find(self, raw_path: str) -> Route | None:
         """raw_path: as sent, percent-encoded: a name may have a / in it, and is then none that anybody has."""
+        known = self._known.get(raw_path)
+        if known is not None:
+            return Route(known.methods, known.names.copy())
         node, names = self._root, dict[str, str]()
         for part in raw_path.split("/")[1:]:
             word = node.words.get(part)
@@ -103,7 +113,13 @@ class Routes:
                 node = node.named
             else:
                 return None
-        return Route(node.methods, names) if node.methods else None
+        if not node.methods:
+            return None
+        if len(raw_path) <= KNOWN_CHARACTERS:
+            if len(self._known) == KNOWN_PATHS:
+                self._known.clear()
+            self._known[raw_path] = Route(node.methods, names.copy())
+        return Route(node.methods, names)
 
     @staticmethod
     def _behind(node: _Node, part: str) -> _Node:

@@ -56,12 +56,12 @@ class SentRecord(NamedTuple):
 def sent_record(row: object) -> SentRecord:
     """Raises InvalidRecord where JSON has no record here. What the times say is checked where they are read."""
     try:
-        if not isinstance(row, Mapping) or not row.keys() <= _SENT or "value" not in row:
+        if not isinstance(row, dict) or not row.keys() <= _SENT or "value" not in row:
             raise ValueError(f"a record is an object with value, and of {', '.join(sorted(_SENT))} only")
         return SentRecord(
             value=bytes_of(row["value"]),
             key=bytes_of(row.get("key")),
-            headers=headers_of(row.get("headers") or {}),
+            headers=headers_of(headers) if (headers := row.get("headers")) else (),
             delay=_typed(row, "delay", int | float),
             deliver_after=_typed(row, "deliver_after", int | str),
             partition=_typed(row, "partition", int),
