@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,10 +68,11 @@ class OpenReader:
 class _Kept:
     """An entry: the opening of a reader, and who uses it."""
 
-    __slots__ = ("is_partial", "opening", "used", "used_s")
+    __slots__ = ("_reader", "is_partial", "opening", "used", "used_s")
 
     def __init__(self, opening: asyncio.Task[OpenReader], is_partial: bool) -> None:
         self.opening = opening
+        self._reader: OpenReader | None = None
         self.is_partial = is_partial
         """Whether it reads some partitions only."""
         self.used = 0
@@ -82,14 +82,15 @@ class _Kept:
     @property
     def reader(self) -> OpenReader | None:
         """None while it is being opened, or where it could not be."""
-        opened = self.opening.done() and not self.opening.cancelled() and self.opening.exception() is None
-        return self.opening.result() if opened else None
+        if self._reader is None and self.opening.done() and not self.opening.cancelled():
+            self._reader = None if self.opening.exception() is not None else self.opening.result()
+        return self._reader
 
     @property
     def is_over(self) -> bool:
         """Whether another has to be opened: it failed, or somebody closed it."""
         reader = self.reader
-        return self.opening.done() and (reader is None or reader.subscription.ended)
+        return self.opening.done() if reader is None else reader.subscription.ended
 
 
 class OpenReaders:
@@ -100,7 +101,7 @@ class OpenReaders:
         self._calls = calls
         self._waiters = waiters
         self._kept: dict[SubscriptionName, dict[str, _Kept]] = {}
-        """By subscription, and then by how it is read, as JSON."""
+        """By subscription, and then by how it is read, as text: it has all settings, in the order of its shape."""
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
@@ -126,7 +127,7 @@ class OpenReaders:
             if name not in await self._calls.run(lambda: self._store.subscriptions(topic)):
                 raise UnknownSubscription(f"no {name!r} reads {topic}; receive makes one")
             entries = self._kept.get((topic, name), {})
-        words = json.dumps(how, sort_keys=True) if how else ""
+        words = repr(how) if how else ""
         kept = entries.get(words)
         if kept is None or kept.is_over:
             opening = asyncio.ensure_future(self._open(topic, name, how or {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import numpy as np
 from afterlog import errors
 from afterlog.fetch.message_columns import Columns
 from afterlog.server.endpoint import Endpoint, Scope
-from afterlog.server.open_readers import OpenReader
+from afterlog.server.open_readers import Lent, OpenReader
 from afterlog.server.receipts import named
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json, json_bytes
 from afterlog.server.schema import Fields, Listing, Number, Shape, Text, Told, Whole, answer
@@ -29,9 +29,10 @@ from afterlog.server.shapes import (
     position,
 )
 from afterlog.server.topics_api import FORCE
-from afterlog.subscription.answers import ReceiptResult
+from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.received import Receipts, Received
 from afterlog.wire.position_text import position_of
+from afterlog.wire.receipt import Receipt
 from afterlog.wire.record_json import message_row
 
 _RECEIPTS = Listing(Told(RECEIPT))
@@ -77,8 +78,10 @@ async def open_subscription(served: Served, request: Request) -> Reply:
 async def receive(served: Served, request: Request) -> Reply:
     body = request.body
     async with served.readers.lent(request.topic, request.arguments["subscription"], body["reader"]) as reader:
-        receiving = reader.receive(body["max_records"], body["wait_ms"] / 1_000)
-        found = await (served.waits.until(receiving, request.receive) if body["wait_ms"] else receiving)
+        found = await reader.receive(body["max_records"], 0.0)
+        if found is None and body["wait_ms"]:
+            waiting = reader.receive(body["max_records"], body["wait_ms"] / 1_000)
+            found = await served.waits.until(waiting, request.receive)
         now_ms = served.store.now_ms()
         if found is None or not len(found):
             return _nothing(request, now_ms)
@@ -96,8 +99,17 @@ async def receive(served: Served, request: Request) -> Reply:
 
 
 async def ack(served: Served, request: Request) -> Reply:
+    texts: Sequence[object] = () if request.data is not None else request.body["receipts"]
+    if len(texts) == 1:
+        one = Receipt.parse(texts[0])
+        async with _lent(served, request) as reader:
+            found = await served.run(
+                lambda: reader.subscription.ack_receipt(one.partition, one.delivery_offset, one.redelivery_count)
+            )
+        return as_json({**_acked(found), "now_ms": served.store.now_ms()})
+
     def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
-        return asdict(reader.subscription.ack_many(receipts))
+        return _acked(reader.subscription.ack_many(receipts))
 
     return await _settled(served, request, done)
 
@@ -157,11 +169,19 @@ async def delete_subscription(served: Served, request: Request) -> Reply:
 
 async def _settled(served: Served, request: Request, done: Callable[[OpenReader, Receipts], dict[str, Any]]) -> Reply:
     """What a call with the receipts of a request says."""
-    name = request.arguments["subscription"]
     receipts = named(request)
-    async with served.readers.lent_for_receipts(request.topic, name, request.body["reader"]) as reader:
+    async with _lent(served, request) as reader:
         said = await served.run(lambda: done(reader, receipts))
     return as_json({**said, "now_ms": served.store.now_ms()})
+
+
+def _lent(served: Served, request: Request) -> Lent:
+    name = request.arguments["subscription"]
+    return served.readers.lent_for_receipts(request.topic, name, request.body["reader"])
+
+
+def _acked(result: AckResult) -> dict[str, Any]:
+    return {"acked": result.acked, "already": result.already, "unknown": result.unknown}
 
 
 def _result(result: ReceiptResult) -> dict[str, Any]:

@@ -164,6 +164,14 @@ class Subscription:
             unknown=sum(answer.unknown for answer in answers),
         )
 
+    def ack_receipt(self, partition: int, delivery_offset: int, redelivery_count: int) -> AckResult:
+        """`ack_many` of one receipt that somebody kept, by its numbers."""
+        self._check_open()
+        answer = self._part(partition).subscription.ack_one(delivery_offset)
+        if self.intake is not None:
+            self.intake.settled((partition, delivery_offset, redelivery_count))
+        return answer
+
     def nack(self, messages: Messages, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
         """One or many failed. They go out again after `delay` (seconds, timedelta), by default the policy's.
 
