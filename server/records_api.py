@@ -69,6 +69,13 @@ RESCHEDULE: Final = Fields(
 )
 
 
+FEW_PLACES: Final = 4_096
+"""Of an answer to columns that the event loop writes: 50 us; of more a thread does."""
+
+
+_NOWHERE: Final = np.empty(0, np.int64)
+
+
 class SentPlaces(NamedTuple):
     """Where records are, in the order in which they were sent: int64[n] each."""
 
@@ -194,8 +201,15 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
     producer = {name: asked[given] for name, given in names.items()}
     sequence = _sequence(None if all(each is None for each in producer.values()) else producer, asked["partition"])
     check, now_ms = topic.checks_instants(asked["check_instants"]), served.store.now_ms()
-    sent: SentColumns = await served.run(lambda: sent_columns(data, now_ms, delay=asked["delay"], check=check))
     partition = asked["partition"]
+
+    def read() -> tuple[SentColumns, Int64Array]:
+        sent = sent_columns(data, now_ms, delay=asked["delay"], check=check)
+        by_unique_key = sent.unique_keys is not None
+        numbers = _NOWHERE if by_unique_key else _numbers(topic, sent.records, sent.partition, partition)
+        return sent, numbers
+
+    sent, numbers = await served.run(read)
     if sent.unique_keys is not None:
         _check_unnumbered(sequence)
         if sent.partition is not None:
@@ -203,8 +217,9 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
         keys, way = sent.unique_keys, asked["on_conflict"]
         placed = await served.run(lambda: _sent_unique(topic, sent.records, keys, way, partition))
     else:
-        numbers = await served.run(lambda: _numbers(topic, sent.records, sent.partition, partition))
         placed = await _send_columns(served, topic, sent.records, numbers, sequence)
+    if len(placed.offset) <= FEW_PLACES:
+        return _placed(request, topic, placed)
     return await served.run(lambda: _placed(request, topic, placed))
 
 
@@ -235,7 +250,7 @@ async def _send_columns(
 ) -> SentPlaces:
     """Each record to its partition."""
     if records is None or not len(records):
-        return SentPlaces(np.empty(0, np.int64), np.empty(0, np.int64))
+        return SentPlaces(_NOWHERE, _NOWHERE)
     present = np.unique(numbers).tolist()
     if len(present) == 1:
         return SentPlaces(numbers, await served.sends.send(topic, present[0], AppendRequest(records, sequence)))
