@@ -39,7 +39,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 
 CACHED_ENTRIES_MAX = 262_144
-"""Entries in cached blocks, at 40 bytes each."""
+"""Entries in cached blocks, at 40 bytes each, and what the blocks take themselves: 10 MB of a partition."""
 ITERATORS_MAX = 16
 """Readers far apart that keep a merge iterator; one more begins with a search."""
 BLOCK_ENTRIES = 8_192
@@ -48,8 +48,8 @@ BLOCK_ENTRIES_MAX = 65_536
 """Entries that it is asked for at most. Larger: cheaper entries for who reads many at once, more memory per reader."""
 ONES_MAX = 64
 """Entries found last that are known by their delivery offsets, about: readers that follow each other closely."""
-EMPTY_BLOCK_ENTRIES = 16
-"""What a block without entries takes, in entries."""
+BLOCK_ITSELF_ENTRIES = 20
+"""What a block takes beside its entries, in entries: 800 bytes. Of what becomes due one by one each is a block."""
 PENDING_ENTRIES = 256
 """Pending entries that are merged at first for who looks ahead; then twice as many each time."""
 SEARCH_WAYS = 64
@@ -432,8 +432,8 @@ def _stretch(block: Block, position: int, end: int) -> Block:
 
 
 def _weight(block: Block) -> int:
-    """Entries that the cache counts: a block of which all is hidden takes memory, too."""
-    return len(block) or EMPTY_BLOCK_ENTRIES
+    """Entries that the cache counts: small blocks take memory, too, and those of which all is hidden."""
+    return len(block) + BLOCK_ITSELF_ENTRIES
 
 
 def empty_block(position: int) -> Block:

@@ -67,6 +67,11 @@ class Cancelled(NamedTuple):
         rows = int(self.control.searchsorted(end_offset))
         return Cancelled(self.control[:rows], self.target[:rows], self.deliver_after[:rows])
 
+    def since(self, offset: int) -> Cancelled:
+        """The others: of control batches from an offset on."""
+        first = int(self.control.searchsorted(offset))
+        return Cancelled(*(column[first:].copy() for column in self)) if first else self
+
     def controls(self) -> tuple[Int64Array, Int64Array]:
         """The control batches, in offset order: (effective deliver_after, offset)."""
         if not len(self):

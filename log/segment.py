@@ -286,18 +286,25 @@ class ActiveSegment:
             publish(self._files, self.path.with_suffix(suffix), [])
 
     def add_cancelled(self, cancelled: Cancelled) -> None:
-        """Note what control batches that were appended have cancelled."""
-        self._cancelled.append(cancelled)
+        """Note what control batches that were appended have cancelled.
+
+        Parts that are no larger than what comes behind them are joined with it: a few are left, and a cancel of one
+        record takes its 24 bytes, not three arrays.
+        """
+        parts = [*self._cancelled, cancelled]
+        while len(parts) > 1 and len(parts[-2]) <= len(parts[-1]):
+            parts[-2:] = [Cancelled.concatenate(parts[-2:])]
+        self._cancelled = parts
 
     def unsaved(self, end_offset: int) -> Unsaved:
         """What is to be made durable of the indexes. end_offset: of the log."""
         saved, sparse = self.saved, self.sparse
-        fresh = (part for part in self._cancelled if len(part))
-        self._cancelled = [part for part in fresh if int(part.control[-1]) >= saved.end_offset]
+        cancelled = Cancelled.concatenate(self._cancelled).since(saved.end_offset)
+        self._cancelled = [cancelled]
         return Unsaved(
             saved,
             Saved(replace(saved.mark, latest=sparse.latest), (sparse.offsets.count, sparse.times.count), end_offset),
-            (*sparse.since(*saved.rows), Cancelled.concatenate(self._cancelled).to_bytes()),
+            (*sparse.since(*saved.rows), cancelled.to_bytes()),
         )
 
     def save(self, unsaved: Unsaved) -> ActiveMark:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from unittest.mock import patch
 
 import numpy as np
@@ -58,7 +59,7 @@ class Setting:
 @pytest.fixture
 def setting(monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr(timeline_module, "BLOCK_ENTRIES", 16)
-    monkeypatch.setattr(timeline_module, "CACHED_ENTRIES_MAX", 100)
+    monkeypatch.setattr(timeline_module, "CACHED_ENTRIES_MAX", 250)
     return Setting()
 
 
@@ -180,10 +181,31 @@ def test_the_cache_is_bounded(setting: Setting) -> None:
     setting.clock.advance(SPAN_MS)
     for position in range(0, RECORDS, 5):
         setting.read(position)
-        held = sum(len(block) for block in setting.timeline._blocks.values())
+        held = sum(len(block) + 20 for block in setting.timeline._blocks.values())
         assert held == setting.timeline._cached_entries
-        assert held <= 100 + 32
+        assert held <= 250
         assert len(setting.timeline._blocks) == len(setting.timeline._block_starts)
+
+
+def test_blocks_of_one_record_count_for_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends and receives all day would else keep 800 bytes for each of the last 262,144 records."""
+    monkeypatch.setattr(timeline_module, "CACHED_ENTRIES_MAX", 5_000)
+    setting = Setting()
+    setting.clock.advance(SPAN_MS)
+    position = setting.timeline.advance().high_watermark
+    tracemalloc.start()
+    try:
+        for step in range(1_000):
+            setting.add(RECORDS + step, 1)
+            setting.clock.advance(1)
+            position += len(setting.read(position))
+        held = tracemalloc.get_traced_memory()[0]
+        setting.timeline._forget()
+        held -= tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert RECORDS + 1_000 == position
+    assert 100_000 < held < 5_000 * 40 * 1.25, "1,000 blocks are four times as much"
 
 
 def test_more_lagging_readers_than_iterators(setting: Setting) -> None:

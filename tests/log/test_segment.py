@@ -8,11 +8,12 @@ import pytest
 
 from afterlog.errors import CorruptFile, RemoteRefused
 from afterlog.files import Bytes
+from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log import segment
 from afterlog.log.checkpoints import ActiveMark, RemoteMark
 from afterlog.log.segment import ActiveSegment, SealedSegment, load_sparse
-from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.records import kernels
 from afterlog.records.columns import Int64Array
 from afterlog.records.header import BatchHeader, with_crc
@@ -252,3 +253,21 @@ class TestInObjectStorage:
             with pytest.raises(RemoteRefused):
                 ask()
         assert (expected, mapped) == (sealed.sparse, sealed.mapped())
+
+
+def test_cancels_one_by_one_are_kept_as_few_columns(active: ActiveSegment) -> None:
+    """And written once each, whatever was joined before they were."""
+    rows = [(200 + row, 100 + row, 7 * row) for row in range(500)]
+    parts = [Cancelled(*np.array([row]).T.copy()) for row in rows]
+    for part in parts[:333]:
+        active.add_cancelled(part)
+    assert len(active._cancelled) <= 9
+    first = active.unsaved(200 + 333)
+    for part in parts[333:]:
+        active.add_cancelled(part)
+    active.save(first)
+    active.save_indexes(200 + 500)
+    assert len(active._cancelled) <= 9
+    assert [200 + 333] == active._cancelled[0].control[:1].tolist(), "what is saved is given up"
+    saved = content(active._files, active.path.with_suffix(CANCEL_INDEX))  # type: ignore[arg-type]
+    assert rows == [*zip(*(column.tolist() for column in Cancelled.from_bytes(saved)), strict=True)]
