@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import afterlog
 from afterlog.names import SERVER_SOCKET
+from afterlog.server.connection import Patience
 from afterlog.server.limits import Limits
 from afterlog.server.running import Options, Serving
 from afterlog.store import Store
@@ -62,6 +65,10 @@ class Raw:
             pass
         return data
 
+    def piece(self) -> bytes:
+        """What has come, once anything has."""
+        return self._socket.recv(1 << 16)
+
     def answer(self) -> bytes:
         """The head and body of one answer, which comes in one piece or two."""
         data = b""
@@ -74,6 +81,14 @@ class Raw:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def send_request(value: bytes) -> bytes:
+    body = b'{"records":[{"value":"%s"}]}' % value
+    return (
+        b"POST /v1/topics/mail/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
 
 
 class TestHeads:
@@ -146,6 +161,86 @@ class TestHeads:
             raw.say(LIVE)
             assert b'{"live":true}' in raw.answer()
         raw.close()
+
+
+class TestAnswers:
+    def test_a_small_one_is_one_piece(self, store: Store, serve: Serve) -> None:
+        serve(Limits())
+        raw = Raw(store)
+        raw.say(LIVE)
+        said = raw.piece()
+        assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert said.endswith(b'{"live":true}')
+        raw.close()
+
+    def test_requests_behind_each_other_are_answered_in_order(self, store: Store, serve: Serve) -> None:
+        """Also where the first one takes longer, and bodies come in pieces behind it."""
+        serve(Limits())
+        raw = Raw(store)
+        raw.say(send_request(b"a") + LIVE + send_request(b"b")[:-9])
+        raw.say(send_request(b"b")[-9:] + b"GET /none HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        said = raw.heard()
+        raw.close()
+        found = [said.find(part) for part in (b"mail-0@0", b'{"live":true}', b"mail-0@1", b" 404 ")]
+        assert -1 not in found
+        assert sorted(found) == found
+
+    def test_who_asks_whether_a_body_is_wanted_is_told(self, store: Store, serve: Serve) -> None:
+        serve(Limits())
+        raw = Raw(store)
+        head, _, body = send_request(b"a").partition(b"\r\n\r\n")
+        raw.say(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert b"HTTP/1.1 100 Continue\r\n\r\n" == raw.piece()
+        raw.say(body)
+        assert b'{"ids":["mail-0@0"]}' in raw.answer()
+        raw.close()
+
+    def test_nothing_behind_the_head_where_only_that_is_asked_for(self, store: Store, serve: Serve) -> None:
+        serve(Limits())
+        raw = Raw(store)
+        raw.say(b"HEAD /livez HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        said = raw.heard()
+        raw.close()
+        assert b"connection: close\r\n" in said
+        assert said.endswith(b"\r\n\r\n")
+
+    def test_a_connection_that_nobody_uses_is_closed(self, store: Store, serve: Serve) -> None:
+        """Not before: what is asked in between counts from then."""
+        serve(Limits(idle_s=1.0, body_s=0.05))
+        raw = Raw(store)
+        for _ in range(3):
+            raw.say(LIVE)
+            assert b"200 OK" in raw.answer()
+        assert b"" == raw.heard()
+        raw.close()
+
+
+class TestPatience:
+    def test_one_timer_for_many_waits(self) -> None:
+        loop = asyncio.new_event_loop()
+        rung, set_at = list[str](), list[float]()
+        call_at = loop.call_at
+
+        def counted(when: float, *rest: Any, **more: Any) -> asyncio.TimerHandle:
+            set_at.append(when)
+            return call_at(when, *rest, **more)
+
+        loop.call_at = counted  # type: ignore[method-assign]
+        try:
+            patience = Patience(loop)
+            for _ in range(1_000):
+                patience.begin(60.0, lambda: rung.append("head"))
+                patience.end()
+                patience.begin(300.0, lambda: rung.append("idle"))
+            assert 1 == len(set_at)
+            patience.begin(0.0, lambda: rung.append("now"))
+            loop.run_until_complete(asyncio.sleep(0.01))
+            assert ["now"] == rung
+            patience.begin(60.0, lambda: rung.append("head"))
+            patience.close()
+            assert not [each for each in loop._scheduled if not each.cancelled()]  # type: ignore[attr-defined]
+        finally:
+            loop.close()
 
 
 class TestHowMany:
