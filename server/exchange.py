@@ -77,7 +77,7 @@ class Exchange:
         self._stir()
 
     async def receive(self) -> dict[str, Any]:
-        if self._expects and not self._transport.is_closing():
+        if self._expects and not (self.done or self._transport.is_closing()):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._expects = False
         if not (self.disconnected or self.done):
