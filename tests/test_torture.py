@@ -29,7 +29,7 @@ def test_rounds_go_to_who_is_least_far(tmp_path: Path, monkeypatch: pytest.Monke
         Path(env[campaigns.COUNTS_VARIABLE]).write_text('{"kills": 4, "states": 2}')
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(torture.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(torture, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(subprocess, "run", run)
     results = [Result(PASSES), Result(FAILS), Result(Lane("third", (), {"kills": 40}))]
     order = [result.lane.name for result in torture.torture(results, 45 / 3_600, 7, "abc", tmp_path)]
@@ -47,7 +47,7 @@ def test_a_run_goes_on_where_its_journal_ends(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(subprocess, "run", run)
     journal = tmp_path / "journal"
     for _ in range(2):
-        monkeypatch.setattr(torture.time, "monotonic", iter([0.0] * 7 + [3_600.0] * 20).__next__)
+        monkeypatch.setattr(torture, "monotonic", iter([0.0] * 7 + [3_600.0] * 20).__next__)
         assert 0 == torture.main(["--hours", "0.5", "--lane", "passes", "--journal", str(journal)])
     rounds = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [(campaigns.SEED + number, "passes", "abc", {"kills": 4}) for number in range(len(rounds))] == [

@@ -19,11 +19,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import monotonic
 
 from tests import campaigns
 
@@ -144,7 +144,7 @@ class Result:
         counts, log = logs / "counts.json", logs / f"{self.lane.name.replace(' ', '-')}-{seed}.log"
         counts.write_text("{}")
         seeded = {campaigns.SEED_VARIABLE: str(seed), "AFTERLOG_DEPTH": str(self.lane.depth)}
-        started = time.monotonic()
+        started = monotonic()
         with log.open("w") as out:
             said = {**os.environ, **seeded, campaigns.COUNTS_VARIABLE: str(counts)}
             try:
@@ -159,7 +159,7 @@ class Result:
             print(f"what it said: {log}", flush=True)
         else:
             log.unlink()
-        seconds = round(time.monotonic() - started, 1)
+        seconds = round(monotonic() - started, 1)
         self.rounds.append(Round(self.lane.name, seed, commit, seconds, json.loads(counts.read_text()), how))
         return self.rounds[-1]
 
@@ -173,8 +173,8 @@ class Result:
 
 def torture(results: Sequence[Result], hours: float, seed: int, commit: str, logs: Path) -> Iterator[Result]:
     """Round after round, always of the lane that is least far on its way; the lane, behind each."""
-    started = time.monotonic()
-    while time.monotonic() < started + hours * 3_600:
+    started = monotonic()
+    while monotonic() < started + hours * 3_600:
         result = min(results, key=lambda each: each.progress)
         result.round(seed + len(result.rounds), commit, logs)
         yield result
@@ -224,12 +224,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = min((each.seed for each in before), default=campaigns.SEED)
     results = [Result(lane, [each for each in before if each.lane == lane.name]) for lane in LANES]
     running = [result for result in results if said.lane is None or result.lane.name in said.lane]
-    logs, started = Path(tempfile.mkdtemp(prefix="torture-")), time.monotonic()
+    logs, started = Path(tempfile.mkdtemp(prefix="torture-")), monotonic()
     print(f"{campaigns.SEED_VARIABLE}={seed}, {said.hours} hours, logs of what fails in {logs}", flush=True)
     for result in torture(running, said.hours, seed, commit_here(), logs):
         last = result.rounds[-1]
         failed = f"\nFAILED, {last.failed}" if last.failed else ""
-        print(f"{(time.monotonic() - started) / 60:6.1f} min  {result}{failed}", flush=True)
+        print(f"{(monotonic() - started) / 60:6.1f} min  {result}{failed}", flush=True)
         if said.journal is not None:
             with said.journal.open("a") as journal:
                 journal.write(json.dumps(asdict(last)) + "\n")
