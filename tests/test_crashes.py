@@ -63,7 +63,7 @@ def test_kill_then_power_cut(scenario: Scenario) -> None:
     Every state that a kill may leave is recovered on; and the power is cut at every point of that, or of a share."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
     model = CrashModel(every_byte_max=4, sector_cuts_max=1)
-    explored = explore(scenario, verifier, kill=True, again_every=1 if WHOLE else 193, model=model, of=6)
+    explored = explore(scenario, verifier, kill=True, again_every=3 if WHOLE else 193, model=model, of=6)
     print(explored)
     assert not explored.failures, str(explored)
 
@@ -74,7 +74,7 @@ def test_crashes_of_a_random_life(number: int) -> None:
     scenario = random_life(1_000 * campaigns.SEED + number)
     verifier = Verifier(scenario, scenario.survives_power_cut)
     exploring = partial(explore, scenario, verifier, model=CrashModel(every_byte_max=16, sector_cuts_max=1))
-    for explored in (exploring(of=8), exploring(of=8, kill=True, again_every=1 if WHOLE else 97)):
+    for explored in (exploring(of=8), exploring(of=8, kill=True, again_every=3 if WHOLE else 97)):
         print(scenario.name, explored)
         assert not explored.failures, f"{scenario.name}: {explored}"
 
