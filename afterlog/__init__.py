@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
     from afterlog.fetch.record_id import RecordId
     from afterlog.log.cancel_result import CancelResult
+    from afterlog.payload import json
     from afterlog.produce.producer import Producer
     from afterlog.produce.topic import Topic
     from afterlog.records.batch import Record, decode_batch, encode_batch
@@ -150,6 +151,7 @@ _HOME = {
     "afterlog.records.producer_sequence": ("ProducerSequence",),
     "afterlog.produce.producer": ("Producer",),
     "afterlog.backup": ("Backup",),
+    "afterlog.payload": ("json",),
     "afterlog.client.served_store": ("ServedStore",),
     "afterlog.schedule_document": ("Schedule",),
     "afterlog.shared": ("SharedStore",),
@@ -177,7 +179,7 @@ __all__ = [
     "StoreClosed", "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic",
     "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup", "UnknownPartition",
     "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__",
-    "connect", "decode_batch", "encode_batch", "open",
+    "connect", "decode_batch", "encode_batch", "json", "open",
 ]  # fmt: skip
 
 

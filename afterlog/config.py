@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from afterlog.arguments import whole
 from afterlog.errors import InvalidArgument, WrongType
+from afterlog.field_docs import shows_field_docs
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -33,6 +34,9 @@ class Durability:
         """
         return Durability("interval", ms)
 
+    def __str__(self) -> str:
+        return f"interval({self.interval_ms} ms)" if self.kind == "interval" else self.kind
+
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in ("always", "interval", "os"):
             raise InvalidArgument(f"durability is always, interval or os, not {self.kind!r}")
@@ -47,6 +51,7 @@ OS = Durability("os")
 """Survives a kill; a power cut may take whatever the kernel had not yet written."""
 
 
+@shows_field_docs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Settings of a store. Topics carry their own (delayed, max_delay_ms, retention) in `create_topic`."""

@@ -20,6 +20,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from afterlog._version import __version__
+from afterlog.compiled import missing
 from afterlog.errors import AfterlogError, StoreClosed, StoreForked
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
@@ -128,7 +130,9 @@ class StoreCollector:
         """The metrics as they are now."""
         families = _Families()
         with contextlib.suppress(StoreClosed, StoreForked):
-            for topic in self._store.topics():
+            topics = self._store.topics()
+            families.add_build()
+            for topic in topics:
                 for number in range(topic.partition_count):
                     partition = families.opened(topic, number)
                     if partition is None:
@@ -199,6 +203,7 @@ class _Families:
             for counts, labels in ((COPY_COUNTS, _PARTITION), (FETCH_COUNTS, ()))
             for count in counts
         }
+        self._build = GaugeMetricFamily("afterlog_build_info", "1, and what serves", labels=("version", "kernels"))
         self._operations = CounterMetricFamily(
             _INDEX + "bucket_op_count", "Operations on runs, by how they ended", labels=(*_PARTITION, "type", "state")
         )
@@ -226,9 +231,12 @@ class _Families:
 
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges.values()
-        yield from (self._unreadable, self._operations, self._latency, self._lateness, self._clamped)
+        yield from (self._build, self._unreadable, self._operations, self._latency, self._lateness, self._clamped)
         yield from (self._late_checkpoints, self._held, self._evicted)
         yield from self._counters.values()
+
+    def add_build(self) -> None:
+        self._build.add_metric((__version__, "plain" if missing() else "compiled"), 1)
 
     def opened(self, topic: Topic, number: int) -> Partition | None:
         """The partition; None where it cannot be opened, which is told. Raises StoreClosed, StoreForked."""

@@ -19,8 +19,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from afterlog._version import __version__
 from afterlog.arguments import KEEP, flag, whole
 from afterlog.clock import Clock, JumpGuard, SystemClock
+from afterlog.compiled import kernels
 from afterlog.config import Config
 from afterlog.deletions import Deletions
 from afterlog.environment import random_generator
@@ -198,6 +200,8 @@ class Store:
                     interval_ms=config.checkpoint_ms,
                 )
             self._keep_clean(topic.settings for topic in self._topics.by_name.values())
+            if logger.isEnabledFor(logging.INFO):
+                self._tell_opened()
         except BaseException:
             self._let_go()
             raise
@@ -905,6 +909,15 @@ class Store:
         self._before_close.append(call)
 
     # Inside.
+
+    def _tell_opened(self) -> None:
+        """To the log: what it is that was opened, and what recovery found."""
+        cut = ", ".join(f"{name}-{number} {count:,}" for (name, number), count in self.cut_bytes.items())
+        logger.info(
+            "%s: opened by afterlog %s, %s, durability %s; topics: %d, partitions recovered: %d, bytes cut: %s",
+            self.path, __version__, kernels(), self.config.durability, len(self._topics.by_name),
+            sum(1 for _ in self._topics.logs()), cut or "none",
+        )  # fmt: skip
 
     def _let_go(self) -> None:
         for background in (self._sync, self._checkpointer, self._due_checkpoints, self._cleaner, self._scheduler):

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.payload import json as json_value
 from afterlog.wire.byte_text import bytes_of, headers_of
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId
 
 CHUNK_BYTES = 8 << 20
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
-_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d|w))+")
+_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w)")
 _INT64_MAX = 2**63 - 1
-_RECORD_KEYS = {"value", "key", "headers", "delay", "deliver_after", "unique_key"}
+_RECORD_KEYS = {"value", "json", "key", "headers", "delay", "deliver_after", "unique_key"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,11 @@ class InputRecord:
 
 
 def duration_ms(text: str) -> int:
-    """`250ms`, `30s`, `5m`, `2h`, `1d`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
+    """`250ms`, `30s`, `5m`, `2h`, `1d`, `1w`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
     from decimal import ROUND_CEILING, Decimal
 
     if not _DURATION.fullmatch(text):
-        raise InvalidDeliverAfter(f"{text!r} is no duration: write 250ms, 30s, 5m, 2h, 1d or 1h30m")
+        raise InvalidDeliverAfter(f"{text!r} is no duration: write 250ms, 30s, 5m, 2h, 1d, 1w or 1h30m")
     parts = (Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
     ms = int(sum(parts, Decimal()).to_integral_value(ROUND_CEILING))
     if ms > _INT64_MAX:
@@ -135,11 +136,11 @@ def json_records(lines: list[bytes], first_line: int, now_ms: int, default: Inpu
 def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) -> InputRecord:
     try:
         row = json.loads(line)
-        if not isinstance(row, dict) or not row.keys() <= _RECORD_KEYS or "value" not in row:
-            raise ValueError(f"needs one JSON object with value, and of {', '.join(sorted(_RECORD_KEYS))} only")
+        if not isinstance(row, dict) or not row.keys() <= _RECORD_KEYS or ("value" in row) == ("json" in row):
+            raise ValueError(f"needs one JSON object with value or json, and of {', '.join(sorted(_RECORD_KEYS))} only")
         due = _deliver_after(row.get("delay"), row.get("deliver_after"), now_ms)
         return InputRecord(
-            value=bytes_of(row["value"]),
+            value=json_value(row["json"]) if "json" in row else bytes_of(row["value"]),
             key=bytes_of(row["key"]) if "key" in row else default.key,
             headers=headers_of(row.get("headers") or {}),
             deliver_after=default.deliver_after if due is None else due,

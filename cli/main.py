@@ -70,15 +70,25 @@ _ELSEWHERE = {
 """Modules that are imported when one of their commands is asked for, or all of them."""
 
 
+def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from afterlog.compiled import kernels
+
+        click.echo(f"afterlog {__version__} ({kernels()})")
+        ctx.exit()
+
+
 @click.group(cls=Cli, elsewhere=_ELSEWHERE, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show it, and exit."
+)
 def cli() -> None:
     """A delayed-message log in a plain folder: records are delivered when they are due, in due order.
 
     DATA is the folder of a store. Set AFTERLOG_DATA and leave it out (a path with a / in it still counts as DATA).
     One process has a store open at a time; `dump` needs no lock.
 
-    Durations: 250ms 30s 5m 2h 1d 1h30m. Instants: epoch ms, or ISO 8601 with a zone, 2030-01-31T08:00:00Z.
+    Durations: 250ms 30s 5m 2h 1d 1w 1h30m. Instants: epoch ms, or ISO 8601 with a zone, 2030-01-31T08:00:00Z.
     """
 
 
@@ -164,7 +174,7 @@ def create(
 )
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
 @click.option(
-    "--json-input", is_flag=True, help="Lines are JSON: value, key, headers, delay, deliver_after, unique_key."
+    "--json-input", is_flag=True, help="Lines are JSON: value or json, key, headers, delay, deliver_after, unique_key."
 )
 @JSON
 def send(
@@ -185,8 +195,8 @@ def send(
     With --unique-key the record is appended where no pending one of its partition has that key; --on-conflict keep
     prints the id of the one that has, replace cancels it.
 
-    A JSON value, key, unique key or header is a string, null, or {"base64": "..."} for bytes. What stands in a line
-    goes before --delay, --at and --key.
+    A JSON value, key, unique key or header is a string, null, or {"base64": "..."} for bytes; with "json" in place of
+    "value" the record's value is that JSON. What stands in a line goes before --delay, --at and --key.
     """
     if delay is not None and at is not None:
         raise click.UsageError("give --delay or --at, not both")

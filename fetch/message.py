@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from afterlog.fetch.record_id import RecordId
+from afterlog.payload import object_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,10 @@ class ScheduledRecord:
     @property
     def id(self) -> RecordId:
         return RecordId(self.topic, self.partition, self.offset)
+
+    def json(self) -> Any:
+        """What the value says, where it is JSON; None where the record has no value. Raises InvalidRecord."""
+        return object_of(self.value, self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +57,7 @@ class Message:
     @property
     def id(self) -> RecordId:
         return RecordId(self.topic, self.partition, self.offset)
+
+    def json(self) -> Any:
+        """What the value says, where it is JSON; None where the record has no value. Raises InvalidRecord."""
+        return object_of(self.value, self.id)

@@ -131,19 +131,19 @@ class Columns:
         return Columns(topic=parts[0].topic, **columns)
 
     def to_arrow(self) -> pa.RecordBatch:
-        """A pyarrow RecordBatch over the same memory where Arrow's layout allows. Needs ``afterlog[arrow]``."""
+        """A pyarrow RecordBatch over the same memory where Arrow's layout allows. Needs ``afterlog[arrow]``.
+
+        headers: a list of struct<key, value>, a Python object for each while it is made; where no record has any, none.
+        """
         import pyarrow as pa
 
-        def binary(column: Ragged, valid: Bools) -> pa.Array:
-            offsets, data = column
-            mask = None if bool(valid.all()) else pa.py_buffer(np.packbits(valid, bitorder="little"))
-            buffers = [mask, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
-            return pa.Array.from_buffers(pa.large_binary(), len(valid), buffers)
+        from afterlog.fetch.arrow_arrays import binary_array, headers_array
 
-        names = [*_NUMBERS, "key", "value"]
-        arrays = [pa.array(getattr(self, name)) for name in _NUMBERS]
-        arrays += [binary(self.key, self.key_valid), binary(self.value, self.value_valid)]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+        arrays = {name: pa.array(getattr(self, name)) for name in _NUMBERS}
+        arrays["key"] = binary_array(self.key, self.key_valid)
+        arrays["value"] = binary_array(self.value, self.value_valid)
+        arrays["headers"] = headers_array(self.headers)
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def to_messages(self) -> list[Message]:
         """One `Message` per record: convenient, at about 0.3 us each."""

@@ -2,7 +2,8 @@
 
     number                          milliseconds since the epoch
     datetime, str (ISO 8601)        with a time zone; a naive one names no instant and is refused
-    datetime64 of any unit          UTC, as numpy says
+    datetime64 of any unit          UTC, as numpy says; and so a column of pandas, polars or Arrow without a zone,
+                                    which is one inside
     column                          a sequence of these, an array, or what can be made one (`__array__`): a Series
                                     of pandas or polars, an Index, an Arrow array, with zones or without
 

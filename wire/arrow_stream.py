@@ -23,8 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, InvalidRequest, RequestTooLarge
+from afterlog.fetch.arrow_arrays import HEADERS, binary_array, headers_array
 from afterlog.fetch.message_columns import Columns
-from afterlog.records.batch import decode_own_headers, encode_headers, own_headers
+from afterlog.records.batch import encode_headers, own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.columns import ragged as ragged_items
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, asked_ms
@@ -42,7 +43,6 @@ _ROWS_AT_ONCE = 4_096
 _NUMBERS: Final = ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp")
 _RECEIPT: Final = Receipts._fields
 _LEASE: Final = ("redelivery_count", "deadline_ms")
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -60,7 +60,7 @@ def _is_headers(kind: pa.DataType) -> bool:
 _TEXT: Final = (pa.string(), pa.large_string())
 _INTEGER: Final = ColumnKind("int64 or int32", (pa.int64(), pa.int32()).__contains__)
 _BYTES: Final = ColumnKind("binary or string", _is_binary)
-_PAIRS: Final = ColumnKind(f"{_HEADERS}", _is_headers)
+_PAIRS: Final = ColumnKind(f"{HEADERS}", _is_headers)
 _INSTANT: Final = ColumnKind(
     "int64 (ms) or a timestamp", lambda kind: kind == pa.int64() or pa.types.is_timestamp(kind)
 )
@@ -109,12 +109,12 @@ def sent_stream(
 ) -> bytes:
     """values, keys, unique_keys: what `send_many` takes; headers: encoded sections. Raises InvalidRecord."""
     value_column, value_valid = ragged(values)
-    columns = {"value": _binary(value_column, value_valid)}
+    columns = {"value": binary_array(value_column, value_valid)}
     for name, given in (("key", keys), ("unique_key", unique_keys)):
         if given is not None:
-            columns[name] = _binary(*ragged(given, name))
+            columns[name] = binary_array(*ragged(given, name))
     if headers is not None:
-        columns["headers"] = _headers_array(headers)
+        columns["headers"] = headers_array(headers)
     for name, numbers in (
         ("deliver_after", deliver_after), ("delay", delay_ms), ("timestamp", timestamps), ("partition", partition),
     ):  # fmt: skip
@@ -161,9 +161,9 @@ def delivered_stream(
 ) -> bytes:
     """said: what the answer says besides, JSON."""
     arrays = {name: pa.array(getattr(columns, name)) for name in _NUMBERS}
-    arrays["key"] = _binary(columns.key, columns.key_valid)
-    arrays["value"] = _binary(columns.value, columns.value_valid)
-    arrays["headers"] = _headers_array(columns.headers)
+    arrays["key"] = binary_array(columns.key, columns.key_valid)
+    arrays["value"] = binary_array(columns.value, columns.value_valid)
+    arrays["headers"] = headers_array(columns.headers)
     if redelivery_count is not None:
         arrays["redelivery_count"] = pa.array(redelivery_count)
     if deadline_ms is not None:
@@ -225,35 +225,6 @@ def _stream(columns: Mapping[str, pa.Array], said: Mapping[str, Any]) -> bytes:
         writer.write_batch(batch)
     made: bytes = sink.getvalue().to_pybytes()
     return made
-
-
-def _binary(column: Ragged, valid: Bools | None) -> pa.Array:
-    offsets, data = column
-    mask = None if valid is None or bool(valid.all()) else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [mask, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(data))]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
-def _headers_array(column: Ragged) -> pa.Array:
-    """A Python object each, where there are any."""
-    offsets, data = column
-    if offsets[0] == offsets[-1]:
-        nothing = pa.array([], _HEADERS.value_type)
-        return pa.ListArray.from_arrays(pa.array(np.zeros(len(offsets), np.int32)), nothing)
-    view = memoryview(np.ascontiguousarray(data))
-    starts, ends = offsets[:-1].tolist(), offsets[1:].tolist()
-    rows = [
-        [{"key": name, "value": value} for name, value in decode_own_headers(view[start:end])] if start < end else []
-        for start, end in zip(starts, ends, strict=True)
-    ]
-    try:
-        return pa.array(rows, _HEADERS)
-    except UnicodeEncodeError:  # a foreign producer's names need not be UTF-8, which Arrow's text must
-        return pa.array([[_as_text(each) for each in row] for row in rows], _HEADERS)
-
-
-def _as_text(header: dict[str, Any]) -> dict[str, Any]:
-    return header | {"key": header["key"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
 
 
 # From Arrow to columns.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -93,18 +94,20 @@ class TestSendAndReceive:
             {"value": None, "deliver_after": 10**12 + 2_000},
             {"value": "at once"},
             {"value": "later", "delay": "1h"},
+            {"json": {"to": ["ada", 1]}},
         ]
         run("send", data, "mail", "--json-input", stdin="\n".join(map(json.dumps, records)))
         received = rows(run("receive", data, "mail", "--group", "g", "--json"))
-        assert ["text", {"base64": "/w=="}, None, "at once"] == [row["value"] for row in received]
-        assert ["k", None, None, None] == [row["key"] for row in received]
+        values = ["text", {"base64": "/w=="}, None, "at once", '{"to":["ada",1]}']
+        assert values == [row["value"] for row in received]
+        assert ["k", None, None, None, None] == [row["key"] for row in received]
         assert [["a", "1"], ["b", None]] == received[1]["headers"]
         assert [10**12 + 1_000, 1_009_843_200_000, 10**12 + 2_000] == [row["deliver_after"] for row in received[:3]]
-        assert [0, 1, 2, 3] == [row["delivery_offset"] for row in received]
+        assert [0, 1, 2, 3, 4] == [row["delivery_offset"] for row in received]
 
     def test_a_bad_line_says_where_and_what_was_sent(self, data: Path) -> None:
         result = run("send", data, "mail", "--json-input", stdin='{"value": "a"}\n{"valve": "b"}\n', code=2)
-        assert result.stderr.startswith("afterlog: line 2: needs one JSON object with value")
+        assert result.stderr.startswith("afterlog: line 2: needs one JSON object with value or json")
         assert "(0 records before it were sent)" in result.stderr
         assert 1 == result.stderr.count("\n")
         assert "" == run("receive", data, "mail", "--group", "g").stdout
@@ -349,7 +352,22 @@ class TestProcesses:
         assert not {"rich", "asyncio", "email", "socket", "afterlog.fetch.partition", "afterlog.offline"} & loaded
 
     def test_version(self) -> None:
-        assert f"afterlog {afterlog.__version__}\n" == process("--version").stdout
+        assert f"afterlog {afterlog.__version__} (compiled kernels)\n" == process("--version").stdout
+
+    def test_as_a_module(self) -> None:
+        ran = subprocess.run(
+            [sys.executable, "-m", "afterlog", "send", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert ran.stdout.startswith("Usage: afterlog send ")
+
+    def test_completion(self, data: Path) -> None:
+        def completed(*words: str) -> list[str]:
+            env = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "AFTERLOG_DATA": str(data)}
+            ran = process(env={**os.environ, **env, "_AFTERLOG_COMPLETE": "bash_complete"})
+            return ran.stdout.split()
+
+        assert ["plain,schedules", "plain,scrub", "plain,send", "plain,serve"] == sorted(completed("afterlog", "s"))[:4]
+        assert ["plain,--on-conflict"] == completed("afterlog", "send", "--on")
 
     def test_no_command(self) -> None:
         ran = process()
@@ -442,6 +460,7 @@ class TestInput:
     @pytest.mark.parametrize(
         ("text", "ms"),
         [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("2h", 2 * HOUR_MS), ("1d", 24 * HOUR_MS),
+         ("1w", 168 * HOUR_MS), ("2w1d", 360 * HOUR_MS),
          ("1h30m", 5_400_000), ("0.5s", 500), ("0.0001s", 1), ("0s", 0)],
     )  # fmt: skip
     def test_durations(self, text: str, ms: int) -> None:

@@ -36,9 +36,12 @@ def served(data: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-W", "error", "-c", PROGRAM, "serve", str(data), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    line = process.stderr.readline()
     try:
-        assert "serving" in line, line + process.stderr.read()
+        said = ""
+        while "serving" not in said:  # what was opened is told before
+            line = process.stderr.readline()
+            assert line, said
+            said += line
         yield process
     finally:
         process.kill()

@@ -70,9 +70,14 @@ def test_to_arrow(rows: list[Message], start: int, stop: int) -> None:
     batch.validate(full=True)
     numbers = ["partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp"]
     names = [*numbers, "key", "value"]
-    assert names == batch.schema.names
-    assert [pa.int64()] * 7 + [pa.large_binary()] * 2 == batch.schema.types
-    expected = [{name: getattr(row, name) for name in names} for row in rows[start:stop]]
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    assert [*names, "headers"] == batch.schema.names
+    assert [pa.int64()] * 7 + [pa.large_binary()] * 2 + [pairs] == batch.schema.types
+    expected = [
+        {name: getattr(row, name) for name in names}
+        | {"headers": [{"key": name, "value": value} for name, value in row.headers]}
+        for row in rows[start:stop]
+    ]
     assert expected == batch.to_pylist()
 
 
