@@ -31,8 +31,8 @@ from tests.support import NOW_MS, PATH, PATIENCE_S, Gate, small
 Answer = TypeVar("Answer")
 
 STEPS = {
-    "ack_receipt", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt", "is_idle", "look",
-    "now_ms", "open_subscriptions", "pop", "shared", "stop_taking", "take_back",
+    "ack_receipt", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt",
+    "is_idle", "look", "now_ms", "open_subscriptions", "pop", "shared", "stop_taking", "take_back",
 }  # fmt: skip
 """Public in the blocking classes for the facade, or for who is inside."""
 ATTRIBUTES = {"clock", "config", "name", "path", "topic"}
