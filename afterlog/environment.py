@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -133,6 +134,10 @@ def user_id() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else -1
 
 
+_DESCRIPTORS_MAX = 10_240
+"""What macOS gives a process where it says that there is no limit: OPEN_MAX."""
+
+
 def allow_descriptors() -> int | None:
     """Let this process have as many files and connections open as its system allows; how many, None: not known."""
     try:
@@ -140,9 +145,9 @@ def allow_descriptors() -> int | None:
     except ImportError:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            return soft
-    return hard
+    for most in (hard, min(hard, _DESCRIPTORS_MAX)):
+        if most > soft:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+                return most
+    return soft

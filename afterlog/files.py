@@ -90,7 +90,10 @@ class File(Protocol):
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def sync(self) -> None:
-        """fdatasync: the bytes survive a power cut once it returns. If it raises nobody knows: do not call it again."""
+        """The bytes survive a power cut once it returns. If it raises nobody knows: do not call it again.
+
+        fdatasync; on macOS F_FULLFSYNC, whose fsync leaves them in the drive's cache; fsync where there is neither.
+        """
 
     def truncate(self, size: int) -> None: ...
 
@@ -163,7 +166,8 @@ class Files(Protocol):
     def remove_folder(self, path: Path) -> None:
         """Remove a folder that is empty. FileNotFoundError, NotADirectoryError; DiskFailed where something is in it."""
 
-    def sync_folder(self, folder: Path) -> None: ...
+    def sync_folder(self, folder: Path) -> None:
+        """The names in it survive a power cut once it returns: fsync, on macOS F_FULLFSYNC."""
 
     def lock(self, path: Path) -> Lock:
         """Take the lock file at `path`, or raise StoreLocked with the holder's pid."""
@@ -212,10 +216,10 @@ class OsFile:
 
     def sync(self) -> None:
         try:
-            if hasattr(os, "fdatasync"):
-                os.fdatasync(self._descriptor)
-            else:  # macOS
+            if hasattr(fcntl, "F_FULLFSYNC") or not hasattr(os, "fdatasync"):
                 _full_sync(self._descriptor)
+            else:
+                os.fdatasync(self._descriptor)
         except OSError as error:
             raise failed_call("sync", error, self.path) from error
 
@@ -250,8 +254,8 @@ class OsScratchFile:
         descriptor = self._descriptor
         try:
             for filled, (buffer, position) in enumerate(parts):
-                read = os.preadv(descriptor, [buffer], position)
-                while 0 < read < len(buffer) and (more := os.preadv(descriptor, [buffer[read:]], position + read)):
+                read = _pread_into(descriptor, buffer, position)
+                while 0 < read < len(buffer) and (more := _pread_into(descriptor, buffer[read:], position + read)):
                     read += more
                 if read < len(buffer):
                     return filled
@@ -556,6 +560,15 @@ def _full_sync(descriptor: int) -> None:
             if error.errno not in _NOT_HERE:
                 raise  # it was tried and failed: a second one that succeeds would tell nothing
     os.fsync(descriptor)
+
+
+def _pread_into(descriptor: int, buffer: memoryview, position: int) -> int:
+    """preadv; a pread and a copy where it is missing: macOS before 11."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], position)
+    data = os.pread(descriptor, len(buffer), position)
+    buffer[: len(data)] = data
+    return len(data)
 
 
 def failed_call(call: str, error: OSError, path: Path) -> StorageError:

@@ -22,6 +22,11 @@ OWNERS_ALONE = 0o600
 _HELD: set[int] = set()
 """Descriptors of sockets that end with this process, and not with the last of its forked children."""
 _CREDENTIALS = struct.Struct("=iII")
+"""ucred of Linux: process, user, group."""
+_SOL_LOCAL = 0
+_XUCRED_BYTES = 76
+_XUCRED = struct.Struct("=II")
+"""The head of the xucred of macOS and FreeBSD: version, which is 0, and user."""
 
 
 def listening_at_path(path: Path, backlog: int) -> socket.socket:
@@ -114,11 +119,14 @@ def is_unix(connection: Any) -> bool:
 
 def peer_user(connection: Any) -> int | None:
     """The user at the other end of a connection within this machine; None where the system does not tell."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return None
     try:
-        _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+        if hasattr(socket, "SO_PEERCRED"):
+            told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            return int(_CREDENTIALS.unpack(told)[1])
+        option = getattr(socket, "LOCAL_PEERCRED", None)
+        if option is not None:
+            version, user = _XUCRED.unpack_from(connection.getsockopt(_SOL_LOCAL, option, _XUCRED_BYTES))
+            return int(user) if version == 0 else None
     except OSError:
-        return None
-    return int(user)
+        pass
+    return None

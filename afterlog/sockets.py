@@ -1,7 +1,7 @@
 """The seam to the network: connections that somebody else accepts. What is said over them is another matter.
 
-A socket in a folder has its path for an address, of which the system takes 107 bytes. A longer one is reached by way of
-its folder, opened: /proc/self/fd/9/server.sock (Linux).
+A socket in a folder has its path for an address, of which the system takes 107 bytes or fewer. A longer one is reached
+by way of its folder, opened: /proc/self/fd/9/server.sock (Linux); elsewhere by a link to the folder, which is short.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import os
 import select
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from afterlog.errors import InvalidArgument
 
-PATH_BYTES_MAX = 107
-"""Of a Unix socket's address, on Linux; macOS takes 103."""
+PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
+"""Of a Unix socket's address: macOS and the BSDs take 103."""
+_OPEN_FILES = Path("/proc/self/fd")
 
 
 @contextlib.contextmanager
@@ -27,13 +29,29 @@ def short_path(path: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return
-    if not Path("/proc/self/fd").exists():
-        raise InvalidArgument(f"the path of the socket is too long for this system: {path}; use a shorter one, or TCP")
+    with (_by_descriptor if _OPEN_FILES.exists() else _by_link)(path) as address:
+        if len(os.fsencode(address)) > PATH_BYTES_MAX:
+            raise InvalidArgument(f"the path of the socket is too long here: {path}; use a shorter one, or TCP")
+        yield address
+
+
+@contextlib.contextmanager
+def _by_descriptor(path: Path) -> Iterator[str]:
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
+        yield f"{_OPEN_FILES}/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def _by_link(path: Path) -> Iterator[str]:
+    from tempfile import TemporaryDirectory  # which comes with `shutil`, `random` and more
+
+    with TemporaryDirectory(prefix="afterlog-") as name:
+        link = Path(name) / "f"
+        link.symlink_to(path.parent.absolute())
+        yield str(link / path.name)
 
 
 def to_path(path: Path, timeout_s: float | None) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 import zlib
 from collections import Counter
@@ -16,6 +17,8 @@ from hypothesis import core, settings
 from tests import campaigns
 
 COUNTED = "counted"
+collect_ignore = [] if sys.platform == "linux" else ["test_recorded.py", "test_rivals.py", "test_bench_served.py"]
+"""A library that stands before libc's, and what rivals use by /proc."""
 
 settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(30, whole=200))
 settings.load_profile("afterlog")

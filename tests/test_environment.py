@@ -68,3 +68,38 @@ class TestPipe:
         with open(tmp_path / "a", "wb") as file:
             assert environment.Pipe.of(file) is None
         assert environment.Pipe.of(io.BytesIO()) is None
+
+
+class TestDescriptors:
+    """What may be open, with another system's limits in place of this one's."""
+
+    @staticmethod
+    def allowed(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int) -> tuple[int | None, list[int]]:
+        """What it answers, and what it asked for; the system gives up to `most`."""
+        asked: list[int] = []
+
+        def limit(_: int, limits: tuple[int, int]) -> None:
+            asked.append(limits[0])
+            assert hard == limits[1]
+            if not 0 <= limits[0] <= most:
+                raise ValueError("current limit exceeds maximum limit")
+
+        monkeypatch.setattr("resource.getrlimit", lambda _: (soft, hard))
+        monkeypatch.setattr("resource.setrlimit", limit)
+        return environment.allow_descriptors(), asked
+
+    @pytest.mark.parametrize(
+        ("soft", "hard", "most", "answer", "asked"),
+        [
+            (1_024, 4_096, 4_096, 4_096, [4_096]),
+            (4_096, 4_096, 4_096, 4_096, []),
+            (256, (1 << 63) - 1, 10_240, 10_240, [(1 << 63) - 1, 10_240]),  # macOS
+            (20_000, (1 << 63) - 1, 20_000, 20_000, [(1 << 63) - 1]),
+            (256, 4_096, 0, 256, [4_096, 4_096]),
+            (256, -1, 0, 256, []),
+        ],
+    )
+    def test_as_many_as_the_system_gives(
+        self, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, answer: int, asked: list[int]
+    ) -> None:
+        assert (answer, asked) == self.allowed(monkeypatch, soft, hard, most)

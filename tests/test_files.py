@@ -412,9 +412,9 @@ def as_on_another_system(patched: pytest.MonkeyPatch, called: list[str], there: 
 
     patched.setattr("os.fsync", lambda descriptor: called.append("fsync"))
     patched.setattr("os.fdatasync", lambda descriptor: called.append("fdatasync"), raising=False)
-    if there != "fdatasync":
+    if there not in ("fdatasync", "both"):
         patched.delattr("os.fdatasync")
-    if there == "F_FULLFSYNC":
+    if there in ("F_FULLFSYNC", "both"):
         patched.setattr("fcntl.F_FULLFSYNC", 51, raising=False)
         patched.setattr("fcntl.fcntl", full_sync)
     else:
@@ -481,6 +481,7 @@ class TestOnlyReal:
             ("fdatasync", None, ["fdatasync", "fsync"]),
             ("F_FULLFSYNC", None, ["F_FULLFSYNC", "F_FULLFSYNC"]),
             ("F_FULLFSYNC", errno.ENOTSUP, ["F_FULLFSYNC", "fsync", "F_FULLFSYNC", "fsync"]),
+            ("both", None, ["F_FULLFSYNC", "F_FULLFSYNC"]),
             ("neither", None, ["fsync", "fsync"]),
         ],
     )
@@ -526,6 +527,17 @@ class TestOnlyReal:
         scratch.pwrite(b"01234567", 5)
         assert (1, b"01234567") == (scratch.pread([(memoryview(into)[:8], 5)]), into[:8].tobytes())
         assert 0 == scratch.pread([(memoryview(into), 5)])
+
+    def test_a_scratch_file_where_there_is_no_preadv(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """macOS before 11."""
+        pread = os.pread
+        monkeypatch.delattr("os.preadv")
+        scratch, into = OsFiles().scratch(tmp_path / "a"), np.zeros(9, np.uint8)
+        scratch.pwrite(b"01234567", 5)
+        assert (1, b"01234567") == (scratch.pread([(memoryview(into)[:8], 5)]), into[:8].tobytes())
+        assert 0 == scratch.pread([(memoryview(into), 5)])
+        monkeypatch.setattr("os.pread", lambda descriptor, size, position: pread(descriptor, min(size, 3), position))
+        assert (1, b"1234567") == (scratch.pread([(memoryview(into)[:7], 6)]), into[:7].tobytes())
 
     def test_a_full_disk_is_named_and_a_part_may_be_written(self, tmp_path: Path) -> None:
         file = OsFiles().create(tmp_path / "a")

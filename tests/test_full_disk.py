@@ -205,7 +205,7 @@ def test_descriptors_run_out_for_real(tmp_path: Path) -> None:
         log = store.create_topic(TOPIC).partition(0).log
         store.send_many(TOPIC, [b"%d" % number for number in range(5)])
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 1, hard))
         spare: list[int] = []
         try:
             with contextlib.suppress(OSError):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 import resource
+import sys
 import time
 import traceback
 import zlib
@@ -119,4 +120,4 @@ def corpus_of(decoder: str) -> list[bytes]:
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
