@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from afterlog._version import __version__
 from tests.pages import ROOT, blocks, reading
+
+HERE = "https://github.com/afterlog/afterlog/blob/main/"
+"""What `main` has."""
 
 SHOWN = {"sh": "water the plants", "python": ""}
 """What every block of that language shows, apart from something."""
@@ -32,6 +36,59 @@ def test_the_license_is_there_and_is_the_one_that_is_named() -> None:
     text = (ROOT / file).read_text()
     assert ("Apache-2.0", 202) == (named, text.count("\n"))
     assert "Apache License\n                           Version 2.0, January 2004" in text
+
+
+def test_its_links_work_where_the_package_is_shown() -> None:
+    """A package index has no folder to which a relative link could lead."""
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 15
+    assert [] == [link for link in links if not link.startswith(HERE)]
+    assert [] == [link for link in links if not (ROOT / link.removeprefix(HERE)).is_file()]
+
+
+def test_the_project_is_where_its_links_say() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    metadata = settings["metadata"]
+    links = dict(line.split(" = ") for line in metadata["project_urls"].strip().splitlines())
+    assert {"Documentation", "Source", "Issues", "Changelog"} == set(links)
+    assert {metadata["url"]} == {link[: len(metadata["url"])] for link in (*links.values(), HERE)}
+    assert [] == [
+        link for link in links.values() if link.startswith(HERE) and not (ROOT / link.removeprefix(HERE)).is_file()
+    ]
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    assert "attr: afterlog._version.__version__" == settings["metadata"]["version"]
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "mkdocs.yml", "afterlog/__init__.py", "deploy/Dockerfile"):
+        assert not re.search(rf"\b{re.escape(__version__)}\b", (ROOT / name).read_text()), name
+
+
+class TestChangelog:
+    """The form of keepachangelog.com: versions, newest first, each with its date; what changed under a few headings."""
+
+    TEXT = (ROOT / "CHANGELOG.md").read_text()
+
+    def test_the_newest_is_unreleased_or_this_version(self) -> None:
+        versions = re.findall(r"^## \[(.+?)\](.*)$", self.TEXT, re.MULTILINE)
+        assert versions[0] in (("Unreleased", ""), (__version__, versions[0][1]))
+        for version, date in versions:
+            assert version == "Unreleased" or re.fullmatch(r" - \d{4}-\d\d-\d\d", date), version
+            assert re.search(rf"^\[{re.escape(version)}\]: {HERE.removesuffix('blob/main/')}", self.TEXT, re.MULTILINE)
+
+    def test_each_line_stands_under_one_of_its_headings(self) -> None:
+        headings = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+        for version in re.split(r"^## ", self.TEXT, flags=re.MULTILINE)[1:]:
+            before, *parts = re.split(r"^### ", version, flags=re.MULTILINE)
+            assert "- " not in before.partition("\n")[2]
+            assert [heading for heading in headings if heading in {part.partition("\n")[0] for part in parts}] == [
+                part.partition("\n")[0] for part in parts
+            ]
+            for part in parts:
+                lines = part.partition("\n")[2].partition("\n[")[0].strip("\n").split("\n")
+                assert [] == [line for line in lines if not line.startswith(("- ", "  "))]
 
 
 @pytest.mark.parametrize("page", sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")], key=str))
