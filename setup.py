@@ -1,8 +1,28 @@
-"""The compiled modules, the one thing that setup.cfg cannot say. Without a C compiler there is another way for each."""
+"""What setup.cfg cannot say: the compiled modules, without which there is another way, and links that stay links."""
+
+import shutil
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.sdist import sdist
+
+
+class Sdist(sdist):
+    """With the links of afterlog/, where it would have copies, and setup.cfg with its comments: tests read both."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        for path in Path("afterlog").iterdir():
+            if path.is_symlink():
+                copy = Path(base_dir, path)
+                shutil.rmtree(copy, ignore_errors=True)
+                copy.symlink_to(path.readlink())
+        Path(base_dir, "setup.cfg").unlink()
+        shutil.copy("setup.cfg", base_dir)
+
 
 setup(
+    cmdclass={"sdist": Sdist},
     ext_modules=[
         Extension(f"afterlog.{name}", [path], optional=True, extra_compile_args=["-O3"])
         for name, path in (
@@ -11,5 +31,5 @@ setup(
             ("records._kernels", "records/_kernels.pyx"),
             ("index._packing", "index/_packing.pyx"),
         )
-    ]
+    ],
 )
