@@ -54,7 +54,11 @@ cdef extern from *:
     }
 
     #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    #if defined(__clang__) && __clang_major__ >= 14
+    __attribute__((target("sse4.2,crc32")))  /* to it the instruction is a feature of its own */
+    #else
     __attribute__((target("sse4.2")))
+    #endif
     static uint32_t crc32c_by_instruction(uint32_t start, const uint8_t *at, int64_t size) {
         uint64_t crc = (uint32_t)~start;
         for (; size >= 8; at += 8, size -= 8) {
