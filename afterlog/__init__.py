@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from afterlog.subscription.received import Receipts, Received
     from afterlog.subscription.subscription import Subscription
     from afterlog.tier.remote_store import RemoteStore
+    from afterlog.worker import Worker
 
 _HOME = {
     "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
@@ -160,6 +161,7 @@ _HOME = {
     "afterlog.subscription.policy": ("RetryPolicy",),
     "afterlog.subscription.received": ("Receipts", "Received"),
     "afterlog.subscription.subscription": ("Subscription",),
+    "afterlog.worker": ("Worker",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -178,7 +180,7 @@ __all__ = [
     "ServerFailed", "ServerNotTrusted", "ServerUnavailable", "SharedStore", "SparkUnavailable", "StorageFull", "Store",
     "StoreClosed", "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned", "SystemClock", "Topic",
     "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup", "UnknownPartition",
-    "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType", "__version__",
+    "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "Worker", "WrongType", "__version__",
     "connect", "decode_batch", "encode_batch", "json", "open",
 ]  # fmt: skip
 

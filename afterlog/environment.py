@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -95,6 +96,17 @@ class Pipe:
 def process_id() -> int:
     """Of this process: another one in a forked child."""
     return os.getpid()
+
+
+def run_anew() -> NoReturn:
+    """Put the program that this process runs in its own place: the same arguments and process id, nothing else is left.
+
+    What is open is closed, locks are let go, signals that are ignored stay so. Nothing runs that an ordinary end runs.
+    """
+    for output in (sys.stdout, sys.stderr):
+        if output is not None:
+            output.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def after_fork(call: Callable[[], object]) -> None:

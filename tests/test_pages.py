@@ -37,6 +37,7 @@ RUN = {
     "how-to/shutting-down.md": 1,
     "how-to/testing.md": 3,
     "how-to/upgrade.md": 1,
+    "how-to/worker.md": 2,
     "how-to/workers.md": 3,
     "index.md": 1,
     "limits.md": 1,

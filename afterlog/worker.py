@@ -1,0 +1,274 @@
+"""A worker: functions that handle what subscriptions deliver, in threads or in an event loop, until it is told to stop.
+
+    worker = afterlog.Worker(store)
+
+    @worker.handle("mail", concurrency=4, dead_letter="mail.dead")
+    def deliver(message): ...
+
+    worker.run()                     # or `afterlog work module:worker`
+
+    run ──> one reader for each handler ──> `concurrency` threads iterate it ──> with message: handle(message)
+    SIGTERM, SIGINT, stop() ──> nothing more is taken, what waits goes back ──> the handlers end ──> the readers close
+
+A thin layer: what becomes of a message, its lease, retries and dead letters is the subscription's. What a coroutine
+function gives is awaited in one event loop, which a thread of the worker runs; another thread holds its message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast
+
+from afterlog.arguments import seconds, whole
+from afterlog.errors import InvalidArgument, WrongType
+from afterlog.subscription.draining import Drainable, Draining
+from afterlog.surface import StoreSurface, SubscriptionSurface
+
+if TYPE_CHECKING:
+    from afterlog.fetch.positions import Position
+    from afterlog.subscription.leased_message import LeasedMessage
+    from afterlog.subscription.policy import RetryPolicy
+
+logger = logging.getLogger("afterlog.worker")
+
+NAME = "worker"
+"""Of the subscription, unless another is given: that of a function would change with the code, and begin anew."""
+CANCELLING_S = 1.0
+"""What coroutines have, and then their messages, once they are cancelled; what blocks its event loop is left behind."""
+
+LOOK_S = 0.5
+"""Python runs a signal's handler in the main thread alone, which sleeps on where the signal came just before it fell
+asleep, or to another thread: so it sleeps no longer than this."""
+
+Handle = TypeVar("Handle", bound="Callable[[LeasedMessage], object]")
+Around: TypeAlias = "Callable[[LeasedMessage], AbstractContextManager[object]]"
+"""What every handler runs in, as `afterlog.tracing.handling`."""
+
+
+class ReaderOptions(TypedDict, total=False):
+    """What a handler's subscription is made with; see `Store.subscribe`."""
+
+    retry: RetryPolicy | None
+    lease_ms: int
+    dead_letter: str | None
+    start: Position
+    delay_ms: int
+    partitions: Sequence[int] | None
+    auto_extend: bool
+    max_lease_ms: int
+    rate: float | None
+    max_in_flight: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHandler:
+    """A function, and whose messages it handles."""
+
+    topic: str
+    name: str
+    call: Callable[[LeasedMessage], object]
+    concurrency: int
+    options: ReaderOptions
+
+
+class DrainableReader(SubscriptionSurface, Drainable, Protocol):
+    """What `subscribe` gives, whoever has the store."""
+
+    def drain(self, timeout: float | None = None) -> bool: ...
+
+
+class Worker:
+    """Handlers of an open store's topics. It runs once, and leaves the store open.
+
+    store: of `afterlog.open`, shared or not, or of `afterlog.connect`. around: a function of a message that gives a
+    block (a context manager) in which its handler runs, in the same thread. Raises WrongType of another store.
+    """
+
+    def __init__(self, store: StoreSurface, *, around: Around | None = None) -> None:
+        if not all(callable(getattr(store, name, None)) for name in ("subscribe", "__enter__")):
+            raise WrongType(f"a worker takes an open store, as afterlog.open(path) gives it, not {store!r:.100}")
+        self.store = store
+        self.handlers: list[TopicHandler] = []
+        """In the order in which they were given."""
+        self._around = around
+        self._readers: list[DrainableReader] = []
+        self._has_run = False
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+
+    def handle(
+        self, topic: str, name: str = NAME, *, concurrency: int = 1, **options: Unpack[ReaderOptions]
+    ) -> Callable[[Handle], Handle]:
+        """A decorator: the function is called with each message that is due in `topic`, as the subscription `name`.
+
+        It returns: the message is acked. It raises: the message comes again as `retry` says, or goes to `dead_letter`
+        where it has failed too often; `message.reject` and `message.retry` do for themselves. A coroutine function is
+        awaited, in one event loop for all of them. concurrency: how many messages it has at a time, in this worker;
+        those of one subscription are spread over all workers that have it. options: as `Store.subscribe` has them.
+
+        Raises InvalidArgument where the subscription has a handler already, or the worker has begun to run.
+        """
+        whole("concurrency", concurrency, 1)
+
+        def registered(call: Handle) -> Handle:
+            if not callable(call):
+                raise WrongType(f"a handler is a function of a message, not {call!r:.100}")
+            if self._has_run:
+                raise InvalidArgument(f"the worker runs already: give it the handler of {topic} before")
+            if any((topic, name) == (each.topic, each.name) for each in self.handlers):
+                raise InvalidArgument(f"{topic} has a handler as {name!r}: give another name, for a subscription more")
+            self.handlers.append(
+                TopicHandler(topic=topic, name=name, call=call, concurrency=concurrency, options=options)
+            )
+            return call
+
+        return registered
+
+    def run(self, timeout: float | None = 25.0) -> bool:
+        """Handle messages until SIGTERM, SIGINT or `stop`; whether all handlers had ended by then.
+
+        Signals are heeded in the main thread. The first one drains: nothing more is taken, what waits for a handler
+        goes back uncounted, and `timeout` seconds are given to those at work (None: as long as it takes). Beyond that a
+        coroutine is cancelled, and its message goes back; a function that is still at work keeps it until its lease
+        ends. A second signal is whoever's it was before.
+
+        Where a reader fails (its store is closed, the disk, a server that is gone for longer than the client waits)
+        all of them stop, and the error is raised: whatever started the worker starts it again. Raises UnknownTopic,
+        InvalidSubscription and whatever else `Store.subscribe` does, InvalidArgument where there is no handler, or it
+        has run before.
+        """
+        timeout = seconds("timeout", timeout)
+        if not self.handlers:
+            raise InvalidArgument("this worker has nothing to do: give it functions with @worker.handle(topic)")
+        if self._has_run:
+            raise InvalidArgument("this worker has run: make another one")
+        self._has_run = True
+        with contextlib.ExitStack() as stack:
+            for handler in self.handlers:
+                reader = self.store.subscribe(handler.topic, handler.name, **handler.options)
+                self._readers.append(cast(DrainableReader, stack.enter_context(reader)))
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    heeded = Draining(self, number, 0)
+                    stack.callback(heeded.end)  # and not as a block, which would drain once more
+                    heeded.begin()
+            with _event_loop() as loop:
+                self._start(loop)
+                while not self._stopping.wait(LOOK_S):
+                    pass
+                logger.info("stopping: nothing more is taken, and handlers end")
+                is_drained = self.drain(timeout)
+            if not is_drained:
+                self.drain(CANCELLING_S)  # coroutines were cancelled: what they had goes back before the readers close
+        if self._error is not None:
+            raise self._error
+        return is_drained
+
+    def stop(self) -> None:
+        """Take nothing more: `run` returns when the handlers have ended. From any thread, handlers too."""
+        self.halt()
+        self.stop_taking()
+
+    # What a signal asks for, as `Drainable` has it.
+
+    def halt(self) -> None:
+        """Take nothing more. Takes no lock: called by a signal's handler."""
+        for reader in self._readers:
+            reader.halt()
+
+    def stop_taking(self) -> None:
+        """The same, and let `run` go on to its end, which gives back what waits."""
+        self._stopping.set()
+
+    def drain(self, timeout: float | None) -> bool:
+        """The same; give back what waits, and wait for the handlers. False where that takes longer."""
+        self.stop()
+        clock = self.store.clock
+        deadline_s = None if timeout is None else clock.monotonic_s() + timeout
+        for reader in self._readers:  # all are told before one is waited for
+            self._is_drained(reader, 0.0)
+        is_drained = True
+        for reader in self._readers:
+            left_s = None if deadline_s is None else max(deadline_s - clock.monotonic_s(), 0.0)
+            is_drained &= self._is_drained(reader, left_s)
+        return is_drained
+
+    # Inside.
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        for handler, reader in zip(self.handlers, self._readers, strict=True):
+            for number in range(handler.concurrency):
+                name = f"afterlog-work-{handler.topic}-{number}"
+                work = reader, handler.call, loop
+                threading.Thread(target=self._work, args=work, name=name, daemon=True).start()
+
+    def _work(
+        self, reader: DrainableReader, call: Callable[[LeasedMessage], object], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """A thread: message by message, until the reader takes no more."""
+        around = self._around or contextlib.nullcontext
+        try:
+            for message in reader:
+                with message, around(message):
+                    made = call(message)
+                    if asyncio.iscoroutine(made):
+                        self._await(made, message, reader, loop)
+        except BaseException as error:  # SystemExit of a handler, too, which gave its message back
+            logger.error("%r stops, and the worker with it", reader, exc_info=error)
+            self._failed(error)
+        finally:
+            self.stop()
+
+    def _await(
+        self,
+        made: Coroutine[Any, Any, object],
+        message: LeasedMessage,
+        reader: DrainableReader,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Run it in the loop, and wait for it. Cancelled by the end of the worker, its message goes back."""
+        try:
+            asyncio.run_coroutine_threadsafe(made, loop).result()
+        except CancelledError:
+            if not self._stopping.is_set():  # by itself: it failed
+                raise
+            reader.release(message)
+
+    def _is_drained(self, reader: DrainableReader, timeout: float | None) -> bool:
+        try:
+            return reader.drain(timeout)
+        except Exception as error:
+            self._failed(error)
+            return False
+
+    def _failed(self, error: BaseException) -> None:
+        """What `run` raises: the first."""
+        self._error = self._error or error
+
+
+@contextlib.contextmanager
+def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in a thread of its own; at the end what runs in it is cancelled."""
+    started = Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+
+    async def until_stopped() -> None:
+        stopped = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), stopped))
+        await stopped.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(until_stopped()), name="afterlog-work-loop", daemon=True)
+    thread.start()
+    loop, stopped = started.result()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join(CANCELLING_S)
