@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -91,6 +91,46 @@ class Pipe:
         import termios
 
         return not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4)))
+
+
+CTRL_D = b"\x04"
+
+
+class Keyboard:
+    """What is typed at a terminal, each key at once and unseen, as long as the block is open."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._before: list[Any] = []
+
+    @staticmethod
+    def of(source: TextIO | None) -> Keyboard | None:
+        """None where `source` is no terminal."""
+        return Keyboard(source.fileno()) if source is not None and source.isatty() else None
+
+    def __enter__(self) -> Keyboard:
+        import termios
+        import tty
+
+        self._before = termios.tcgetattr(self._descriptor)
+        tty.setcbreak(self._descriptor)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        import termios
+
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def typed(self, timeout_s: float) -> bytes:
+        """What has been typed since; waits so long for it. Nothing typed: empty. The terminal's end is a Ctrl-D."""
+        import select
+
+        if not select.select([self._descriptor], [], [], timeout_s)[0]:
+            return b""
+        try:
+            return os.read(self._descriptor, 1_024) or CTRL_D
+        except OSError:  # it hung up
+            return CTRL_D
 
 
 def process_id() -> int:

@@ -10,6 +10,8 @@ from afterlog.client.served_store import ServedStore
 from afterlog.store import Store
 
 OpenStore = Store | ServedStore
+TOPICS_MAX = 500
+"""Of an overview: what a server tells at once."""
 
 
 class Standing(NamedTuple):
@@ -33,6 +35,16 @@ def standing(store: OpenStore, topic: str, bars_max: int) -> Standing:
     found, now_ms = store.topic(topic), store.now_ms()
     rows = [partition_stats(store, partition) for partition in found.partitions]
     return Standing(topic, rows, subscription_stats(store, found), due_histogram(found, now_ms, bars_max), now_ms)
+
+
+def overview(store: OpenStore, topic: str | None) -> dict[str, Any]:
+    """As `/v1/overview` answers: one topic, or the `TOPICS_MAX` with most pending. Raises UnknownTopic."""
+    wanted: dict[str, Any] = {"topic": topic, "sort": "pending", "descending": True, "limit": TOPICS_MAX}
+    if isinstance(store, ServedStore):
+        return store.ask(call("GET", path_of("overview", **wanted), dict))
+    from afterlog.server.overview import Overview
+
+    return Overview(store).page(may_look=lambda _: True, **wanted)
 
 
 def exposition(store: OpenStore) -> str:

@@ -66,6 +66,7 @@ _ELSEWHERE = {
     "serve_command": ("serve", "tokens"),
     "spark_commands": ("spark",),
     "tier_commands": ("offload", "restore", "scrub"),
+    "top_command": ("top",),
     "work_command": ("work",),
 }
 """Modules that are imported when one of their commands is asked for, or all of them."""

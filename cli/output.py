@@ -20,6 +20,7 @@ from afterlog.wire.byte_text import text_or_base64
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from afterlog.fetch.message import Message, ScheduledRecord
 
@@ -139,22 +140,45 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table; numbers to the right."""
     console = _console(sys.stdout)
     rows = list(rows)
-    texts = [[_cell(cell) for cell in row] for row in rows]
     if console is not None:
-        from rich.table import Table
-        from rich.text import Text
-
-        drawn = Table(box=None, pad_edge=False, header_style="bold")
-        for column, heading in enumerate(headings):
-            right = bool(rows) and isinstance(rows[0][column], int)
-            drawn.add_column(heading, justify="right" if right else "left", no_wrap=True)
-        for row in texts:
-            drawn.add_row(*map(Text, row))
-        console.print(drawn)
+        console.print(_drawn(headings, rows))
         return
+    texts = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
     for row in ([*headings], *texts):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@contextlib.contextmanager
+def screen() -> Iterator[Callable[[str, Sequence[str], Sequence[Sequence[Any]]], None]]:
+    """What it yields shows a line and a table in the place of those before; without a terminal, behind them."""
+    console = _console(sys.stdout)
+    if console is None:
+
+        def follow(line: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+            click.echo(line)
+            table(headings, rows)
+
+        yield follow
+        return
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield lambda line, headings, rows: live.update(Group(line, "", _drawn(headings, rows)), refresh=True)
+
+
+def _drawn(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column, heading in enumerate(headings):
+        right = any(isinstance(row[column], int | float) for row in rows)
+        drawn.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(Text(_cell(cell)) for cell in row))
+    return drawn
 
 
 def bars(rows: Sequence[tuple[str, int]]) -> None:
@@ -217,4 +241,11 @@ def _text(name: str, value: Any) -> str:
 
 
 def _cell(cell: Any) -> str:
-    return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)
+    match cell:
+        case None:
+            return "-"
+        case int():
+            return f"{cell:,}"
+        case float():
+            return f"{cell:,.1f}"
+    return str(cell)
