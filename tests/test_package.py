@@ -79,7 +79,7 @@ def test_a_name_loads_no_more_than_it_needs() -> None:
 def test_pyarrow_and_rich_are_loaded_by_who_wants_them() -> None:
     loaded = run("import sys, afterlog; afterlog.Store; print(*sys.modules)").split()
     assert "afterlog.store" in loaded
-    assert not {"pyarrow", "rich", "click", "pandas", "obstore", "prometheus_client"} & set(loaded)
+    assert not {"pyarrow", "rich", "click", "pandas", "obstore", "prometheus_client", "opentelemetry"} & set(loaded)
 
 
 NOT_TO_SEND = {

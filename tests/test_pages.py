@@ -36,6 +36,7 @@ RUN = {
     "how-to/retries.md": 4,
     "how-to/shutting-down.md": 1,
     "how-to/testing.md": 3,
+    "how-to/tracing.md": 2,
     "how-to/upgrade.md": 1,
     "how-to/worker.md": 2,
     "how-to/workers.md": 3,
@@ -90,7 +91,7 @@ def test_the_reference_has_every_public_name() -> None:
     pages = [page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md"))]
     named = [name for page in pages for name in re.findall(r"^::: afterlog\.(\w+)$", page, re.MULTILINE)]
     errors = {name for name in afterlog.__all__ if hasattr(afterlog.errors, name)}
-    assert sorted(named) == sorted({*afterlog.__all__, "aio", "errors"} - errors - {"__version__"})
+    assert sorted(named) == sorted({*afterlog.__all__, "aio", "errors", "tracing"} - errors - {"__version__"})
 
 
 @pytest.mark.parametrize(
