@@ -119,7 +119,8 @@ class Keyboard:
     def __exit__(self, *error: object) -> None:
         import termios
 
-        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+        with contextlib.suppress(termios.error):  # it hung up
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
     def typed(self, timeout_s: float) -> bytes:
         """What has been typed since; waits so long for it. Nothing typed: empty. The terminal's end is a Ctrl-D."""

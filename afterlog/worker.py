@@ -251,7 +251,8 @@ class Worker:
 
     def _failed(self, error: BaseException) -> None:
         """What `run` raises: the first."""
-        self._error = self._error or error
+        if self._error is None:
+            self._error = error
 
 
 @contextlib.contextmanager

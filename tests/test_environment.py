@@ -3,13 +3,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 import afterlog
 from afterlog import environment
-from tests.support import Background
+from tests.support import PATIENCE_S, Background
 
 
 def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +35,26 @@ def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_folder_that_others_import_from() -> None:
     assert Path(afterlog.__file__).parent.parent == environment.import_folder()
     assert str(environment.import_folder()) in [str(Path(entry).absolute()) for entry in sys.path]
+
+
+class TestKeyboard:
+    def test_keys_come_at_once_unseen_until_the_terminal_ends(self) -> None:
+        outside, inside = os.openpty()
+        before = termios.tcgetattr(inside)
+        with environment.Keyboard(inside) as keyboard:
+            assert b"" == keyboard.typed(0)
+            os.write(outside, b"q")
+            assert b"q" == keyboard.typed(PATIENCE_S)
+        assert before == termios.tcgetattr(inside)
+        with environment.Keyboard(inside) as keyboard:
+            os.close(outside)
+            assert environment.CTRL_D == keyboard.typed(PATIENCE_S)
+        os.close(inside)
+
+    def test_what_is_no_terminal_has_none(self, tmp_path: Path) -> None:
+        with (tmp_path / "file").open("w") as file:
+            assert environment.Keyboard.of(file) is None
+        assert environment.Keyboard.of(None) is None
 
 
 class TestPipe:
