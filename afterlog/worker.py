@@ -89,12 +89,14 @@ class Worker:
     """Handlers of an open store's topics. It runs once, and leaves the store open.
 
     store: of `afterlog.open`, shared or not, or of `afterlog.connect`. around: a function of a message that gives a
-    block (a context manager) in which its handler runs, in the same thread. Raises WrongType of another store.
+    block (a context manager) in which its handler runs, in the same thread. Raises WrongType of anything else.
     """
 
     def __init__(self, store: StoreSurface, *, around: Around | None = None) -> None:
         if not all(callable(getattr(store, name, None)) for name in ("subscribe", "__enter__")):
             raise WrongType(f"a worker takes an open store, as afterlog.open(path) gives it, not {store!r:.100}")
+        if around is not None and not callable(around):
+            raise WrongType(f"around is a function of a message that gives a block, not {around!r:.100}")
         self.store = store
         self.handlers: list[TopicHandler] = []
         """In the order in which they were given."""

@@ -410,6 +410,11 @@ class TestWrongUse:
         with pytest.raises(WrongType, match="a handler is"):
             Worker(store).handle("mail")(handler)
 
+    @pytest.mark.parametrize("around", [1, "tracing"])
+    def test_nothing_that_goes_around(self, store: afterlog.Store, around: Any) -> None:
+        with pytest.raises(WrongType, match="around is"):
+            Worker(store, around=around)
+
     @pytest.mark.parametrize("wrong", [None, "data", Path("data")])
     def test_no_store(self, wrong: Any) -> None:
         with pytest.raises(WrongType, match="open store"):

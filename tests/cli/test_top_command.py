@@ -98,13 +98,16 @@ class TestOnAndOn:
     def test_without_a_terminal_a_table_for_each_look_until_ctrl_c(self, folder: str) -> None:
         with process(folder, subprocess.DEVNULL, subprocess.PIPE) as running:
             assert running.stdout is not None
-            lines = [running.stdout.readline() for _ in range(3 * 5)]
+            lines = [running.stdout.readline() for _ in range(5)]
+            while lines[-1].split()[1:2] != ["0.0"]:  # a server counts once a second
+                lines.append(running.stdout.readline())
+                assert lines[-1]
             running.send_signal(signal.SIGINT)
             assert 0 == running.wait(PATIENCE_S)
             running.stdout.close()
-        assert 3 == sum(line.startswith("TOPIC") for line in lines)
-        assert ["-"] == lines[3].split()[1:2]
-        assert ["0.0"] == lines[13].split()[1:2]
+        assert lines[1].startswith("TOPIC")
+        assert ["mail", "-"] == lines[3].split()[:2]
+        assert 2 <= sum(line.startswith("TOPIC") for line in lines)
 
     @pytest.mark.parametrize("key", [b"q", b"\x03", b"\x04"], ids=["q", "Ctrl-C", "Ctrl-D"])
     def test_at_a_terminal_the_screen_until_a_key(self, folder: str, key: bytes) -> None:
