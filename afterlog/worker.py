@@ -21,7 +21,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -162,7 +162,7 @@ class Worker:
                     heeded = Draining(self, number, 0)
                     stack.callback(heeded.end)  # and not as a block, which would drain once more
                     heeded.begin()
-            with _event_loop() as loop:
+            with _EventLoop() as loop:
                 self._start(loop)
                 while not self._stopping.wait(LOOK_S):
                     pass
@@ -205,16 +205,14 @@ class Worker:
 
     # Inside.
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _start(self, loop: _EventLoop) -> None:
         for handler, reader in zip(self.handlers, self._readers, strict=True):
             for number in range(handler.concurrency):
                 name = f"afterlog-work-{handler.topic}-{number}"
                 work = reader, handler.call, loop
                 threading.Thread(target=self._work, args=work, name=name, daemon=True).start()
 
-    def _work(
-        self, reader: DrainableReader, call: Callable[[LeasedMessage], object], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _work(self, reader: DrainableReader, call: Callable[[LeasedMessage], object], loop: _EventLoop) -> None:
         """A thread: message by message, until the reader takes no more."""
         around = self._around or contextlib.nullcontext
         try:
@@ -234,11 +232,11 @@ class Worker:
         made: Coroutine[Any, Any, object],
         message: LeasedMessage,
         reader: DrainableReader,
-        loop: asyncio.AbstractEventLoop,
+        loop: _EventLoop,
     ) -> None:
         """Run it in the loop, and wait for it. Cancelled by the end of the worker, its message goes back."""
         try:
-            asyncio.run_coroutine_threadsafe(made, loop).result()
+            loop.run(made)
         except CancelledError:
             if not self._stopping.is_set():  # by itself: it failed
                 raise
@@ -257,21 +255,37 @@ class Worker:
             self._error = error
 
 
-@contextlib.contextmanager
-def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop in a thread of its own; at the end what runs in it is cancelled."""
-    started = Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+class _EventLoop:
+    """A loop in a thread of its own. At the end of the block what runs in it is cancelled, and nothing more begins."""
 
-    async def until_stopped() -> None:
-        stopped = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), stopped))
-        await stopped.wait()
+    def __enter__(self) -> _EventLoop:
+        started = Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 
-    thread = threading.Thread(target=lambda: asyncio.run(until_stopped()), name="afterlog-work-loop", daemon=True)
-    thread.start()
-    loop, stopped = started.result()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join(CANCELLING_S)
+        async def until_stopped() -> None:
+            stopped = asyncio.Event()
+            started.set_result((asyncio.get_running_loop(), stopped))
+            await stopped.wait()
+
+        self._beginning = threading.Lock()
+        self._has_ended = False
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(until_stopped()), name="afterlog-work-loop", daemon=True
+        )
+        self._thread.start()
+        self._loop, self._stopped = started.result()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._beginning:
+            self._has_ended = True
+            self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(CANCELLING_S)
+
+    def run(self, made: Coroutine[Any, Any, object]) -> object:
+        """Wait for what a coroutine gives. Raises CancelledError, of another thread than the loop's."""
+        with self._beginning:  # so that it is seen by what cancels all
+            if self._has_ended:
+                made.close()
+                raise CancelledError
+            future = asyncio.run_coroutine_threadsafe(made, self._loop)
+        return future.result()

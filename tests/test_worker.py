@@ -6,7 +6,7 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -263,6 +263,30 @@ class TestStopping:
         with store.subscribe("mail", "worker") as reader:
             [message] = reader.receive()
             assert 0 == message.redelivery_count
+
+    def test_a_coroutine_that_is_made_too_late_does_not_begin(
+        self, store: afterlog.Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(afterlog.worker, "CANCELLING_S", 0.01)
+        worker, gate, begun = Worker(store), Gate(), list[bytes | None]()
+
+        async def handle(message: LeasedMessage) -> None:
+            begun.append(message.value)
+
+        @worker.handle("mail")
+        def late(message: LeasedMessage) -> Coroutine[Any, Any, None]:
+            gate.passing()
+            return handle(message)
+
+        store.send("mail", b"a")
+        with Running(worker, 0) as running:
+            gate.came()
+            worker.stop()
+            assert not running.answer()
+        with store.subscribe("mail", "worker") as reader:
+            gate.open()
+            eventually(lambda: reader.stats().retrying == 1)
+            assert (0, []) == (reader.receive()[0].redelivery_count, begun)
 
     def test_a_handler_may_stop_the_worker(self, store: afterlog.Store) -> None:
         worker = Worker(store)
