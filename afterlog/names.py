@@ -25,6 +25,7 @@
     00000000000000050000-00000000000000100000.uniquekeys
                                             who holds which unique key, of the offsets [first, end)
     producers-00000000000000050000          what each producer appended last, of the offsets below
+    origins-00000000000000050000            what was replicated from where, of the offsets below
     buckets/00000000000000050000-00000000000000100000.deliverafterindex
                                             a bucket: a run of the offsets [first, end), either of a part of the
                                             active segment or of several sealed ones
@@ -102,6 +103,7 @@ _PREPARED = re.compile(
     r"(?P<suffix>\.prepared|\.handover)\Z"
 )
 _PRODUCERS = re.compile(r"producers-[0-9]{20}\Z")
+_ORIGINS = re.compile(r"origins-[0-9]{20}\Z")
 _UNIQUE_KEYS = re.compile(r"[0-9]{20}-[0-9]{20}\.uniquekeys\Z")
 _BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
 
@@ -170,6 +172,14 @@ def producer_file(offset: int) -> str:
 
 def is_producer_file(name: str) -> bool:
     return _PRODUCERS.match(name) is not None
+
+
+def origin_file(offset: int) -> str:
+    return f"origins-{offset:020d}"
+
+
+def is_origin_file(name: str) -> bool:
+    return _ORIGINS.match(name) is not None
 
 
 def position_file(partition_folder: Path, group: str) -> Path:

@@ -50,9 +50,11 @@ from afterlog.names import (
     SERVER_SOCKET,
     SUBSCRIPTIONS,
     TOPICS,
+    is_origin_file,
     is_producer_file,
     is_unique_key_file,
     journal_file,
+    origin_file,
     parse_bucket_file,
     parse_journal_file,
     parse_partition_folder,
@@ -261,13 +263,15 @@ class StoreImage:
         tables = {unique_key_file(mark.first, mark.end) for mark in held}
         if known.producers is not None and known.producers.file is not None:
             tables.add(producer_file(known.producers.file.offset))
+        if known.origins is not None and known.origins.file is not None:
+            tables.add(origin_file(known.origins.file.offset))
         for name in self.files.names(self.path / folder):
             base, suffix = parse_segment_file(name) or (-1, "")
             if base in sealed:
                 (runs if suffix == DELIVER_AFTER_INDEX else links).add(name)
             elif base == known.active.base_offset and (whole or suffix != LOG):
                 copies.add(name)
-            elif is_unique_key_file(name) or is_producer_file(name):
+            elif is_unique_key_file(name) or is_producer_file(name) or is_origin_file(name):
                 if name in tables:
                     links.add(name)
             elif not suffix and name not in _OF_A_PARTITION:

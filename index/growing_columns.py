@@ -1,7 +1,7 @@
 """Columns that grow: several int64 columns of one length, appended to by one thread and read by any.
 
 Readers take no lock. A row is written before `count` includes it, and a full buffer is replaced, never resized, so what
-a reader holds keeps its values.
+a reader holds keeps its values, but for the last row where somebody adds to it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class GrowableColumns:
         for number, column in enumerate(columns):
             self._buffer[number, self.count : count] = column
         self.count = count
+
+    def add_to_last(self, number: int, value: int) -> None:
+        """Make a number of the last row larger, which readers see at any time."""
+        self._buffer[number, self.count - 1] += value
 
     def column(self, number: int) -> Int64Array:
         """A contiguous view of the rows that are there now; not to be written to."""

@@ -9,12 +9,14 @@ A record that comes alone has a shorter way (`append_one`): the same stamp, file
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.errors import StorageFull
 from afterlog.files import Bytes
 from afterlog.index.entries import Entries
+from afterlog.index.origin_rows import OriginRows
 from afterlog.index.unique_keys import UniqueKeyIndex
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.commit import Commit
@@ -30,6 +32,7 @@ from afterlog.records.control import Control
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
+from afterlog.records.origin import ORIGIN_FIELDS_BYTES_MAX, origin_fields
 from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
 
@@ -37,6 +40,17 @@ logger = logging.getLogger("afterlog.log")
 
 PREFIX_BYTES_MAX = 64
 """An entry's prefix is no longer, but for what interceptors add."""
+
+
+class OriginStretch(NamedTuple):
+    """Where entries come from that follow each other there: offset + shift is the one that each has there."""
+
+    origin: str
+    shift: int
+
+    def rows(self, offset: Int64Array, records: Int64Array) -> OriginRows:
+        """Of entries that were written."""
+        return OriginRows(np.zeros(len(offset), np.int64), offset + self.shift, offset, records).runs()
 
 
 class Appender:
@@ -70,11 +84,14 @@ class Appender:
         interceptors = context.config.broker_entry_metadata_interceptors
         self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
-    def append(self, batches: Batches) -> None:
-        """Append whole batches. Where they span segments, and the disk is full, those before stay."""
+    def append(self, batches: Batches, origin: OriginStretch | None = None) -> None:
+        """Append whole batches. Where they span segments, and the disk is full, those before stay.
+
+        origin: they were replicated; the version knows origins then.
+        """
         row, count = 0, len(batches)
         while row < count:
-            row = self._append_to_segment(batches, row)
+            row = self._append_to_segment(batches, row, origin)
 
     @property
     def takes_one(self) -> bool:
@@ -112,28 +129,32 @@ class Appender:
         self._checkpoint_when_due()
         return offset
 
-    def _append_to_segment(self, batches: Batches, row: int) -> int:
+    def _append_to_segment(self, batches: Batches, row: int, origin: OriginStretch | None) -> int:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""
-        fit = self._fitting(batches, row)
+        fit = self._fitting(batches, row, self._prefix_max(origin))
         if fit == 0 and self._versions.current.written.position:
             self._upkeep.roll()
             return row
         last = row + max(fit, 1)
         self._mark.there = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + int(batches.records[row:last].sum()))
-        self._write(batches, row, last, stamp_ms)
+        self._write(batches, row, last, stamp_ms, origin=origin)
         self._checkpoint_when_due()
         return last
 
-    def _fitting(self, batches: Batches, row: int) -> int:
+    def _prefix_max(self, origin: OriginStretch | None) -> int:
+        """No prefix is longer, of entries from there."""
+        return self._prefix_bytes_max + (0 if origin is None else ORIGIN_FIELDS_BYTES_MAX)
+
+    def _fitting(self, batches: Batches, row: int, prefix_bytes_max: int) -> int:
         """How many batches from `row` on the active segment has room for."""
         room_bytes, room_records = self._room()
         count = len(batches) - row
-        size = int(batches.positions[-1] - batches.positions[row]) + count * self._prefix_bytes_max
+        size = int(batches.positions[-1] - batches.positions[row]) + count * prefix_bytes_max
         if size <= room_bytes and int(batches.records[row:].sum()) <= room_records:
             return count
         sizes = batches.positions[row + 1 :] - batches.positions[row]
-        sizes += np.arange(1, count + 1) * self._prefix_bytes_max
+        sizes += np.arange(1, count + 1) * prefix_bytes_max
         records = batches.records[row:].cumsum()
         return min(
             int(sizes.searchsorted(room_bytes, side="right")), int(records.searchsorted(room_records, side="right"))
@@ -145,7 +166,16 @@ class Appender:
         room_records = 2**31 - 1 - (version.written.offset - version.active.base_offset)
         return self._config.segment_bytes - version.written.position, room_records
 
-    def _write(self, batches: Batches, row: int, last: int, stamp_ms: int, control: Control | None = None) -> None:
+    def _write(
+        self,
+        batches: Batches,
+        row: int,
+        last: int,
+        stamp_ms: int,
+        *,
+        control: Control | None = None,
+        origin: OriginStretch | None = None,
+    ) -> None:
         """Write batches at a stamp that is in flight: all of them, or none. `control`: what the first of them says."""
         version = self._versions.current
         active, start = version.active, version.written.position
@@ -157,7 +187,7 @@ class Appender:
         written: list[tuple[Bytes, int]] = []
         try:
             for first, stop in batches.pieces(row, last):
-                data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms)
+                data, at = self._entries(batches, first, stop, int(offset[first - row]), stamp_ms, origin)
                 np.add(at[:-1], active.size, out=position[first - row : stop - row])
                 active.append(data)
                 if keys is not None:
@@ -182,6 +212,8 @@ class Appender:
             sent = batches.producers.rows(slice(row, last))
             rows = ProducerRows(*sent, records, offset, np.full(last - row, stamp_ms))
             note(version.producers, rows.where(sent.producer_id >= 0).runs(), stamp_ms)
+        if origin is not None and version.origins is not None:
+            version.origins.note(origin.origin, origin.rows(offset, records))
         cancellations = version.cancellations
         if control is not None:
             cancelled = control.rows(int(offset[0]))
@@ -210,14 +242,16 @@ class Appender:
         self._mark.there = False
 
     def _entries(
-        self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int
+        self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int, origin: OriginStretch | None
     ) -> tuple[Bytes, Int64Array]:
         """The bytes of the batches from `row` to `last` as the log has them, and where each begins in these."""
         interceptors = self._config.broker_entry_metadata_interceptors
-        if not self._delayed and not interceptors:
+        if not self._delayed and not interceptors and origin is None:
             data, positions = batches.encoded(row, last)
             return stamp_batches(data, positions, batches.records[row:last], base_offset), positions
         extra = extra_fields(interceptors, base_offset, stamp_ms, last - row) if interceptors else b""
+        if origin is not None:
+            extra += origin_fields(*origin)
         return batches.entries(row, last, base_offset, stamp_ms, delayed=self._delayed, extra=extra)
 
     def _withdraw(self, active: ActiveSegment, size: int) -> None:
@@ -229,11 +263,14 @@ class Appender:
         finally:
             self._versions.withdraw()
 
-    def append_control(self, control: Control) -> int:
-        """Append what is left of a control batch at the stamp that decides what is left: that stamp."""
+    def append_control(self, control: Control, origin: OriginStretch | None = None) -> int:
+        """Append what is left of a control batch at the stamp that decides what is left: that stamp.
+
+        origin: as of `append`.
+        """
         room_bytes, room_records = self._room()
         if self._versions.current.written.position and (
-            control.size_max + control.records * self._prefix_bytes_max > room_bytes or control.records > room_records
+            control.size_max + control.records * self._prefix_max(origin) > room_bytes or control.records > room_records
         ):
             self._upkeep.roll()
         self._mark.there = True
@@ -244,7 +281,7 @@ class Appender:
             self._mark.there = False
             return stamp_ms
         batches = control.batches(stamp_ms)
-        self._write(batches, 0, len(batches), stamp_ms, control)
+        self._write(batches, 0, len(batches), stamp_ms, control=control, origin=origin)
         self._checkpoint_when_due()
         return stamp_ms
 

@@ -34,6 +34,8 @@ Meaning:
 - `producers`: where the partition has what a producer numbered (log/producer_files.py): from which offset on there may
   be any, up to where the file tells of them, and the file: its offset, how many producers, its CRC-32C; none where all
   were forgotten. Left out where no producer ever did.
+- `origins`: where anything was replicated to the partition (log/origin_files.py): the offset behind the highest of each
+  origin, up to where the file tells of them, and the file: its offset and CRC-32C. Left out where nothing ever was.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
@@ -49,6 +51,7 @@ from afterlog.document import well_typed, whole
 from afterlog.errors import CorruptFile
 from afterlog.files import Files
 from afterlog.index.entries import Key
+from afterlog.index.origin_file import OriginFileMark
 from afterlog.index.producer_file import ProducerFileMark
 from afterlog.index.unique_key_file import KeyFileMark
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
@@ -60,6 +63,7 @@ BEFORE_ALL = Key(-1, -1)
 _ABSENT = {
     "cancel_index": NO_FILE,
     "last_stamp_ms": -1,
+    "origins": None,
     "producers": None,
     "remote": None,
     "removals": (),
@@ -201,6 +205,27 @@ class ProducersMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OriginsMark:
+    """What was replicated to the partition, as far as it is durable beside the log."""
+
+    highest: tuple[tuple[str, int], ...]
+    """Origins, and the offset behind the highest of each."""
+    upto: int
+    """The file tells of all up to here."""
+    file: OriginFileMark | None = None
+
+    def forgotten(self) -> OriginsMark:
+        """With no file: whoever opens the log next reads the rows from the log."""
+        return replace(self, upto=-1, file=None)
+
+    @staticmethod
+    def of_json(row: dict[str, Any]) -> OriginsMark:
+        highest = tuple((str(name), whole(behind)) for name, behind in row["highest"])
+        file = None if row["file"] is None else OriginFileMark(*map(whole, row["file"]))
+        return well_typed(OriginsMark(**{**row, "highest": highest, "file": file}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
     """The content of the file."""
 
@@ -214,6 +239,7 @@ class Checkpoints:
     topic_id: str | None = None
     unique_keys: UniqueKeysMark | None = None
     producers: ProducersMark | None = None
+    origins: OriginsMark | None = None
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -237,6 +263,7 @@ class Checkpoints:
                 topic_id=None if body.get("topic_id") is None else str(body["topic_id"]),
                 unique_keys=None if (keys := body.get("unique_keys")) is None else UniqueKeysMark.of_json(keys),
                 producers=None if (known := body.get("producers")) is None else ProducersMark.of_json(known),
+                origins=None if (origins := body.get("origins")) is None else OriginsMark.of_json(origins),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error
@@ -306,7 +333,11 @@ def _plain(value: Any) -> Any:
     A file with many sealed segments is written once a second while records are delivered.
     """
     if isinstance(value, tuple):
-        return value if isinstance(value, FileMark | KeyFileMark | ProducerFileMark) else list(map(_plain, value))
+        return (
+            value
+            if isinstance(value, FileMark | KeyFileMark | ProducerFileMark | OriginFileMark)
+            else list(map(_plain, value))
+        )
     names = getattr(value, "__dataclass_fields__", None)
     if names is None:
         return value

@@ -74,6 +74,7 @@ from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
 
 if TYPE_CHECKING:
+    from afterlog.log.replicated_appends import ReplicatedAppends
     from afterlog.log.sequenced_appends import NumberedAppend, Placed, PlacedOrError, SequencedAppends
     from afterlog.log.unique_appends import UniqueAppends
 
@@ -135,6 +136,7 @@ class PartitionLog:
         self.evicted_records = 0
         """That went since the log was opened, though somebody had not acked them."""
         self._sequenced_appends: SequencedAppends | None = None
+        self._replicated_appends: ReplicatedAppends | None = None
         self._recover = recover
         self._append_lock = threading.Lock()
         self._merge_lock = threading.Lock()
@@ -360,6 +362,24 @@ class PartitionLog:
 
             self._sequenced_appends = SequencedAppends(self.versions, self._appender)
         return self._sequenced_appends
+
+    def replicate(self, append: Callable[[ReplicatedAppends], Sent]) -> Sent:
+        """What `append` gives, which appends what another cluster has, with nobody in between.
+
+        It is safe after `commit.committed(written)`. Raises as `append` does; StorageFull, with some of it appended.
+        """
+        self._check_own(_NO_APPENDS)
+        with self._append_lock, self._writing():
+            return append(self._replicated)
+
+    @property
+    def _replicated(self) -> ReplicatedAppends:
+        """Made with the first use, of who needs it."""
+        if self._replicated_appends is None:
+            from afterlog.log.replicated_appends import ReplicatedAppends
+
+            self._replicated_appends = ReplicatedAppends(self.versions, self._appender)
+        return self._replicated_appends
 
     def append_unique(self, send: Callable[[UniqueAppends], Sent]) -> Sent:
         """What `send` gives, which looks who holds some unique keys and appends, with nobody in between.

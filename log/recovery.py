@@ -4,6 +4,7 @@
                 ──> runs of the sealed segments ──> runs of the active one ──> the rest into the mutable bucket
                 ──> unique keys, where anybody ever sent one: their files, and those of the tail
                 ──> producers, where any ever numbered what it sent: their file, and those of the tail
+                ──> origins, where anything was ever replicated: their file, and those of the tail
 
 The log is the only truth. Below the recovery point a failed check is corruption: a typed error, nothing is cut. Above
 it, the first entry that fails its checks begins the torn tail, which is cut and reported. Indexes that are missing,
@@ -34,6 +35,7 @@ from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, LogStart, Recovery, SealedMark
 from afterlog.log.context import LogContext
 from afterlog.log.facts import UNKNOWN, FileMark
+from afterlog.log.origin_files import recovered_origins
 from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.producer_files import recovered_producers
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
@@ -51,8 +53,10 @@ from afterlog.names import (
     SUBSCRIPTIONS,
     TIME_INDEX,
     bucket_key,
+    is_origin_file,
     is_producer_file,
     is_unique_key_file,
+    origin_file,
     parse_segment_file,
     producer_file,
     run_key,
@@ -153,6 +157,7 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, n
         visible=end,
         unique_keys=recovered_keys(context, checkpoints, sealed, active),
         producers=recovered_producers(context, checkpoints, sealed, active, tail.producers),
+        origins=recovered_origins(context, checkpoints, sealed, active, tail.origins),
     )
     active.rest()
     return RecoveredLog(
@@ -199,6 +204,8 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
     tables = {unique_key_file(mark.first, mark.end) for mark in known.unique_keys.files} if known.unique_keys else set()
     if known.producers is not None and known.producers.file is not None:
         tables.add(producer_file(known.producers.file.offset))
+    if known.origins is not None and known.origins.file is not None:
+        tables.add(origin_file(known.origins.file.offset))
     for name in files.names(folder):
         segment = parse_segment_file(name)
         if segment is not None and segment[0] > active and segment[1] == LOG:
@@ -209,7 +216,7 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
         unneeded = segment is not None and (
             segment[0] not in alive or (segment[0] in remote and segment[1] != CANCEL_INDEX)
         )
-        is_table = is_unique_key_file(name) or is_producer_file(name)
+        is_table = is_unique_key_file(name) or is_producer_file(name) or is_origin_file(name)
         if unneeded or name.endswith(TEMPORARY_SUFFIX) or (is_table and name not in tables):
             files.unlink(folder / name)
     for name in files.names(folder / BUCKETS):

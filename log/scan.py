@@ -47,6 +47,7 @@ from afterlog.records.columns import (
 )
 from afterlog.records.control import Controls, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
+from afterlog.records.origin import NO_ORIGINS, Origins, origins_in
 from afterlog.records.producer_sequence import ProducerRows, producers_in
 
 Pieces = Iterable[tuple[int, Bytes]]
@@ -110,6 +111,8 @@ class Intact:
     fault: str
     producers: ProducerRows = field(default_factory=ProducerRows.empty)
     """What of it a producer has numbered; of a Kafka broker's log nothing."""
+    origins: tuple[Origins, ...] = ()
+    """What of it was replicated, in its order."""
     fates: npt.NDArray[np.int8] | None = None
     """Of a Kafka broker's log, what becomes of each entry (`kafka_transactions.Fate`); 0: readers see it."""
 
@@ -247,13 +250,15 @@ def read(
     The last entry is left out where it is a RESCHEDULE, whose follower is torn: then neither was acknowledged.
     CorruptFile where a control batch is none that is known here: that is nothing to repair.
     """
-    parts, controls, producers = list[Scan](), list[Controls](), list[ProducerRows]()
+    parts, controls, producers, origins = list[Scan](), list[Controls](), list[ProducerRows](), list[Origins]()
     stop, fault = start, ""
     for step in taken:
         if len(step.found.offset):
             parts.append(step.found)
             controls.append(Controls.empty() if foreign else _controls(path, step))
-            producers += [] if foreign else [producers_of_step(step)]
+            if not foreign:
+                producers.append(producers_of_step(step))
+                origins += [found for found in (origins_of_step(path, step),) if found is not NO_ORIGINS]
         stop, fault = step.found.stop, step.fault
     if parts and controls[-1].unfollowed(parts[-1]):
         parts[-1] = parts[-1].first(len(parts[-1].offset) - 1, SHORT)
@@ -277,12 +282,21 @@ def read(
         stamp_ms=int(column("broker_timestamp").max(initial=0)),
         fault=fault,
         producers=ProducerRows.concatenate(producers),
+        origins=(*origins,),
     )
 
 
 def producers_of_step(step: Step) -> ProducerRows:
     """What of the entries of a step a producer has numbered."""
     return producers_in(step.piece, step.found.moved(-step.start)).runs()
+
+
+def origins_of_step(path: Path, step: Step) -> Origins:
+    """What of the entries of a step was replicated. Raises CorruptFile."""
+    try:
+        return origins_in(step.piece, step.found.moved(-step.start))
+    except InvalidBatch as error:
+        raise CorruptFile(str(error), path=path) from error
 
 
 def intact_steps(log: Scannable, stop: int) -> Iterator[Step]:

@@ -33,6 +33,7 @@ from afterlog.log.context import LogContext
 from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.log_clock import LogClock
 from afterlog.log.obsolete import Obsolete
+from afterlog.log.origin_files import OriginFiles, check_origins
 from afterlog.log.producer_files import ProducerFiles, check_producers
 from afterlog.log.recovery_point import RecoveryPoint, Stored
 from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone, nothing_goes
@@ -63,7 +64,8 @@ class Upkeep:
         self.obsolete = Obsolete(context.files)
         self._buckets = Buckets(context.bucket_storage(mending=True), max_num_buckets=context.config.max_num_buckets)
         self.unique_keys = UniqueKeyFiles(context, checkpoints, versions)
-        self._tables = SideTables(self.unique_keys, ProducerFiles(context, checkpoints, versions))
+        producers, origins = (table(context, checkpoints, versions) for table in (ProducerFiles, OriginFiles))
+        self._tables = SideTables(self.unique_keys, producers, origins)
         self.recovery_point = RecoveryPoint(
             self._buckets, checkpoints, versions, commit, clock, context.config, self._tables
         )
@@ -483,6 +485,8 @@ class Upkeep:
             check_unique_keys(version, known, self._context.config.decompressed_bytes_max, self._clock.last_stamp_ms)
         if version.producers is not None:
             check_producers(version, known, self._clock.last_stamp_ms - self._context.config.producer_id_expiration_ms)
+        if version.origins is not None:
+            check_origins(version)
         end, index = version.written, version.delayed_index
         assert version.active.size == end.position
         assert known.recovery.offset <= end.offset

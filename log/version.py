@@ -26,6 +26,7 @@ from typing import NamedTuple
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.hidden_keys import HiddenKeys
+from afterlog.index.origin_index import OriginIndex
 from afterlog.index.producer_states import ProducerStates
 from afterlog.index.unique_keys import UniqueKeyIndex
 from afterlog.log.cancellation import Cancellations
@@ -67,6 +68,8 @@ class Version(NamedTuple):
     """Of all that is written; None where nobody ever sent with a unique key."""
     producers: ProducerStates | None = None
     """Of all that is written; None where no producer ever numbered anything."""
+    origins: OriginIndex | None = None
+    """Of all that is written; None where nothing was ever replicated to it."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -168,8 +171,10 @@ class VersionSet:
         with self._lock:
             if due_ms < self._coming_ms:
                 self._coming_ms = due_ms
-            sealed, active, delayed_index, log_start, _, _, visible, keys, producers = self.current
-            version = Version(sealed, active, delayed_index, log_start, cancellations, end, visible, keys, producers)
+            sealed, active, delayed_index, log_start, _, _, visible, keys, producers, origins = self.current
+            version = Version(
+                sealed, active, delayed_index, log_start, cancellations, end, visible, keys, producers, origins
+            )
             self.current = version
             told_ms = self._show(version) if safe else NEVER_MS
         if safe:
@@ -203,8 +208,10 @@ class VersionSet:
             cancellations = current.cancellations
             if cancellations.landing:
                 cancellations = cancellations.landed(end.offset)
-            sealed, active, delayed_index, log_start, _, written, _, keys, producers = current
-            current = Version(sealed, active, delayed_index, log_start, cancellations, written, end, keys, producers)
+            sealed, active, delayed_index, log_start, _, written, _, keys, producers, origins = current
+            current = Version(
+                sealed, active, delayed_index, log_start, cancellations, written, end, keys, producers, origins
+            )
             self.current = current
         self._clock.landed(current.visible.offset)
         coming_ms = self._coming_ms

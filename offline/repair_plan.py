@@ -19,6 +19,7 @@ from afterlog.errors import CorruptFile
 from afterlog.files import map_file
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
+from afterlog.index.origin_index import OriginIndex
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import (
     BEFORE_ALL,
@@ -26,6 +27,7 @@ from afterlog.log.checkpoints import (
     CheckpointFile,
     Checkpoints,
     FrontierLease,
+    OriginsMark,
     ProducersMark,
     Recovery,
     SealedMark,
@@ -33,6 +35,7 @@ from afterlog.log.checkpoints import (
 )
 from afterlog.log.context import LogContext
 from afterlog.log.facts import UNKNOWN
+from afterlog.log.origin_files import note
 from afterlog.log.scan import CUT, GONE, Intact, log_bases, read_log
 from afterlog.names import CANCEL_INDEX, CHECKPOINTS, LOG, bucket_key, segment_file
 from afterlog.offline.verify import (
@@ -43,6 +46,7 @@ from afterlog.offline.verify import (
     checkpoint_fault,
     index_faults,
     log_end,
+    origin_faults,
     producer_faults,
     run_fault,
     sealed_runs,
@@ -154,6 +158,7 @@ class RepairPlanner:
             log_start=start,
             unique_keys=self._unique_keys(known, recovery),
             producers=self._producers(known, recovery),
+            origins=self._origins(known, recovery),
         )
         stale = self._remade(self._run_faults(content)) if self._delayed else []
         clock_ms = self._clock_ms(content) if put_clock_back else None
@@ -364,6 +369,18 @@ class RepairPlanner:
             bases = [base for base, log in sorted(self._logs.items()) if log.producers] if self._anew else []
             return ProducersMark(since=bases[0], upto=-1) if bases else None
         faults = self._remade(producer_faults(self._files, self._folder, mark))
+        return mark.forgotten() if faults or self._cuts or recovery != known.recovery else mark
+
+    def _origins(self, known: Checkpoints, recovery: Recovery) -> OriginsMark | None:
+        """The same of what was replicated."""
+        mark = known.origins
+        if mark is None:
+            found = OriginIndex()
+            for log in (self._logs[base] for base in sorted(self._logs)) if self._anew else ():
+                for each in log.origins:
+                    note(found, each)
+            return OriginsMark(highest=tuple(found.highest().items()), upto=-1) if found.names else None
+        faults = self._remade(origin_faults(self._files, self._folder, mark))
         return mark.forgotten() if faults or self._cuts or recovery != known.recovery else mark
 
     def _cut(self, log: Intact, end_offset: int, reason: str = "") -> None:

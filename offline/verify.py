@@ -5,7 +5,7 @@
     checkpoints    intact, and in agreement with the logs
     .log           every checksum of every entry, offsets dense, sizes as sealed
     .index, .timeindex, .cancelindex    as durable (CRC in the checkpoints), and every entry true of the log
-    .uniquekeys, producers    the very file that the checkpoints name, and its checksum
+    .uniquekeys, producers, origins    the very file that the checkpoints name, and its checksum
     .deliverafterindex, buckets    `Run.check`, and the very entries of the log
 
 Of segments that are in object storage only the checkpoints tell, and the cancel index is here: that much is verified,
@@ -27,6 +27,7 @@ import numpy as np
 from afterlog.errors import CorruptFile, StorageError
 from afterlog.files import Files, map_file
 from afterlog.index.entries import Entries, Key
+from afterlog.index.origin_file import read_origins
 from afterlog.index.producer_file import read_producers
 from afterlog.index.run import Run
 from afterlog.index.unique_key_file import UniqueKeyFile
@@ -35,6 +36,7 @@ from afterlog.log.checkpoints import (
     ActiveMark,
     CheckpointFile,
     Checkpoints,
+    OriginsMark,
     ProducersMark,
     SealedMark,
     UniqueKeysMark,
@@ -51,6 +53,7 @@ from afterlog.names import (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
+    origin_file,
     producer_file,
     segment_file,
     unique_key_file,
@@ -109,6 +112,8 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
         yield from (Finding.of(error, SEND) for error in unique_key_faults(files, folder, known.unique_keys))
     if known.producers is not None:
         yield from (Finding.of(error, OPEN) for error in producer_faults(files, folder, known.producers))
+    if known.origins is not None:
+        yield from (Finding.of(error, OPEN) for error in origin_faults(files, folder, known.origins))
     held = known.recovery.offset - base_offset + sum(mark.records for mark in known.sealed)
     if delayed and known.removed_records + held != known.recovery.offset:
         message = (
@@ -221,6 +226,15 @@ def producer_faults(files: Files, folder: Path, mark: ProducersMark) -> Iterator
     if mark.file is not None:
         try:
             read_producers(files, folder / producer_file(mark.file.offset), mark.file)
+        except CorruptFile as error:
+            yield error
+
+
+def origin_faults(files: Files, folder: Path, mark: OriginsMark) -> Iterator[CorruptFile]:
+    """What is wrong with the file of origins."""
+    if mark.file is not None:
+        try:
+            read_origins(files, folder / origin_file(mark.file.offset), mark.file)
         except CorruptFile as error:
             yield error
 

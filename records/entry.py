@@ -12,6 +12,7 @@ The metadata's fields, numbers 1 and 2 as in Pulsar. A reader takes them in any 
     16 deliver_after     varint     effective, ms
     18 deliver_after     varint     as asked for, ms; only where the stamping rule changed it
     32 and up                       from the user's interceptors
+    19, 20                          where a replicated entry comes from (`afterlog.records.origin`)
     17 header_crc32c     fixed32    little-endian as in all protobuf, required and last
 
 header_crc32c is CRC-32C over magic, size, the metadata in front of field 17, and the batch's 61-byte header as it is
@@ -151,7 +152,7 @@ def extra_fields(interceptors: Sequence[object], first_offset: int, broker_times
             raise InvalidRecord(f"interceptor {name} has no method intercept")
         fields = interceptor.intercept(first_offset, broker_timestamp, entries)
         try:
-            numbers = [field.number for field in _fields(memoryview(fields), 0, len(fields))]
+            numbers = [field.number for field in metadata_fields(memoryview(fields), 0, len(fields))]
         except InvalidBatch as error:
             raise InvalidRecord(f"interceptor {name} returned malformed protobuf: {error}") from None
         if any(number < FIRST_EXTRA for number in numbers):
@@ -273,7 +274,7 @@ def read_metadata(view: memoryview, position: int, end: int) -> BrokerEntryMetad
     """The fields in front of header_crc32c. InvalidBatch where they are malformed."""
     found = dict.fromkeys((BROKER_TIMESTAMP, LAST_OFFSET, DELIVER_AFTER, DELIVER_AFTER_ASKED), -1)
     extra = b""
-    for field in _fields(view, position, end):
+    for field in metadata_fields(view, position, end):
         if field.number == HEADER_CRC32C:
             raise InvalidBatch("header_crc32c is not the last field")
         if field.number in found:
@@ -291,35 +292,38 @@ def read_metadata(view: memoryview, position: int, end: int) -> BrokerEntryMetad
     )
 
 
-class _Field(NamedTuple):
+class MetadataField(NamedTuple):
+    """One protobuf field, and where it lies in its buffer."""
+
     number: int
     wire_type: int
     value: int
-    """Of a varint; 0 for the other types, whose contents nobody here asks for."""
+    """Of a varint; 0 for the other types, whose contents are between `content` and `end`."""
     start: int
+    content: int
     end: int
 
 
-def _fields(view: memoryview, position: int, end: int) -> list[_Field]:
+def metadata_fields(view: memoryview, position: int, end: int) -> list[MetadataField]:
     """All protobuf fields in a range. InvalidBatch where it does not end with one."""
     fields = []
     while position < end:
         start = position
         tag, position = read_varint(view, position, end)
-        number, wire_type, value = tag >> 3, tag & 7, 0
+        number, wire_type, value, content = tag >> 3, tag & 7, 0, position
         match wire_type:
             case 0:
                 value, position = read_varint(view, position, end)
             case 1:
                 position += 8
             case 2:
-                size, position = read_varint(view, position, end)
-                position += size
+                size, content = read_varint(view, position, end)
+                position = content + size
             case 5:
                 position += 4
             case _:
                 raise InvalidBatch(f"wire type {wire_type} is not used")
         if position > end or not 1 <= number < 1 << 29:
             raise InvalidBatch(f"field {number} runs past the end or has no valid number")
-        fields.append(_Field(number, wire_type, value, start, position))
+        fields.append(MetadataField(number, wire_type, value, start, content, position))
     return fields

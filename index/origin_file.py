@@ -1,0 +1,103 @@
+"""A file of origins: what of one partition was replicated from where, as of one offset.
+
+    header | name x origins | row x rows | CRC-32C u32                              all little-endian
+
+    header, 32 bytes:  magic u32 = "AFOR" | version u16 = 1 | 0 u16 | offset i64 | origins i64 | rows i64
+    name:              upcoming offset i64 | bytes u16 | the name, ASCII
+    row:               of `origin_rows.py`, whose `origin` counts in the names
+
+The upcoming offset is the one behind the highest that was replicated, also where retention has taken all of it here.
+The checksum covers all before it, and is in the checkpoints, too, with the offset: a file of another life is known as
+such. It is written aside and renamed, so a crash leaves it whole or not at all; it is never changed, and goes when
+another one has its place. What is missing or rotten is made anew from the log.
+
+Procedure for a change of the format: raise VERSION; a file of another version counts as missing.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from afterlog.checksum import crc32c
+from afterlog.errors import CorruptFile
+from afterlog.files import Files, publish, read_file
+from afterlog.index.origin_rows import ROW_BYTES, OriginRows
+
+HEADER: Final = struct.Struct(
+    "<"
+    "4s"  # magic
+    "H"  # version
+    "H"  # 0
+    "q"  # offset
+    "q"  # origins
+    "q"  # rows
+)
+_NAME: Final = struct.Struct(
+    "<"
+    "q"  # upcoming offset
+    "H"  # bytes
+)
+_CRC: Final = struct.Struct("<I")
+MAGIC: Final = b"AFOR"
+VERSION: Final = 1
+
+
+class OriginFileMark(NamedTuple):
+    """What is known of a file without opening it: a row of the checkpoints."""
+
+    offset: int
+    """It tells of all below."""
+    crc: int
+
+
+class StoredOrigins(NamedTuple):
+    """What a file says."""
+
+    upcoming: dict[str, int]
+    """Names, in the order in which the rows count them, and the offset behind the highest of each."""
+    rows: OriginRows
+
+
+def write_origins(files: Files, path: Path, offset: int, origins: StoredOrigins) -> OriginFileMark:
+    """Publish a file."""
+    rows = origins.rows.to_bytes()
+    parts = [HEADER.pack(MAGIC, VERSION, 0, offset, len(origins.upcoming), len(rows) // ROW_BYTES)]
+    for name, upcoming in origins.upcoming.items():
+        text = name.encode("ascii")
+        parts += (_NAME.pack(upcoming, len(text)), text)
+    body = b"".join((*parts, rows))
+    crc = crc32c(body)
+    publish(files, path, [body, _CRC.pack(crc)])
+    return OriginFileMark(offset, crc)
+
+
+def read_origins(files: Files, path: Path, mark: OriginFileMark) -> StoredOrigins:
+    """Raises CorruptFile where the file is gone, or not the one that the mark is of."""
+    try:
+        data = read_file(files, path)
+        return _decoded(data, mark)
+    except FileNotFoundError:
+        raise CorruptFile("the file is gone", path=path) from None
+    except (ValueError, struct.error) as error:
+        raise CorruptFile(str(error), path=path) from error
+
+
+def _decoded(data: bytes, mark: OriginFileMark) -> StoredOrigins:
+    magic, version, zero, offset, origins, rows = HEADER.unpack_from(data)
+    if (magic, version, zero) != (MAGIC, VERSION, 0):
+        raise ValueError("no file of origins of a version that is known here")
+    end = len(data) - _CRC.size
+    if (offset, *_CRC.unpack_from(data, end)) != mark:
+        raise ValueError("not the file that the checkpoints name")
+    if crc32c(memoryview(data)[:end]) != mark.crc:
+        raise ValueError("fails its checksum")
+    upcoming, at = dict[str, int](), HEADER.size
+    for _ in range(origins):
+        behind, size = _NAME.unpack_from(data, at)
+        at += _NAME.size + size
+        upcoming[data[at - size : at].decode("ascii")] = behind
+    if at + rows * ROW_BYTES != end:
+        raise ValueError("its rows do not end where it does")
+    return StoredOrigins(upcoming, OriginRows.from_bytes(data[at:end]))

@@ -1,0 +1,128 @@
+"""A slice of one log, for another cluster's: what was appended to it first, in its order, from one offset up to another.
+
+    head | name x names | target x targets | entries                            all little-endian
+
+    head, 64 bytes:    magic u32 = "AFSL" | version u16 = 1 | names u16 | first i64 | upto i64 | end i64 |
+                       targets i64 | bytes of entries i64 | 0 x 8 | CRC-32C of all before it u32 | of names and targets u32
+    name:              bytes u16 | the name, ASCII
+    target:            offset i64 | name i64 | offset there i64
+
+The first name is the log's own, `cluster/topic id` (`afterlog.records.origin`). Entries lie as in the log, with their
+own checksums, and have their offsets there: what came from elsewhere, or is not to be read there any more, is a gap.
+Control batches are among them. Where one of their targets came from elsewhere, a row of the targets says where from.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from afterlog.checksum import crc32c
+from afterlog.errors import InvalidBatch
+from afterlog.files import Bytes
+from afterlog.index.growing_columns import Int64Array
+from afterlog.records.columns import view_of
+from afterlog.records.origin import ORIGIN_BYTES_MAX
+
+_MAGIC: Final = int.from_bytes(b"AFSL", "little")
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(
+    "<"
+    "I"  # magic
+    "H"  # version
+    "H"  # names
+    "q"  # first
+    "q"  # upto
+    "q"  # end
+    "q"  # targets
+    "q"  # bytes of entries
+    "8x"
+    "I"  # CRC-32C of names and targets
+)
+_NAME: Final = struct.Struct("<H")
+_CRC: Final = struct.Struct("<I")
+HEAD_BYTES: Final = _HEAD.size + _CRC.size
+_TARGET_BYTES: Final = 24
+
+
+class Targets(NamedTuple):
+    """What control batches of a slice have cancelled that came from elsewhere. int64 columns of one length."""
+
+    offset: Int64Array
+    """In the log of the slice."""
+    name: Int64Array
+    """Where it came from: counts in the names of the slice."""
+    origin_offset: Int64Array
+    """And its offset there."""
+
+
+NO_TARGETS: Final = Targets(*(np.empty(0, np.int64),) * 3)
+
+
+class OriginSlice(NamedTuple):
+    """From `first` up to `upto`, where the next one begins."""
+
+    names: tuple[str, ...]
+    """The log's own first, then those that `targets` need."""
+    first: int
+    upto: int
+    end: int
+    """Of that log, as far as it is safe: so much is there to be had."""
+    targets: Targets
+    entries: Bytes
+
+    @property
+    def origin(self) -> str:
+        """The log's own name."""
+        return self.names[0]
+
+    def to_bytes(self) -> list[Bytes | bytes]:
+        """Parts that are to be joined."""
+        names = b"".join(_NAME.pack(len(name)) + name.encode("ascii") for name in self.names)
+        said = names + np.stack(self.targets, axis=1).astype("<i8").tobytes()
+        head = _HEAD.pack(
+            _MAGIC, _VERSION, len(self.names), self.first, self.upto, self.end,
+            len(self.targets.offset), len(self.entries), crc32c(said),
+        )  # fmt: skip
+        return [head + _CRC.pack(crc32c(head)) + said, self.entries]
+
+    @staticmethod
+    def of_bytes(data: Bytes) -> OriginSlice:
+        """What `to_bytes` gave; its entries are not looked at. InvalidBatch where it cannot be that."""
+        view = view_of(data)
+        if len(view) < HEAD_BYTES:
+            raise InvalidBatch(f"{len(view)} bytes are no slice of a log")
+        magic, version, names, first, upto, end, targets, size, crc = _HEAD.unpack_from(view)
+        if (magic, version) != (_MAGIC, _VERSION) or crc32c(view[: _HEAD.size]) != _CRC.unpack_from(view, _HEAD.size)[
+            0
+        ]:
+            raise InvalidBatch("the head of a slice is not one that is known here, or broken")
+        start = len(view) - size
+        if not names or not 0 <= first <= upto <= end or targets < 0 or not HEAD_BYTES <= start <= len(view):
+            raise InvalidBatch("the head of a slice contradicts itself")
+        if crc32c(view[HEAD_BYTES:start]) != crc:
+            raise InvalidBatch("names and targets of a slice are broken")
+        found, position = _read_names(view[:start], names)
+        if start - position != targets * _TARGET_BYTES:
+            raise InvalidBatch("the targets of a slice are cut off")
+        rows = data[position:start].view("<i8").reshape(-1, 3).T.astype(np.int64, order="C")
+        if int(rows.min(initial=0)) < 0 or int(rows[1].max(initial=0)) >= names:
+            raise InvalidBatch("a target of a slice has no place")
+        return OriginSlice(found, first, upto, end, Targets(*rows), data[start:])
+
+
+def _read_names(view: memoryview, count: int) -> tuple[tuple[str, ...], int]:
+    """The names, and where they end. InvalidBatch."""
+    names, position = list[str](), HEAD_BYTES
+    for _ in range(count):
+        if position + _NAME.size > len(view):
+            raise InvalidBatch("the names of a slice are cut off")
+        [size] = _NAME.unpack_from(view, position)
+        position += _NAME.size + size
+        name = view[position - size : position].tobytes()
+        if position > len(view) or not 0 < size <= ORIGIN_BYTES_MAX or not name.isascii():
+            raise InvalidBatch(f"{name!r:.100} names no origin")
+        names.append(name.decode("ascii"))
+    return (*names,), position
