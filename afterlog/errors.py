@@ -219,6 +219,13 @@ class ProducerFenced(AfterlogError, RuntimeError):
         return partial(type(self), epoch=self.epoch), (str(self),)
 
 
+class ReplicationDiverged(AfterlogError):
+    """A topic of another cluster ends before what was replicated from it: it was put back to an earlier state.
+
+    Nothing was written. What it has appended since would have offsets that others had here. Make the topic there anew.
+    """
+
+
 class OutOfOrderSequence(AfterlogError, ValueError):
     """The sequence is neither the next, `expected` (None: the producer is not known), nor one that is remembered.
 

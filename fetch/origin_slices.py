@@ -70,8 +70,10 @@ class _Slice:
         if step is None:
             return
         found = step.found.moved(-step.start)
-        given = np.flatnonzero(self._is_given(found))
         controls = read_controls(step.piece, found)
+        is_given = self._is_given(found)
+        is_given[controls.row[controls.type == ControlType.CANCEL_AWAITED]] = False
+        given = np.flatnonzero(is_given)
         kinds = dict(zip(controls.row.tolist(), controls.type.tolist(), strict=True))
         fits = max(int(np.cumsum(found.size[given]).searchsorted(room, side="right")), 1)
         while fits < len(given) and kinds.get(int(given[fits - 1])) == ControlType.RESCHEDULE:
@@ -126,15 +128,15 @@ class _Slice:
             return
         behind = found.offset[rows] + found.records[rows]
         first, last = cancelled.searchsorted(found.offset[rows]), cancelled.searchsorted(behind)
-        bounds = [0, *np.flatnonzero(first < last).tolist()]
-        for at, upto in zip(bounds, [*bounds[1:], len(rows)], strict=True):
-            if first[at] < last[at]:
-                entry = decode_entry(piece, int(found.position[rows[at]]))
-                left_out = cancelled[first[at] : last[at]].tolist()
-                for part in entries_without(view_of(piece), entry, left_out, self._limit_bytes):
-                    self._add(np.frombuffer(part, np.uint8))
-                at += 1
-            self._join(piece, found, rows[at:upto])
+        start = 0
+        for row in np.flatnonzero(first < last).tolist():
+            self._join(piece, found, rows[start:row])
+            entry = decode_entry(piece, int(found.position[rows[row]]))
+            left_out = cancelled[first[row] : last[row]].tolist()
+            for part in entries_without(view_of(piece), entry, left_out, self._limit_bytes):
+                self._add(np.frombuffer(part, np.uint8))
+            start = row + 1
+        self._join(piece, found, rows[start:])
 
     def _join(self, piece: Bytes, found: Scan, rows: Int64Array) -> None:
         """Entries that lie one behind another are one slice of the piece."""
@@ -156,12 +158,13 @@ class _Slice:
         if not targets.count or not len(rows):
             return np.empty(0, np.int64)
         records = found.records[rows]
-        place = np.repeat(found.offset[rows] - (records.cumsum() - records), records) + np.arange(records.sum())
+        before: Int64Array = records.cumsum() - records
+        place = np.repeat(found.offset[rows] - before, records) + np.arange(int(records.sum()))
         return place[targets.holds(np.repeat(found.deliver_after[rows], records), place)]
 
     def _named(self, origin: str) -> tuple[tuple[str, ...], Targets]:
         """The names of a slice, and where those came from that its control batches have cancelled."""
-        target, index = Cancelled.concatenate(self._cancelled).target, self._version.origins
+        target, index = Cancelled.concatenate(self._cancelled).of_records().target, self._version.origins
         if index is None or not len(target):
             return (origin,), NO_TARGETS
         number, there = index.origins(target)

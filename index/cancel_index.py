@@ -25,7 +25,10 @@ _ROW_BYTES = 24
 
 
 class Cancelled(NamedTuple):
-    """Rows of cancel indexes: int64 columns of one length. Every target lies before its control in offset order."""
+    """Rows of cancel indexes: int64 columns of one length. Every target lies before its control in offset order.
+
+    A control batch that has none, a note, is its own: the row hides it.
+    """
 
     control: Int64Array
     target: Int64Array
@@ -79,12 +82,17 @@ class Cancelled(NamedTuple):
         first = np.flatnonzero(np.append(True, self.control[1:] != self.control[:-1]))
         return np.maximum.reduceat(self.deliver_after, first), self.control[first]
 
+    def of_records(self) -> Cancelled:
+        """Those whose targets are records."""
+        notes = self.target == self.control
+        return Cancelled(*(column[~notes] for column in self)) if bool(notes.any()) else self
+
     def check(self) -> None:
         """ValueError where an invariant does not hold."""
         if bool((self.control[1:] < self.control[:-1]).any()):
             raise ValueError("controls are not in offset order")
-        if bool((self.target >= self.control).any()) or int(self.target.min(initial=0)) < 0:
-            raise ValueError("a target does not lie before its control")
+        if bool((self.target > self.control).any()) or int(self.target.min(initial=0)) < 0:
+            raise ValueError("a target lies behind its control")
         if int(self.deliver_after.min(initial=0)) < 0:
             raise ValueError("a deliver_after is negative")
 

@@ -1,9 +1,10 @@
 """A file of origins: what of one partition was replicated from where, as of one offset.
 
-    header | name x origins | row x rows | CRC-32C u32                              all little-endian
+    header | name x origins | awaited name x awaited | row x rows | CRC-32C u32     all little-endian
 
-    header, 32 bytes:  magic u32 = "AFOR" | version u16 = 1 | 0 u16 | offset i64 | origins i64 | rows i64
+    header, 40 bytes:  magic u32 = "AFOR" | version u16 = 1 | 0 u16 | offset i64 | origins i64 | awaited i64 | rows i64
     name:              upcoming offset i64 | bytes u16 | the name, ASCII
+    awaited name:      offsets i64 | bytes u16 | the name, ASCII | offset there i64 x offsets
     row:               of `origin_rows.py`, whose `origin` counts in the names
 
 The upcoming offset is the one behind the highest that was replicated, also where retention has taken all of it here.
@@ -20,9 +21,12 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from afterlog.checksum import crc32c
 from afterlog.errors import CorruptFile
 from afterlog.files import Files, publish, read_file
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.origin_rows import ROW_BYTES, OriginRows
 
 HEADER: Final = struct.Struct(
@@ -32,11 +36,12 @@ HEADER: Final = struct.Struct(
     "H"  # 0
     "q"  # offset
     "q"  # origins
+    "q"  # awaited
     "q"  # rows
 )
 _NAME: Final = struct.Struct(
     "<"
-    "q"  # upcoming offset
+    "q"  # upcoming offset, or how many offsets
     "H"  # bytes
 )
 _CRC: Final = struct.Struct("<I")
@@ -58,15 +63,21 @@ class StoredOrigins(NamedTuple):
     upcoming: dict[str, int]
     """Names, in the order in which the rows count them, and the offset behind the highest of each."""
     rows: OriginRows
+    awaited: dict[str, Int64Array]
+    """What is not to come, of those of which anything is: offsets there, ascending."""
 
 
 def write_origins(files: Files, path: Path, offset: int, origins: StoredOrigins) -> OriginFileMark:
     """Publish a file."""
     rows = origins.rows.to_bytes()
-    parts = [HEADER.pack(MAGIC, VERSION, 0, offset, len(origins.upcoming), len(rows) // ROW_BYTES)]
+    counts = (len(origins.upcoming), len(origins.awaited), len(rows) // ROW_BYTES)
+    parts = [HEADER.pack(MAGIC, VERSION, 0, offset, *counts)]
     for name, upcoming in origins.upcoming.items():
         text = name.encode("ascii")
         parts += (_NAME.pack(upcoming, len(text)), text)
+    for name, awaited in origins.awaited.items():
+        text = name.encode("ascii")
+        parts += (_NAME.pack(len(awaited), len(text)), text, awaited.astype("<i8").tobytes())
     body = b"".join((*parts, rows))
     crc = crc32c(body)
     publish(files, path, [body, _CRC.pack(crc)])
@@ -85,7 +96,7 @@ def read_origins(files: Files, path: Path, mark: OriginFileMark) -> StoredOrigin
 
 
 def _decoded(data: bytes, mark: OriginFileMark) -> StoredOrigins:
-    magic, version, zero, offset, origins, rows = HEADER.unpack_from(data)
+    magic, version, zero, offset, origins, awaiting, rows = HEADER.unpack_from(data)
     if (magic, version, zero) != (MAGIC, VERSION, 0):
         raise ValueError("no file of origins of a version that is known here")
     end = len(data) - _CRC.size
@@ -98,6 +109,12 @@ def _decoded(data: bytes, mark: OriginFileMark) -> StoredOrigins:
         behind, size = _NAME.unpack_from(data, at)
         at += _NAME.size + size
         upcoming[data[at - size : at].decode("ascii")] = behind
+    awaited = dict[str, Int64Array]()
+    for _ in range(awaiting):
+        count, size = _NAME.unpack_from(data, at)
+        at += _NAME.size + size
+        awaited[data[at - size : at].decode("ascii")] = np.frombuffer(data, "<i8", count, at).astype(np.int64)
+        at += 8 * count
     if at + rows * ROW_BYTES != end:
         raise ValueError("its rows do not end where it does")
-    return StoredOrigins(upcoming, OriginRows.from_bytes(data[at:end]))
+    return StoredOrigins(upcoming, OriginRows.from_bytes(data[at:end]), awaited)

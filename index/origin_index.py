@@ -2,6 +2,7 @@
 
     (origin, origin offset) <──> offset        in either direction, of what is still in the log
     highest of each origin                     what is at or below it was appended here once, and is not again
+    awaited of each origin                     what was cancelled elsewhere before it came, and is not to come
 
 It grows with the log, under the append lock: behind the write of an append and before the swap that makes it true. What
 is interrupted in between has all of it made anew, from the file and from the log. Anybody reads it: a row counts as far
@@ -21,16 +22,20 @@ from afterlog.index.growing_columns import GrowableColumns, Int64Array
 from afterlog.index.origin_file import OriginFileMark, StoredOrigins
 from afterlog.index.origin_rows import OriginRows
 
+_NOTHING = np.empty(0, np.int64)
+_NOTHING.flags.writeable = False
+
 
 class OriginIndex:
     """Of one partition. One thread changes it."""
 
-    __slots__ = ("_rows", "_upcoming", "changes", "file", "names", "stored")
+    __slots__ = ("_awaited", "_rows", "_upcoming", "changes", "file", "names", "stored")
 
     def __init__(self, known: StoredOrigins | None = None, file: OriginFileMark | None = None) -> None:
         self.names: tuple[str, ...] = ()
         self._upcoming = dict[str, int]()
         self._rows = GrowableColumns(4)
+        self._awaited = dict[str, Int64Array]()
         self.file = file
         """The one that was durable last."""
         self.changes = 0
@@ -41,6 +46,7 @@ class OriginIndex:
             self.names = tuple(known.upcoming)
             self._upcoming |= known.upcoming
             self._rows.append(*known.rows)
+            self._awaited |= known.awaited
 
     def upcoming(self, origin: str) -> int:
         """The offset behind the highest that was replicated from there; 0 where nothing was."""
@@ -63,6 +69,16 @@ class OriginIndex:
         else:
             self._rows.append(*rows)
         self._upcoming[origin] = int(rows.origin_offset[-1] + rows.records[-1])
+        self.changes += 1
+
+    def awaited(self, origin: str) -> Int64Array:
+        """The offsets there of what is not to come, ascending, of what did not come yet."""
+        known = self._awaited.get(origin, _NOTHING)
+        return known[known.searchsorted(self.upcoming(origin)) :]
+
+    def note_awaited(self, origin: str, origin_offset: Int64Array) -> None:
+        """These are not to come."""
+        self._awaited[origin] = np.union1d(self.awaited(origin), origin_offset)
         self.changes += 1
 
     def _goes_on(self, rows: OriginRows) -> bool:
@@ -121,7 +137,12 @@ class OriginIndex:
     def stored_from(self, log_start_offset: int) -> StoredOrigins:
         """What is to be kept: all names, and the rows that reach behind the start of the log, as few as can be."""
         rows = self.rows()
-        return StoredOrigins(self._upcoming.copy(), rows.where(rows.offset + rows.records > log_start_offset).runs())
+        awaited = {name: self.awaited(name) for name in self._awaited}
+        return StoredOrigins(
+            self._upcoming.copy(),
+            rows.where(rows.offset + rows.records > log_start_offset).runs(),
+            {name: offsets for name, offsets in awaited.items() if len(offsets)},
+        )
 
     def check(self, end_offset: int) -> None:
         """AssertionError where an invariant does not hold. end_offset: of the log."""

@@ -27,8 +27,9 @@ from afterlog.log.recovery_point import BEHIND
 from afterlog.log.segment import ActiveSegment
 from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import End, VersionSet
+from afterlog.records.awaited import Awaited
 from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
-from afterlog.records.control import Control
+from afterlog.records.control import Control, ControlType
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
@@ -214,6 +215,8 @@ class Appender:
             note(version.producers, rows.where(sent.producer_id >= 0).runs(), stamp_ms)
         if origin is not None and version.origins is not None:
             version.origins.note(origin.origin, origin.rows(offset, records))
+        if control is not None and control.type == ControlType.CANCEL_AWAITED and version.origins is not None:
+            version.origins.note_awaited(*Awaited.of_bytes(control.note))
         cancellations = version.cancellations
         if control is not None:
             cancelled = control.rows(int(offset[0]))
@@ -276,7 +279,7 @@ class Appender:
         self._mark.there = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + control.records)
         control = control.later_than(stamp_ms)
-        if not len(control.target):
+        if control.is_void:
             self._versions.withdraw()
             self._mark.there = False
             return stamp_ms

@@ -54,9 +54,10 @@ class Cancellations:
 
     def wrote(self, cancelled: Cancelled) -> Cancellations:
         """And what control batches say that were just written."""
+        records = cancelled.of_records()
         return replace(
             self,
-            targets=self.targets.including(cancelled.deliver_after, cancelled.target),
+            targets=self.targets.including(records.deliver_after, records.target),
             controls=self.controls.including(*cancelled.controls()),
             landing=(*self.landing, cancelled),
         )
@@ -67,9 +68,9 @@ class Cancellations:
         if not count:
             return self
         landed = Cancelled.concatenate([*self.landing[:count]])
-        due, control = landed.controls()
+        (due, control), records = landed.controls(), landed.of_records()
         hidden = self.hidden.including(
-            np.concatenate([landed.deliver_after, due]), np.concatenate([landed.target, control])
+            np.concatenate([records.deliver_after, due]), np.concatenate([records.target, control])
         )
         return replace(self, hidden=hidden, landing=self.landing[count:])
 
@@ -105,7 +106,7 @@ class Cancellations:
             assert not keys.rank(log_start)
         landing = Cancelled.concatenate([*self.landing])
         landing.check()
-        hidden = np.concatenate([self.hidden.offsets(), landing.target, landing.controls()[1]])
+        hidden = np.concatenate([self.hidden.offsets(), landing.of_records().target, landing.controls()[1]])
         known = np.concatenate([self.targets.offsets(), self.controls.offsets()])
         assert np.array_equal(np.sort(hidden), np.sort(known))
         assert len(np.unique(known)) == len(known)

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from afterlog.errors import CorruptFile
 from afterlog.index.origin_file import StoredOrigins, read_origins, write_origins
 from afterlog.index.origin_index import OriginIndex
@@ -146,7 +148,8 @@ def _made_anew(
     for each in origins_of_log((*sealed, active), known.recovery.position):
         note(found, each)
     # What repair has cut off is replicated again; of what retention took only the checkpoints know.
-    stored = StoredOrigins({**found.highest(), **dict(known.origins.highest), **found.highest()}, found.rows())
+    highest = {**found.highest(), **dict(known.origins.highest), **found.highest()}
+    stored = found.stored_from(0)._replace(upcoming=highest)
     file = write_origins(context.files, _path(context, known.recovery.offset), known.recovery.offset, stored)
     mark = OriginsMark(highest=tuple(stored.upcoming.items()), upto=known.recovery.offset, file=file)
     checkpoints.update(origins=mark)
@@ -170,6 +173,8 @@ def note(index: OriginIndex, origins: Origins) -> None:
     for row in range(len(rows.offset)):
         one = rows.where(slice(row, row + 1))
         index.note(origins.names[int(one.origin[0])], one)
+    for awaited in origins.awaited:
+        index.note_awaited(*awaited)
 
 
 def check_origins(version: Version) -> None:
@@ -180,12 +185,10 @@ def check_origins(version: Version) -> None:
     found = OriginIndex()
     for each in origins_of_log(version.segments, version.written.position):
         note(found, each)
-    rows, told = found.rows().runs(), index.stored_from(version.log_start_offset).rows
-    assert len(rows.offset) == len(told.offset)
-    for name in found.names:
-        mine, known = rows.of(found.names.index(name)), told.of(index.names.index(name))
-        for column in ("origin_offset", "offset", "records"):
-            assert (getattr(mine, column) == getattr(known, column)).all(), name
+    offsets = np.arange(version.segments[0].base_offset, version.written.offset)
+    (number, there), (said, said_there) = index.origins(offsets), found.origins(offsets)
+    assert np.array_equal(there, said_there)
+    assert np.array_equal(np.array([*index.names, ""])[number], np.array([*found.names, ""])[said])
 
 
 def _path(context: LogContext, offset: int) -> Path:

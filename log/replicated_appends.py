@@ -3,6 +3,7 @@
     batches of one origin ──> at or below the highest that is here? nothing is written
                           └─> stretches whose offsets follow each other there ──> appended, with where they come from
     cancel, reschedule    ──> the same; of its targets what is still pending here, by this log's own stamp
+    cancel of a record that did not come yet ──> a note, for when it comes
 
 The highest of each origin is in the log itself: in the metadata of the entries, and from there in the index that the
 version has (`index/origin_index.py`). So whoever copies may die at any instant, and copy again from anywhere before.
@@ -19,6 +20,7 @@ from afterlog.index.origin_index import OriginIndex
 from afterlog.log.append import Appender, OriginStretch
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.version import VersionSet
+from afterlog.records.awaited import Awaited
 from afterlog.records.columns import Int64Array
 from afterlog.records.control import Control, ControlType
 from afterlog.records.encode import Batches, EncodedBatches
@@ -55,6 +57,18 @@ class ReplicatedAppends:
         """The offset there behind the highest that is here."""
         return self._index().upcoming(origin)
 
+    def awaited(self, origin: str) -> Int64Array:
+        """The offsets there of what was cancelled elsewhere, and is not to be appended when it comes; ascending."""
+        return self._index().awaited(origin)
+
+    def cancel_awaited(self, origin: str, origin_offset: Int64Array) -> None:
+        """Note that these records of an origin are cancelled, which did not come yet."""
+        index = self._index()
+        fresh = np.setdiff1d(origin_offset[origin_offset >= index.upcoming(origin)], index.awaited(origin))
+        if len(fresh):
+            value = Awaited(origin, fresh).to_bytes()
+            self._appender.append_control(Control.of_note(ControlType.CANCEL_AWAITED, value))
+
     def cancel(self, found: Entries, targets: Int64Array, origin: str, origin_offset: int) -> None:
         """Append a CANCEL of that offset there, of what is pending of its targets here: nothing where nothing is.
 
@@ -70,9 +84,11 @@ class ReplicatedAppends:
 
         What replaces a record that was delivered here meanwhile comes by itself.
         """
+        is_new = origin_offset + 1 >= self.upcoming(origin)
         if origin_offset >= self.upcoming(origin):
             self._control(ControlType.RESCHEDULE, found, targets, follower, origin, origin_offset)
-        return self.append(follower, origin, np.array([origin_offset + 1]))  # nothing, where it is there by now
+        self.append(follower, origin, np.array([origin_offset + 1]))  # nothing, where it is there by now
+        return int(follower.records.sum()) if is_new else 0
 
     def _control(
         self,

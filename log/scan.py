@@ -32,6 +32,7 @@ from afterlog.index.entries import Entries
 from afterlog.index.sparse import SparseIndexes
 from afterlog.names import LOG, parse_segment_file
 from afterlog.records import kernels
+from afterlog.records.awaited import Awaited
 from afterlog.records.columns import (
     BODY_CRC,
     FAULTS,
@@ -45,7 +46,7 @@ from afterlog.records.columns import (
     Scan,
     view_of,
 )
-from afterlog.records.control import Controls, read_controls
+from afterlog.records.control import Controls, ControlType, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
 from afterlog.records.origin import NO_ORIGINS, Origins, origins_in
 from afterlog.records.producer_sequence import ProducerRows, producers_in
@@ -258,7 +259,8 @@ def read(
             controls.append(Controls.empty() if foreign else _controls(path, step))
             if not foreign:
                 producers.append(producers_of_step(step))
-                origins += [found for found in (origins_of_step(path, step),) if found is not NO_ORIGINS]
+                found = origins_of_step(path, step, controls[-1])
+                origins += [found] if found is not NO_ORIGINS else []
         stop, fault = step.found.stop, step.fault
     if parts and controls[-1].unfollowed(parts[-1]):
         parts[-1] = parts[-1].first(len(parts[-1].offset) - 1, SHORT)
@@ -291,10 +293,16 @@ def producers_of_step(step: Step) -> ProducerRows:
     return producers_in(step.piece, step.found.moved(-step.start)).runs()
 
 
-def origins_of_step(path: Path, step: Step) -> Origins:
-    """What of the entries of a step was replicated. Raises CorruptFile."""
+def origins_of_step(path: Path, step: Step, controls: Controls | None = None) -> Origins:
+    """What of the entries of a step was replicated, or is not to be. Raises CorruptFile.
+
+    controls: those of the step, where they are known.
+    """
+    controls = controls or _controls(path, step)
     try:
-        return origins_in(step.piece, step.found.moved(-step.start))
+        found = origins_in(step.piece, step.found.moved(-step.start))
+        notes = [note for note in controls.notes if note.type == ControlType.CANCEL_AWAITED]
+        return found._replace(awaited=tuple(Awaited.of_bytes(note.value) for note in notes)) if notes else found
     except InvalidBatch as error:
         raise CorruptFile(str(error), path=path) from error
 

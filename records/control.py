@@ -7,10 +7,13 @@ A batch with attribute bit 5 (`afterlog.records.header`) and one record:
 
     type     1000 CANCEL        the targets are not to be delivered
              1001 RESCHEDULE    the same of its one target; the record of the next offset, written with it, is instead
+             1002 CANCEL_AWAITED    the targets are records of another log that were not replicated to this one yet;
+                                it has no targets here, and its value is that of `afterlog.records.awaited`
 
 Kafka counts its own types from 0; ours keep away from them. The batch is an entry like any other, with offsets of its
 own. Its deliver_after is the largest of its targets': it sorts behind all of them, so retention, which takes a prefix
-of delivery order, never takes it while one of them can still be read (docs/decisions/0017).
+of delivery order, never takes it while one of them can still be read (docs/decisions/0017). One without targets is a
+*note*: due when it is appended, and hidden by itself.
 
 After a crash a RESCHEDULE without its follower can only be the last entry: recovery cuts it, too. Both are covered by
 the checksums that every entry has.
@@ -25,7 +28,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -54,19 +57,29 @@ class ControlType(enum.IntEnum):
 
     CANCEL = 1000
     RESCHEDULE = 1001
+    CANCEL_AWAITED = 1002
+
+
+TARGETED: Final = (ControlType.CANCEL, ControlType.RESCHEDULE)
+"""The others are notes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Control:
     """A control batch before it is written. Targets: int64 columns of one length.
 
-    follower: the one batch that a RESCHEDULE brings with it.
+    follower: the one batch that a RESCHEDULE brings with it. note: the value of one that has no targets.
     """
 
     type: ControlType
     target: Int64Array
     deliver_after: Int64Array
     follower: Batches | None = None
+    note: bytes = b""
+
+    @staticmethod
+    def of_note(type: ControlType, value: bytes) -> Control:
+        return Control(type, _NO_ROWS, _NO_ROWS, note=value)
 
     @property
     def records(self) -> int:
@@ -77,10 +90,12 @@ class Control:
     def size_max(self) -> int:
         """Bytes that it takes at most, its follower with it."""
         followed = 0 if self.follower is None else int(self.follower.positions[-1] - self.follower.positions[0])
-        return OVERHEAD_BYTES + TARGET_BYTES * len(self.target) + followed
+        return OVERHEAD_BYTES + TARGET_BYTES * len(self.target) + len(self.note) + followed
 
     def later_than(self, stamp_ms: int) -> Control:
-        """The same with only the targets that are due after `stamp_ms`."""
+        """The same with only the targets that are due after `stamp_ms`. A note is due then."""
+        if self.type not in TARGETED:
+            return replace(self, deliver_after=np.array([stamp_ms]))
         later = self.deliver_after > stamp_ms
         return Control(self.type, self.target[later], self.deliver_after[later], self.follower)
 
@@ -94,13 +109,22 @@ class Control:
 
     def rows(self, offset: int) -> Cancelled:
         """What the cancel index keeps of it once it is written at `offset`."""
+        if self.type not in TARGETED:
+            return Cancelled(np.array([offset]), np.array([offset]), self.deliver_after)
         return Cancelled(np.full(len(self.target), offset), self.target, self.deliver_after)
 
+    @property
+    def is_void(self) -> bool:
+        """Whether there is nothing to write: all of its targets were due."""
+        return not len(self.deliver_after)
+
     def _encoded(self, stamp_ms: int) -> Bytes:
-        targets = np.stack([self.target, self.deliver_after], axis=1).astype(">i8").view(np.uint8).ravel()
+        value = np.frombuffer(self.note, np.uint8)
+        if self.type in TARGETED:
+            value = np.stack([self.target, self.deliver_after], axis=1).astype(">i8").view(np.uint8).ravel()
         key = np.frombuffer(KEY.pack(VERSION, self.type), np.uint8)
         batch, _ = kernels.encode_batches(
-            (np.array([0, len(targets)]), targets), None, (np.array([0, len(key)]), key), None, None,
+            (np.array([0, len(value)]), value), None, (np.array([0, len(key)]), key), None, None,
             np.array([stamp_ms]), None, np.array([0, 1]),
         )  # fmt: skip
         view = view_of(batch)
@@ -108,13 +132,23 @@ class Control:
         return np.frombuffer(with_crc(header, view[HEADER_BYTES:].tobytes()), np.uint8)
 
 
+class Note(NamedTuple):
+    """A control batch without targets."""
+
+    offset: int
+    type: ControlType
+    value: bytes
+
+
 class Controls(NamedTuple):
-    """The control batches of a stretch of log: int64 columns of one length, and their targets."""
+    """The control batches of a stretch of log: int64 columns of one length, their targets, and what notes say."""
 
     row: Int64Array
     """Which entries of the scan they are."""
     type: Int64Array
     cancelled: Cancelled
+    """A note is its own target."""
+    notes: tuple[Note, ...] = ()
 
     @staticmethod
     def empty() -> Controls:
@@ -139,21 +173,44 @@ def read_controls(data: Bytes, scan: kernels.Scan) -> Controls:
         decoded = kernels.decode_records([data], which, scan.batch_position[row], size, scan.records[row])
     except InvalidDeliverAfter as error:
         raise InvalidBatch(f"the control batch at offset {int(scan.offset[row[0]])} or behind it: {error}") from error
-    keys, values = _equal_items(decoded.key, KEY.size), decoded.value
-    lengths = np.diff(values[0])
-    if keys is None or bool((keys[:, 0] != VERSION).any()) or bool((lengths % TARGET_BYTES != 0).any()):
+    keys, (place, values) = _equal_items(decoded.key, KEY.size), decoded.value
+    lengths = np.diff(place)
+    if keys is None or bool((keys[:, 0] != VERSION).any()):
         raise InvalidBatch("a control batch of a version that is not known here")
     if not bool(np.isin(keys[:, 1], list(ControlType)).all()) or not bool(lengths.all()):
         raise InvalidBatch("a control batch of a type that is not known here")
-    targets = values[1][int(values[0][0]) : int(values[0][-1])].view(">i8").reshape(-1, 2).astype(np.int64)
-    cancelled = Cancelled(
-        np.repeat(scan.offset[row], lengths // TARGET_BYTES), targets[:, 0].copy(), targets[:, 1].copy()
-    )
+    targeted = np.isin(keys[:, 1], TARGETED)
+    if bool((lengths[targeted] % TARGET_BYTES != 0).any()):
+        raise InvalidBatch("a control batch whose targets are cut off")
+    if bool(targeted.all()):
+        targets = values[int(place[0]) : int(place[-1])].view(">i8").reshape(-1, 2).astype(np.int64)
+        cancelled = Cancelled(
+            np.repeat(scan.offset[row], lengths // TARGET_BYTES), targets[:, 0].copy(), targets[:, 1].copy()
+        )
+        notes: tuple[Note, ...] = ()
+    else:
+        cancelled, notes = _with_notes(scan.offset[row], scan.deliver_after[row], keys[:, 1], place, values)
     try:
         cancelled.check()
     except ValueError as error:
         raise InvalidBatch(f"a control batch contradicts itself: {error}") from error
-    return Controls(row, keys[:, 1], cancelled)
+    return Controls(row, keys[:, 1], cancelled, notes)
+
+
+def _with_notes(
+    offset: Int64Array, due: Int64Array, types: Int64Array, place: Int64Array, values: Bytes
+) -> tuple[Cancelled, tuple[Note, ...]]:
+    """What control batches say of which some are notes: few, so one after the other."""
+    parts, notes = list[Cancelled](), list[Note]()
+    for row, (one, kind) in enumerate(zip(offset.tolist(), types.tolist(), strict=True)):
+        value = values[int(place[row]) : int(place[row + 1])]
+        if kind in TARGETED:
+            targets = value.copy().view(">i8").reshape(-1, 2).astype(np.int64)
+            parts.append(Cancelled(np.full(len(targets), one), targets[:, 0].copy(), targets[:, 1].copy()))
+        else:
+            notes.append(Note(one, ControlType(kind), value.tobytes()))
+            parts.append(Cancelled(np.array([one]), np.array([one]), due[row : row + 1].copy()))
+    return Cancelled.concatenate(parts), (*notes,)
 
 
 def _equal_items(column: kernels.Ragged, size: int) -> Int64Array | None:

@@ -1,6 +1,6 @@
 """Where a replicated entry comes from: two fields of its broker entry metadata (`afterlog.records.entry`).
 
-    19 origin         bytes      the log that it was appended to first: `cluster/topic id`, ASCII
+    19 origin         bytes      the log that it was appended to first: that topic's id, ASCII
     20 origin_shift   sfixed64   the offset of its first record there, less the offset here
 
 They stand right in front of header_crc32c, behind what interceptors add; so they are found without a walk over all
@@ -8,9 +8,9 @@ fields. Entries that follow each other there and here have the same two, and are
 What the producer made is the same in every cluster, byte for byte but for the base offset; what the log stamps is each
 one's own (PIP-70). The partition is that of the same number.
 
-Example: offset 40 of `eu/3f2a9c`, appended here at offset 7:
+Example: offset 40 of `3f2a9c`, appended here at offset 7:
 
-    9A 01 09 65 75 2F 33 66 32 61 39 63     19 origin = eu/3f2a9c
+    9A 01 06 33 66 32 61 39 63              19 origin = 3f2a9c
     A1 01 21 00 x 7                         20 origin_shift = 33
 """
 
@@ -24,6 +24,7 @@ import numpy as np
 from afterlog.errors import InvalidBatch
 from afterlog.files import Bytes
 from afterlog.index.origin_rows import OriginRows
+from afterlog.records.awaited import Awaited
 from afterlog.records.columns import Scan, view_of
 from afterlog.records.entry import CRC_FIELD, PREFIX_HEAD, metadata_fields, protobuf_field
 
@@ -50,6 +51,8 @@ class Origins(NamedTuple):
     names: tuple[str, ...]
     rows: OriginRows
     """`origin` counts in `names`; neighbours that follow each other are one."""
+    awaited: tuple[Awaited, ...] = ()
+    """And what of records that were cancelled elsewhere before they came."""
 
 
 NO_ORIGINS: Final = Origins((), OriginRows.empty())

@@ -1,13 +1,14 @@
-"""A slice of one log, for another cluster's: what was appended to it first, in its order, from one offset up to another.
+"""A slice of one log, for another cluster's: what was appended to it first, in order, from one offset up to another.
 
     head | name x names | target x targets | entries                            all little-endian
 
     head, 64 bytes:    magic u32 = "AFSL" | version u16 = 1 | names u16 | first i64 | upto i64 | end i64 |
-                       targets i64 | bytes of entries i64 | 0 x 8 | CRC-32C of all before it u32 | of names and targets u32
+                       targets i64 | bytes of entries i64 | 0 x 8 |
+                       CRC-32C u32 of names and targets | CRC-32C u32 of all of the head before
     name:              bytes u16 | the name, ASCII
     target:            offset i64 | name i64 | offset there i64
 
-The first name is the log's own, `cluster/topic id` (`afterlog.records.origin`). Entries lie as in the log, with their
+The first name is the log's own, that topic's id (`afterlog.records.origin`). Entries lie as in the log, with their
 own checksums, and have their offsets there: what came from elsewhere, or is not to be read there any more, is a gap.
 Control batches are among them. Where one of their targets came from elsewhere, a row of the targets says where from.
 """
@@ -95,9 +96,8 @@ class OriginSlice(NamedTuple):
         if len(view) < HEAD_BYTES:
             raise InvalidBatch(f"{len(view)} bytes are no slice of a log")
         magic, version, names, first, upto, end, targets, size, crc = _HEAD.unpack_from(view)
-        if (magic, version) != (_MAGIC, _VERSION) or crc32c(view[: _HEAD.size]) != _CRC.unpack_from(view, _HEAD.size)[
-            0
-        ]:
+        intact = (crc32c(view[: _HEAD.size]),) == _CRC.unpack_from(view, _HEAD.size)
+        if (magic, version) != (_MAGIC, _VERSION) or not intact:
             raise InvalidBatch("the head of a slice is not one that is known here, or broken")
         start = len(view) - size
         if not names or not 0 <= first <= upto <= end or targets < 0 or not HEAD_BYTES <= start <= len(view):

@@ -44,7 +44,9 @@ class Receiving:
             for offset in offsets
         )
         batches = parse(data, due_ms, self.log.context.config)
-        return self.log.replicate(lambda appends: appends.append(batches, origin, np.array(offsets)))
+        records = self.log.replicate(lambda appends: appends.append(batches, origin, np.array(offsets)))
+        self.log.commit.committed(self.log.written)
+        return records
 
     def send(self) -> int:
         return self.store.send("t", b"own", partition=0).offset
