@@ -74,6 +74,11 @@ class TopicSettings:
             raise InvalidTopic(f"the topic {kind}: it has no unique keys; send to another one")
 
     @property
+    def is_replicable(self) -> bool:
+        """Whether other clusters can have the topic: its log is its own, and has a name for them."""
+        return self.topic_id is not None and not self.foreign
+
+    @property
     def has_retention(self) -> bool:
         """Whether records ever go by themselves."""
         return self.retention_by_subscriptions or self.retention_ms is not None or self.retention_bytes is not None

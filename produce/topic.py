@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from afterlog.arguments import flag
-from afterlog.errors import InvalidRecord, TopicDeleted, UniqueKeyConflict, UnknownPartition
+from afterlog.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict, UnknownPartition
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
@@ -101,6 +101,14 @@ class Topic:
         if not isinstance(number, int) or not 0 <= number < len(self._logs):
             raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self._logs) - 1}, not {number!r}")
         return number
+
+    @property
+    def origin(self) -> str:
+        """What its logs call themselves in other clusters: its id. Raises InvalidTopic where it can be in none."""
+        if not self.settings.is_replicable:
+            why = "a Kafka broker's, and only read" if self.settings.foreign else "of a time before topics had ids"
+            raise InvalidTopic(f"{self.name} is {why}: it cannot be replicated; make a topic of another name")
+        return self.settings.topic_id or ""
 
     @property
     def check_instants(self) -> bool:
