@@ -61,6 +61,7 @@ _ELSEWHERE = {
     "backup_command": ("backup",),
     "export_command": ("export",),
     "metrics_command": ("metrics",),
+    "replicate_command": ("replicate",),
     "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
     "schedule_commands": ("schedules",),
     "serve_command": ("serve", "tokens"),

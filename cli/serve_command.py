@@ -11,7 +11,7 @@ from afterlog.cli.base import JSON, Cli, StoreCommand, opened_here, store_argume
 from afterlog.environment import allow_descriptors
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-_SCOPES = ("look", "send", "receive", "manage")
+_SCOPES = ("look", "send", "receive", "manage", "replicate")
 _LEVELS = ("debug", "info", "warning", "error")
 
 

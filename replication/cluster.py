@@ -5,10 +5,17 @@ others. In process (`store_cluster.py`), or served (`served_cluster.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.records.origin_slice import OriginSlice
+
+COPIED: Final = (
+    "max_delay_ms", "retention_ms", "retention_bytes", "check_instants", "segment_ms", "retention_by_subscriptions",
+    "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy",
+)  # fmt: skip
+"""What a topic is made with that comes from elsewhere; from then on it is each cluster's own. Where its segments lie,
+and what interceptors there are, is so from the beginning."""
 
 
 class ReplicatedTopic(NamedTuple):
@@ -17,6 +24,11 @@ class ReplicatedTopic(NamedTuple):
     settings: TopicSettings
     ends: tuple[int, ...]
     """Of its partitions, the offsets behind what was appended last."""
+
+    @staticmethod
+    def of(settings: Mapping[str, Any], ends: tuple[int, ...]) -> ReplicatedTopic:
+        """With settings by their names. Raises InvalidTopic."""
+        return ReplicatedTopic(checked(TopicSettings(**settings)), ends)
 
     @property
     def origin(self) -> str:

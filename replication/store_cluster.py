@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from afterlog.errors import InvalidTopic, UnknownTopic
 from afterlog.fetch.origin_slices import read_slice
@@ -11,15 +10,8 @@ from afterlog.log.topic_settings import TopicOptions
 from afterlog.produce.received_slices import receive_slice, upcoming_of
 from afterlog.produce.topic import Topic
 from afterlog.records.origin_slice import OriginSlice
-from afterlog.replication.cluster import ReplicatedTopic
+from afterlog.replication.cluster import COPIED, ReplicatedTopic
 from afterlog.store import Store
-
-COPIED: Final = (
-    "max_delay_ms", "retention_ms", "retention_bytes", "check_instants", "segment_ms", "retention_by_subscriptions",
-    "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy",
-)  # fmt: skip
-"""What a topic is made with that comes from elsewhere; from then on it is each cluster's own. Where its segments lie,
-and what interceptors there are, is so from the beginning."""
 
 
 class StoreCluster:

@@ -24,7 +24,7 @@ from afterlog import errors
 from afterlog.errors import AfterlogError, InvalidRequest, NotServed, ServerBusy, ServerFailed, ServerUnavailable
 from afterlog.server.access import Caller, Peer, allowed_prefixes
 from afterlog.server.bodies import Bodies, json_of
-from afterlog.server.endpoint import NOTHING, Endpoint
+from afterlog.server.endpoint import ARROW, NOTHING, Endpoint
 from afterlog.server.limits import Limits
 from afterlog.server.origin_guard import OriginGuard, RequestHeaders
 from afterlog.server.page_files import PAGE
@@ -36,7 +36,7 @@ from afterlog.wire.problem import MEDIA_TYPE, problem_of
 
 logger = logging.getLogger("afterlog.server")
 
-ARROW: Final = "application/vnd.apache.arrow.stream"
+
 _ARROW: Final = ARROW.encode()
 _JSON: Final = JSON.encode()
 PEER: Final = "afterlog.peer"
@@ -141,7 +141,7 @@ class App:
     async def _handled(
         self, asked: _Asked, endpoint: Endpoint, names: dict[str, str], prefixes: tuple[str, ...], receive: Receive
     ) -> Reply:
-        is_arrow = endpoint.arrow is not None and asked.media_type == _ARROW
+        is_arrow = endpoint.arrow is not None and asked.media_type == endpoint.data_type.encode()
         query = asked.query
         wants_arrow = endpoint.gives_arrow and _ARROW in asked.headers.get(b"accept", b"")
         arguments: dict[str, Any] = names

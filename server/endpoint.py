@@ -11,11 +11,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from afterlog.errors import AfterlogError
 from afterlog.server.request import Reply, Request
 from afterlog.server.schema import Fields, Shape
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
 
 Handler = Callable[[Any, Request], Awaitable[Reply]]
 """Of a `Served`, which stands above."""
@@ -32,6 +34,8 @@ class Scope(enum.Enum):
     """Subscriptions, and the positions of groups."""
     MANAGE = "manage"
     """Topics, purges, resets, deletions, and what concerns the store as a whole."""
+    REPLICATE = "replicate"
+    """Give what was appended here to other clusters, take what they have, make their topics."""
 
 
 NOTHING = Fields({})
@@ -53,6 +57,8 @@ class Endpoint:
     media_type: str = "application/json"
     arrow: Mapping[str, Shape] | None = None
     """It takes an Arrow stream, too, with these parameters of the query in place of a body; None: it does not."""
+    data_type: str = ARROW
+    """Of what it takes so, where that is something else."""
     gives_arrow: bool = False
     filters: bool = False
     """It tells only what the token may see, by itself."""

@@ -9,12 +9,11 @@ from typing import Any, Final
 from afterlog import errors
 from afterlog._version import __version__
 from afterlog.errors import AfterlogError
-from afterlog.server.endpoint import Endpoint
+from afterlog.server.endpoint import ARROW, Endpoint
 from afterlog.server.schema import NEEDED, Shape
 from afterlog.server.shapes import NAME_PATTERN
 from afterlog.wire.problem import MEDIA_TYPE, status_of
 
-ARROW: Final = "application/vnd.apache.arrow.stream"
 _EVERYWHERE: Final = (400, 401, 403, 413, 429, 500, 503)
 """Statuses that any request may get: see `App`."""
 _PROBLEM: Final[dict[str, Any]] = {
@@ -59,7 +58,9 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         content: dict[str, Any] = {"application/json": {"schema": endpoint.body.told()}}
         if endpoint.arrow is not None:
             query = ", ".join(endpoint.arrow)
-            content[ARROW] = {"schema": {"type": "string", "format": "binary", "description": f"in the query: {query}"}}
+            content[endpoint.data_type] = {
+                "schema": {"type": "string", "format": "binary", "description": f"in the query: {query}"}
+            }
         told["requestBody"] = {"required": True, "content": content}
     elif endpoint.method != "GET":
         told["parameters"].append(

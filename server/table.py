@@ -15,6 +15,7 @@ from afterlog.server import (
     observing_api,
     producers_api,
     records_api,
+    replication_api,
     scheduled_api,
     store_api,
     subscriptions_api,
@@ -36,6 +37,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *scheduled_api.ENDPOINTS,
     *looking_api.ENDPOINTS,
     *observing_api.ENDPOINTS,
+    *replication_api.ENDPOINTS,
 )
 
 

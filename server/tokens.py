@@ -85,7 +85,7 @@ class TokenFile:
         if any(token.name == name for token in tokens):
             raise InvalidArgument(f"there is a token {name!r}; remove it first, or take another name")
         if not chosen:
-            raise InvalidArgument("a token needs a scope: look, send, receive or manage")
+            raise InvalidArgument("a token needs a scope: look, send, receive, manage or replicate")
         text = PREFIX + random_token()
         self._write([*tokens, Token(name=name, sha256=hashed(text), scopes=dict.fromkeys(chosen, of))])
         return text

@@ -53,6 +53,7 @@ _STATUS: tuple[tuple[type[AfterlogError], Status], ...] = (
     (errors.UniqueKeyConflict, Status.CONFLICT),
     (errors.ProducerFenced, Status.CONFLICT),
     (errors.OutOfOrderSequence, Status.CONFLICT),
+    (errors.ReplicationDiverged, Status.CONFLICT),
     (errors.NotPending, Status.CONFLICT),
     (errors.GroupBusy, Status.CONFLICT),
     (errors.TopicBusy, Status.CONFLICT),

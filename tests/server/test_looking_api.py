@@ -99,7 +99,7 @@ def test_one_record() -> None:
 def test_the_store_says_what_one_may_do() -> None:
     async def test(setting: Setting) -> None:
         scopes = (await setting.client.get("/v1/store"))["scopes"]
-        assert {scope: [""] for scope in ("look", "send", "receive", "manage")} == scopes
+        assert {scope: [""] for scope in ("look", "send", "receive", "manage", "replicate")} == scopes
 
     run(test)
 

@@ -1,0 +1,64 @@
+"""A cluster whose store another process has: over its server, with a token that has the scope `replicate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from afterlog.client.call import Call, HttpReply, HttpRequest, call, json_of, path_of
+from afterlog.client.served_store import ServedStore
+from afterlog.errors import InvalidBatch, ServerFailed
+from afterlog.records.origin_slice import OriginSlice
+from afterlog.replication.cluster import COPIED, ReplicatedTopic
+from afterlog.wire.slices import SLICE
+
+
+class ServedCluster:
+    """A `Cluster`. store: of `afterlog.connect`."""
+
+    def __init__(self, store: ServedStore, name: str = "") -> None:
+        self.store = store
+        self.name = name or repr(store)
+
+    def topics(self) -> Mapping[str, ReplicatedTopic]:
+        return self.store.ask(call("GET", path_of("replication", "topics"), _topics))
+
+    def prepare(self, topic: str, like: ReplicatedTopic) -> ReplicatedTopic:
+        settings = {name: getattr(like.settings, name) for name in ("partitions", "delayed", "topic_id", *COPIED)}
+        return self.store.ask(call("POST", path_of("topics", topic, "prepare"), _topic, settings))
+
+    def upcoming(self, topic: str, origin: str) -> tuple[int, ...]:
+        return self.store.ask(call("GET", path_of("topics", topic, "replicated", origin=origin), _upcoming))
+
+    def slice(self, topic: str, partition: int, first: int, max_bytes: int) -> OriginSlice:
+        path = path_of("topics", topic, "slice", partition=partition, first=first, max_bytes=max_bytes)
+        return self.store.ask(Call(HttpRequest("GET", path, accept=SLICE), _slice))
+
+    def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
+        path = path_of("topics", topic, "slice", partition=partition)
+        return self.store.ask(Call(HttpRequest("POST", path, b"".join(given.to_bytes()), SLICE), _records))
+
+
+def _topics(answer: Any) -> dict[str, ReplicatedTopic]:
+    return {row["name"]: _topic(row) for row in answer["topics"]}
+
+
+def _topic(row: Any) -> ReplicatedTopic:
+    return ReplicatedTopic.of(row["settings"], tuple(map(int, row["ends"])))
+
+
+def _upcoming(answer: Any) -> tuple[int, ...]:
+    return tuple(map(int, answer["upcoming"]))
+
+
+def _slice(reply: HttpReply) -> OriginSlice:
+    try:
+        return OriginSlice.of_bytes(np.frombuffer(reply.body, np.uint8))
+    except InvalidBatch as error:
+        raise ServerFailed(f"the server gave no slice of a log: {error}") from error
+
+
+def _records(reply: HttpReply) -> int:
+    return int(json_of(reply)["records"])
