@@ -37,7 +37,9 @@ def upcoming_of(log: PartitionLog, origin: str) -> int:
 
 
 def receive_slice(log: PartitionLog, own: str, given: OriginSlice) -> int:
-    """Append what is not here of a slice; how many records. Returns when it is safe under the durability.
+    """Append what is not here of a slice; how many records. Returns when it is durable, whatever the durability.
+
+    Whoever copies goes on behind it: what a power cut took here afterwards would never come again.
 
     own: what this log calls itself. Raises InvalidBatch where it is no slice, ReplicationDiverged where that log is
     behind what was replicated from it, RecordTooLarge, and as `PartitionLog.replicate`: some of it may be there then.
@@ -77,7 +79,7 @@ class _Receiving:
             self._leave_out(found, awaited)
             found = entries_of(self._data)
         records = sum(self._stretches(found)) if len(found.offset) else 0
-        self._log.commit.committed(self._log.written)
+        self._log.commit.sync()
         return records
 
     def _stretches(self, found: Scan) -> Iterator[int]:

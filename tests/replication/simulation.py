@@ -1,0 +1,265 @@
+"""Clusters in one thread, with one seed: their own clocks and disks, and a network between that loses, repeats, delays
+and reorders what it is given, in one direction or all; any of them may be out, be killed, or lose its power.
+
+    steps: send, cancel, reschedule, move a slice, wait, cut and mend a direction, crash, checkpoint, roll
+    the end: no faults any more, all move until nothing is left; then what everybody has is compared
+
+What was sent and is not lost with its own cluster's power is in all logs once, in its cluster's order; what somebody
+cancelled or rescheduled may be hidden where that came in time; nobody has what nobody sent, or what was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice, permutations
+from typing import Final
+
+import numpy as np
+
+from afterlog.clock import ManualClock
+from afterlog.config import ALWAYS, OS
+from afterlog.errors import AnswerLost, NotPending, ServerUnavailable
+from afterlog.log.cancel_result import CancelResult
+from afterlog.records.origin_slice import OriginSlice
+from afterlog.replication.cluster import ReplicatedTopic
+from afterlog.replication.link import Link
+from afterlog.replication.store_cluster import StoreCluster
+from tests.crash_states import CrashModel, crash_states
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, open_small
+
+TOPIC: Final = "t"
+STATES: Final = 40
+"""Of those that a power cut may leave, so many are to be chosen from."""
+
+
+class SteadyClock(ManualClock):
+    """What is measured goes on with it, too."""
+
+    def monotonic_s(self) -> float:
+        return self.now_ms() / 1_000
+
+
+class Region:
+    """A cluster: its disk, its clock, its store, what was sent there."""
+
+    def __init__(self, number: int, random: random.Random) -> None:
+        self.number = number
+        self.clock = SteadyClock(NOW_MS + random.randrange(20_000))
+        self.disk = SimulatedFiles()
+        self.durability = random.choice([ALWAYS, OS])
+        self.segment_bytes = random.choice([4_096, 65_536])
+        self.sent: dict[str, int] = {}
+        """In its order, what is not lost: the offsets."""
+        self.out = False
+        self._opened()
+        self.store.create_topic(TOPIC)
+        self.cluster = StoreCluster(self.store, f"c{number}")
+
+    def _opened(self) -> None:
+        self.store = open_small(self.disk, self.clock, durability=self.durability, segment_bytes=self.segment_bytes)
+
+    def everything(self) -> dict[int, str]:
+        """What readers will ever see, by offset."""
+        partition = self.store.topic(TOPIC).partition(0)
+        found = {each.offset: each.value for each in self.store.pending(TOPIC, limit=10_000)}
+        position = partition.log_start
+        while position < partition.high_watermark():
+            columns, position, *_ = partition.columns(position, 100_000, 1 << 30)
+            found |= {each.offset: each.value for each in columns.to_messages()}
+        return {offset: (value or b"").decode() for offset, value in sorted(found.items())}
+
+    def crash(self, random: random.Random, power: bool) -> None:
+        """And come back."""
+        if power:
+            model, count = CrashModel(every_byte_max=8), len(self.disk.operations)
+            states = crash_states(self.disk.operations, count, start=self.disk.start, model=model)
+            self.disk = random.choice([*islice(states, STATES)]).files()
+        else:
+            self.disk = SimulatedFiles(self.disk.image())
+        self._opened()
+        self.cluster.store = self.store
+        end = self.store.topic(TOPIC).partition(0).log.written
+        assert self.durability is OS or end > max(self.sent.values(), default=-1)
+        self.sent = {value: offset for value, offset in self.sent.items() if offset < end}
+
+
+class Wire:
+    """One cluster as another sees it through the network."""
+
+    def __init__(self, region: Region, random: random.Random) -> None:
+        self.region = region
+        self.name = region.cluster.name
+        self.cut = False
+        self.faults = True
+        self._random = random
+        self._late: list[tuple[int, OriginSlice]] = []
+        """What was received by nobody yet."""
+
+    def _asked(self) -> None:
+        if self.cut or self.region.out or (self.faults and self._random.random() < 0.1):
+            raise ServerUnavailable("lost on the way")
+
+    def _answered(self) -> None:
+        if self.faults and self._random.random() < 0.1:
+            raise AnswerLost("lost on the way back")
+
+    def topics(self) -> Mapping[str, ReplicatedTopic]:
+        self._asked()
+        return self.region.cluster.topics()
+
+    def prepare(self, topic: str, like: ReplicatedTopic) -> ReplicatedTopic:
+        self._asked()
+        found = self.region.cluster.prepare(topic, like)
+        self._answered()
+        return found
+
+    def upcoming(self, topic: str, origin: str) -> tuple[int, ...]:
+        self._asked()
+        return self.region.cluster.upcoming(topic, origin)
+
+    def slice(self, topic: str, partition: int, first: int, max_bytes: int) -> OriginSlice:
+        self._asked()
+        given = self.region.cluster.slice(topic, partition, first, max_bytes)
+        return OriginSlice.of_bytes(np.frombuffer(b"".join(given.to_bytes()), np.uint8))
+
+    def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
+        self._asked()
+        if self.faults and self._random.random() < 0.1:
+            self._late.append((partition, given))
+            raise AnswerLost("it comes later")
+        found = self.region.cluster.receive(topic, partition, given)
+        for late in self._random.sample(self._late, self._random.randint(0, len(self._late)) if self.faults else 0):
+            self.region.cluster.receive(topic, *late)
+        self._answered()
+        return found
+
+
+class _WiredLink(Link):
+    """wires: its source, its target."""
+
+    def __init__(self, source: Wire, target: Wire, slice_bytes: int) -> None:
+        super().__init__(source, target, source.region.clock, slice_bytes=slice_bytes)
+        self.wires = source, target
+
+
+class Simulation:
+    """Of one seed."""
+
+    def __init__(self, seed: int, clusters: int) -> None:
+        self.random = random.Random(seed)
+        self.regions = [Region(number, self.random) for number in range(clusters)]
+        self.touched: set[str] = set()
+        """What was cancelled or rescheduled anywhere."""
+        self.links: list[_WiredLink] = [self._link(source, target) for source, target in permutations(self.regions, 2)]
+        self.counts = Counter[str]()
+        self._values = 0
+
+    def _link(self, source: Region, target: Region) -> _WiredLink:
+        slice_bytes = self.random.choice([1, 300, 4_096])
+        return _WiredLink(Wire(source, self.random), Wire(target, self.random), slice_bytes)
+
+    def run(self, steps: int) -> None:
+        kinds = {
+            self.send: 8, self.move: 12, self.cancel: 3, self.reschedule: 2, self.wait: 3, self.cut: 1, self.outage: 1,
+            self.crash: 2, self.checkpoint: 1, self.roll: 1, self.begin_anew: 1,
+        }  # fmt: skip
+        for step in self.random.choices([*kinds], [*kinds.values()], k=steps):
+            step()
+            self.counts[step.__name__] += 1
+        self.settle()
+        self.check()
+
+    # Steps.
+
+    def send(self) -> None:
+        region, count = self._region(), self.random.randint(1, 4)
+        values = [f"{region.number}:{self._values + row}" for row in range(count)]
+        self._values += count
+        delay = self.random.choice([None, 1, 5, 30])
+        offsets = region.store.send_many(TOPIC, [value.encode() for value in values], delay=delay, partition=0)
+        region.sent |= zip(values, offsets.tolist(), strict=True)
+
+    def cancel(self) -> None:
+        region = self._region()
+        pending = region.store.pending(TOPIC)
+        if pending:
+            chosen = self.random.sample(pending, self.random.randint(1, min(3, len(pending))))
+            answers = region.store.topic(TOPIC).partition(0).cancel(np.array([each.offset for each in chosen]))
+            for each, answer in zip(chosen, answers.tolist(), strict=True):
+                if answer != CancelResult.ALREADY_DELIVERED:  # by the log's stamps, which may be ahead of the clock
+                    assert CancelResult.CANCELLED == answer
+                    self.touched.add((each.value or b"").decode())
+
+    def reschedule(self) -> None:
+        region = self._region()
+        pending = region.store.pending(TOPIC)
+        if pending:
+            chosen = self.random.choice(pending)
+            at_ms = region.clock.now_ms() + self.random.randrange(30_000)
+            with contextlib.suppress(NotPending):
+                region.store.topic(TOPIC).partition(0).reschedule(chosen.offset, at_ms)
+                self.touched.add((chosen.value or b"").decode())
+
+    def move(self) -> None:
+        try:
+            self.random.choice(self.links).step()
+        except (ServerUnavailable, AnswerLost):
+            self.counts["lost"] += 1
+
+    def wait(self) -> None:
+        for region in self.regions:
+            region.clock.advance(self.random.randrange(10_000))
+
+    def cut(self) -> None:
+        """One direction, or mend it."""
+        wire = self.random.choice(self.random.choice(self.links).wires)
+        wire.cut = not wire.cut
+
+    def outage(self) -> None:
+        region = self._region()
+        region.out = not region.out
+
+    def crash(self) -> None:
+        self._region().crash(self.random, power=self.random.random() < 0.5)
+
+    def checkpoint(self) -> None:
+        self._region().store.topic(TOPIC).partition(0).log.checkpoint()
+
+    def roll(self) -> None:
+        self._region().store.topic(TOPIC).partition(0).log.roll()
+
+    def begin_anew(self) -> None:
+        """A replicator is started again, and knows nothing."""
+        number = self.random.randrange(len(self.links))
+        source, target = self.links[number].wires
+        self.links[number] = self._link(source.region, target.region)
+
+    def _region(self) -> Region:
+        return self.random.choice(self.regions)
+
+    # The end.
+
+    def settle(self) -> None:
+        for region in self.regions:
+            region.out = False
+        links = [Link(one.cluster, other.cluster, one.clock) for one, other in permutations(self.regions, 2)]
+        while sum(link.step() for link in links):
+            pass
+        assert not any(link.failed for link in links), [link.failed for link in links]
+
+    def check(self) -> None:
+        sent = {value for region in self.regions for value in region.sent}
+        for region in self.regions:
+            region.store.topic(TOPIC).partition(0).log.check()
+            found = [*region.everything().values()]
+            assert sent - {*found} <= self.touched, sorted(sent - {*found} - self.touched)
+            assert {*found} <= sent, "nobody has what was lost, or never sent"
+            counted = Counter(found)
+            assert not [value for value, number in counted.items() if number > 1 and value not in self.touched]
+            for other in self.regions:
+                of_it = [value for value in found if value in other.sent.keys() - self.touched]
+                assert [value for value in other.sent if value not in self.touched] == of_it, "an origin's order"
