@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterlog.errors import GroupBusy, PartitionPoisoned, TopicBusy, UnknownGroup, UnknownSubscription
@@ -24,6 +25,8 @@ from afterlog.names import SUBSCRIPTIONS, check_name, partition_folder, position
 from afterlog.produce.topic import Topic
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.open_subscriptions import OpenSubscriptions
+from afterlog.subscription.replay import replay
+from afterlog.subscription.state import Owner
 from afterlog.topics import OpenTopics
 
 if TYPE_CHECKING:
@@ -101,6 +104,15 @@ class Administration:
     def subscription_names(self, topic: str) -> list[str]:
         """Of all subscriptions to a topic, whether a reader is open or not."""
         return self._names(topic, lambda folder, name: bool(numbers(self.files, subscription_folder(folder, name))))
+
+    def replicated_names(self, topic: str) -> list[str]:
+        """Of those that other clusters have, too, as their journals say."""
+
+        def is_replicated(folder: Path, name: str) -> bool:
+            found = replay(self.files, subscription_folder(folder, name), Owner(folder.name, name), 1 << 62)
+            return found is not None and found.state.is_replicated
+
+        return self._names(topic, is_replicated)
 
     def groups(self, topic: str) -> list[str]:
         """All consumer groups that have committed a position in a topic."""

@@ -673,6 +673,7 @@ class Store:
         rate: float | None = None,
         max_in_flight: int | None = None,
         durable_leases: bool = False,
+        replicated: bool = False,
     ) -> Subscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
@@ -686,7 +687,9 @@ class Store:
         process: for readers elsewhere, as the server has. A restart, a close, too, leaves it until its deadline, with
         its receipt (`Receipts`), and does not count as a failure.
 
-        delay_ms: the subscription sees each record that much later, for all readers the same.
+        delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
+        clusters have the subscription, too, from now on, and what is acked in one is acked in all, about a second later
+        (docs/replication.md); not with delay_ms.
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
         """
         from afterlog.subscription.policy import RetryPolicy
@@ -711,6 +714,8 @@ class Store:
             raise InvalidSubscription("the dead letters of a topic need another topic")
         if dead_letter is not None:
             self._made_topic(dead_letter).check_asked(AS_SOON_AS_POSSIBLE)
+        if flag("replicated", replicated) and delay_ms:
+            raise InvalidSubscription("a replicated subscription sees records when they are due: leave delay_ms out")
         chosen = _chosen(target, partitions)
         with self._lock:
             self._usable()
@@ -718,12 +723,19 @@ class Store:
             if any(self._reads(topic, partition.number, name) for partition in target.partitions):
                 raise NameTaken(f"{name!r} is a consumer group that reads {topic}; take another name")
             check_no_group(target.partitions, name)
-            return self._subscriptions.subscribe(topic, name, chosen, settings, start=start, delay_ms=delay_ms)
+            return self._subscriptions.subscribe(
+                topic, name, chosen, settings, start=start, delay_ms=delay_ms, replicated=replicated
+            )
 
     def subscriptions(self, topic: str) -> list[str]:
         """The names of all subscriptions to a topic, whether somebody reads them or not. Raises UnknownTopic."""
         self._usable()
         return self._administration().subscription_names(topic)
+
+    def replicated_subscriptions(self, topic: str) -> list[str]:
+        """The names of those that other clusters have, too. Raises UnknownTopic."""
+        self._usable()
+        return self._administration().replicated_names(topic)
 
     def groups(self, topic: str) -> list[str]:
         """The names of all consumer groups that have committed a position in a topic. Raises UnknownTopic."""

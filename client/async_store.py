@@ -147,13 +147,14 @@ class AsyncServedStore(Closing):
         rate: float | None = None,
         max_in_flight: int | None = None,
         durable_leases: bool = True,
+        replicated: bool = False,
     ) -> Opening[AsyncServedSubscription]:
         """As of the blocking one."""
         return Opening(
             self._subscription(
                 topic, name, retry=retry, lease_ms=lease_ms, dead_letter=dead_letter, start=start, delay_ms=delay_ms,
                 partitions=partitions, auto_extend=auto_extend, max_lease_ms=max_lease_ms, rate=rate,
-                max_in_flight=max_in_flight, random=random,
+                max_in_flight=max_in_flight, replicated=replicated, random=random,
             )
         )  # fmt: skip
 

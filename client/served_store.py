@@ -196,6 +196,7 @@ class ServedStore:
         rate: float | None = None,
         max_in_flight: int | None = None,
         durable_leases: bool = True,
+        replicated: bool = False,
     ) -> ServedSubscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
@@ -205,7 +206,7 @@ class ServedStore:
         reading = reading_of(
             retry=retry, lease_ms=lease_ms, dead_letter=dead_letter, start=start, delay_ms=delay_ms,
             partitions=partitions, auto_extend=auto_extend, max_lease_ms=max_lease_ms, rate=rate,
-            max_in_flight=max_in_flight, random=random,
+            max_in_flight=max_in_flight, replicated=replicated, random=random,
         )  # fmt: skip
         told = self._drive(SubscriptionSteps.opening(topic, name, reading))
         steps = SubscriptionSteps(

@@ -92,6 +92,7 @@ class ServedReading:
     max_lease_ms: int
     rate: float | None
     max_in_flight: int | None
+    replicated: bool
 
     def __post_init__(self) -> None:
         for name, least in (("lease_ms", 1), ("max_lease_ms", 1), ("delay_ms", 0)):
@@ -118,6 +119,8 @@ class ServedReading:
             row["dead_letter"] = self.dead_letter
         if self.partitions is not None:
             row["partitions"] = [*self.partitions]
+        if self.replicated:
+            row["replicated"] = True
         return row
 
 
@@ -631,6 +634,7 @@ def reading_of(
     max_lease_ms: int,
     rate: float | None,
     max_in_flight: int | None,
+    replicated: bool,
     random: object,
 ) -> ServedReading:
     """Of what `store.subscribe` takes. Raises InvalidArgument, InvalidSubscription, UnknownPartition."""
@@ -650,4 +654,5 @@ def reading_of(
         max_lease_ms=max_lease_ms,
         rate=rate,
         max_in_flight=max_in_flight,
+        replicated=flag("replicated", replicated),
     )

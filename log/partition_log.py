@@ -372,6 +372,16 @@ class PartitionLog:
         with self._append_lock, self._writing():
             return append(self._replicated)
 
+    def append_note(self, kind: ControlType, value: bytes) -> int:
+        """Append a control batch without targets; its offset. It is safe after `commit.committed(written)`.
+
+        Raises as `append` does.
+        """
+        self._check_own(_NO_APPENDS)
+        with self._append_lock, self._writing():
+            self._appender.append_control(Control.of_note(kind, value))
+            return self.written - 1
+
     @property
     def _replicated(self) -> ReplicatedAppends:
         """Made with the first use, of who needs it."""

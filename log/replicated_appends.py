@@ -77,6 +77,12 @@ class ReplicatedAppends:
         if origin_offset >= self.upcoming(origin):
             self._control(ControlType.CANCEL, found, targets, None, origin, origin_offset)
 
+    def note(self, kind: ControlType, value: bytes, origin: str, origin_offset: int) -> None:
+        """Append a note of that offset there. Raises as `Appender.append_control`."""
+        if origin_offset >= self.upcoming(origin):
+            shift = origin_offset - self._versions.current.written.offset
+            self._appender.append_control(Control.of_note(kind, value), OriginStretch(origin, shift))
+
     def reschedule(
         self, found: Entries, targets: Int64Array, follower: Batches, origin: str, origin_offset: int
     ) -> int:

@@ -16,6 +16,7 @@ from afterlog.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subs
 from afterlog.offline.dump import Row
 from afterlog.subscription.events import (
     Acked,
+    AckedElsewhere,
     Closed,
     Dead,
     Extended,
@@ -23,6 +24,7 @@ from afterlog.subscription.events import (
     Kind,
     Leased,
     LeasedUntil,
+    Replicated,
     Returned,
     Skipped,
     Sought,
@@ -114,5 +116,7 @@ def _told(frame: Frame) -> Row:
             return {"records": len(event.letters)}
         case Skipped() | Sought():
             return {"upto": event.position}
-        case Closed():
+        case AckedElsewhere():
+            return {"origin": event.origin, "records": len(event.offsets)}
+        case Closed() | Replicated():
             return {}

@@ -12,7 +12,7 @@ not cancelled twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from afterlog.files import Bytes
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.replicated_appends import ReplicatedAppends
 from afterlog.records.columns import Int64Array, Scan, view_of
-from afterlog.records.control import TARGETED, Controls, ControlType, read_controls
+from afterlog.records.control import TARGETED, Controls, ControlType, Note, read_controls
 from afterlog.records.encode import EncodedBatches
 from afterlog.records.entry import decode_entry
 from afterlog.records.origin_slice import OriginSlice
@@ -36,13 +36,18 @@ def upcoming_of(log: PartitionLog, origin: str) -> int:
     return 0 if index is None else index.upcoming(origin)
 
 
-def receive_slice(log: PartitionLog, own: str, given: OriginSlice) -> int:
+Heard = Callable[[Note], None]
+"""Is told of markers, with all in front of them appended."""
+
+
+def receive_slice(log: PartitionLog, own: str, given: OriginSlice, heard: Heard | None = None) -> int:
     """Append what is not here of a slice; how many records. Returns when it is durable, whatever the durability.
 
     Whoever copies goes on behind it: what a power cut took here afterwards would never come again.
 
-    own: what this log calls itself. Raises InvalidBatch where it is no slice, ReplicationDiverged where that log is
-    behind what was replicated from it, RecordTooLarge, and as `PartitionLog.replicate`: some of it may be there then.
+    own: what this log calls itself. heard: who is told of markers. Raises InvalidBatch where it
+    is no slice, ReplicationDiverged where that log is behind what was replicated from it, RecordTooLarge, and as
+    `PartitionLog.replicate`: some of it may be there then.
     """
     if given.origin == own:
         raise InvalidBatch("a log takes no slices of itself: give two clusters, and of a copied store only one")
@@ -52,7 +57,7 @@ def receive_slice(log: PartitionLog, own: str, given: OriginSlice) -> int:
             f"{log.context.folder.name} has offsets of {given.origin} up to {upcoming - 1}, and that log ends at"
             f" {given.end}: it was put back to an earlier state; make the topic there anew, under its name"
         )
-    return _Receiving(log, own, given).done()
+    return _Receiving(log, own, given, heard).done()
 
 
 class _Targets(NamedTuple):
@@ -65,10 +70,11 @@ class _Targets(NamedTuple):
 class _Receiving:
     """A slice on its way in."""
 
-    def __init__(self, log: PartitionLog, own: str, given: OriginSlice) -> None:
+    def __init__(self, log: PartitionLog, own: str, given: OriginSlice, heard: Heard | None) -> None:
         self._log = log
         self._own = own
         self._given = given
+        self._heard = heard
         self._limit_bytes = log.context.config.decompressed_bytes_max
         self._data: Bytes = given.entries
 
@@ -85,6 +91,7 @@ class _Receiving:
     def _stretches(self, found: Scan) -> Iterator[int]:
         """Control batches one by one, and what lies between them; how many records each time."""
         controls = read_controls(self._data, found)
+        notes = {note.offset: note for note in controls.notes}
         first = 0
         for row, kind in zip(controls.row.tolist(), controls.type.tolist(), strict=True):
             yield self._append(found, first, row)
@@ -95,7 +102,17 @@ class _Receiving:
                 first += 1
             elif kind in TARGETED:
                 self._cancel(found, controls, row)
+            else:
+                self._hear(notes[int(found.offset[row])])
         yield self._append(found, first, len(found.offset))
+
+    def _hear(self, note: Note) -> None:
+        """And keep it, so that it is not heard again. Where a crash comes first it is: that does no harm."""
+        origin = self._given.origin
+        if note.offset >= upcoming_of(self._log, origin):
+            if self._heard is not None:
+                self._heard(note)
+            self._log.replicate(lambda appends: appends.note(note.type, note.value, origin, note.offset))
 
     def _append(self, found: Scan, first: int, last: int) -> int:
         if first == last:

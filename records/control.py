@@ -9,6 +9,7 @@ A batch with attribute bit 5 (`afterlog.records.header`) and one record:
              1001 RESCHEDULE    the same of its one target; the record of the next offset, written with it, is instead
              1002 CANCEL_AWAITED    the targets are records of another log that were not replicated to this one yet;
                                 it has no targets here, and its value is that of `afterlog.records.awaited`
+             1010 … 1014 markers of replicated subscriptions (`afterlog.replication.markers`); no targets, either
 
 Kafka counts its own types from 0; ours keep away from them. The batch is an entry like any other, with offsets of its
 own. Its deliver_after is the largest of its targets': it sorts behind all of them, so retention, which takes a prefix
@@ -58,6 +59,11 @@ class ControlType(enum.IntEnum):
     CANCEL = 1000
     RESCHEDULE = 1001
     CANCEL_AWAITED = 1002
+    SNAPSHOT_REQUEST = 1010
+    SNAPSHOT_RESPONSE = 1011
+    SNAPSHOT = 1012
+    SUBSCRIPTION_UPDATE = 1013
+    ACKED = 1014
 
 
 TARGETED: Final = (ControlType.CANCEL, ControlType.RESCHEDULE)

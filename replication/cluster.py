@@ -66,3 +66,11 @@ class Cluster(Protocol):
     def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
         """Append what is not here; how many records. As `afterlog.produce.received_slices`."""
         ...
+
+    def tick(self) -> None:
+        """Tell what was acked of replicated subscriptions, and how far logs go together. To be called now and then."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more is asked: let go of what is kept for it."""
+        ...

@@ -18,7 +18,7 @@ from typing import Self
 
 from afterlog.clock import Clock, SystemClock
 from afterlog.environment import random_bits
-from afterlog.errors import AnswerLost, InvalidArgument, ServerUnavailable, StoreClosed
+from afterlog.errors import AfterlogError, AnswerLost, InvalidArgument, ServerUnavailable, StoreClosed
 from afterlog.log.background import Background
 from afterlog.replication.cluster import Cluster
 from afterlog.replication.link import Link
@@ -30,6 +30,8 @@ INTERVAL_MS = 100
 FIRST_PAUSE_S = 0.2
 PAUSE_S_MAX = 30.0
 """For a cluster that does not answer. Larger: less asked of it, and later found when it is there again."""
+TICK_MS = 1_000
+"""How often clusters tell what was acked. Larger: more comes twice where one is lost; fewer markers in the logs."""
 
 
 def random_share() -> float:
@@ -56,10 +58,12 @@ class Replicator:
         clock = clock or SystemClock()
         self.links = [Link(source, target, clock, topics=topics) for source, target in permutations(clusters, 2)]
         """All directions."""
+        self._clusters = clusters
         self._runs = [_Run(link, clock, share) for link in self.links]
+        works = [*((run.turn, interval_ms) for run in self._runs), *((_Ticks(each).turn, TICK_MS) for each in clusters)]
         self._threads = [
-            Background(f"afterlog-replicate-{number}", run.turn, clock=clock, interval_ms=interval_ms)
-            for number, run in enumerate(self._runs)
+            Background(f"afterlog-replicate-{number}", work, clock=clock, interval_ms=each_ms)
+            for number, (work, each_ms) in enumerate(works)
         ]
 
     def __enter__(self) -> Self:
@@ -82,10 +86,33 @@ class Replicator:
             run.stopped = True
         for thread in self._threads:
             thread.stop()
+        for cluster in self._clusters:
+            cluster.end()
 
     def step(self) -> bool:
-        """A turn of each link in this thread, in place of `start`: whether anything is left to be moved."""
+        """A turn of each link in this thread, in place of `start`: whether anything is left to be moved.
+
+        Replicated subscriptions take a `tick` of each cluster besides.
+        """
         return sum(link.step() for link in self.links) > 0  # all of them: none waits for the next time
+
+
+class _Ticks:
+    """Of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._failed = ""
+
+    def turn(self) -> None:
+        try:
+            self._cluster.tick()
+        except AfterlogError as error:
+            if self._failed != repr(error):
+                logger.warning("%s does not tell what was acked: %s; it is tried again", self._cluster.name, error)
+            self._failed = repr(error)
+        else:
+            self._failed = ""
 
 
 class _Run:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from afterlog.client.call import Call, HttpReply, HttpRequest, call, json_of, path_of
+from afterlog.client.call import Call, HttpReply, HttpRequest, call, json_of, nothing, path_of
 from afterlog.client.served_store import ServedStore
 from afterlog.errors import InvalidBatch, ServerFailed
 from afterlog.records.origin_slice import OriginSlice
@@ -39,6 +39,12 @@ class ServedCluster:
     def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
         path = path_of("topics", topic, "slice", partition=partition)
         return self.store.ask(Call(HttpRequest("POST", path, b"".join(given.to_bytes()), SLICE), _records))
+
+    def tick(self) -> None:
+        self.store.ask(call("POST", path_of("replication", "tick"), nothing, {}))
+
+    def end(self) -> None:
+        """The server sees to that."""
 
 
 def _topics(answer: Any) -> dict[str, ReplicatedTopic]:

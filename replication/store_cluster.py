@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 
 from afterlog.errors import InvalidTopic, UnknownTopic
 from afterlog.fetch.origin_slices import read_slice
+from afterlog.files import unused_name
 from afterlog.log.topic_settings import TopicOptions
 from afterlog.produce.received_slices import receive_slice, upcoming_of
 from afterlog.produce.topic import Topic
+from afterlog.records.control import Note
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
+from afterlog.replication.subscriptions import ReplicatedSubscriptions
 from afterlog.store import Store
 
 
 class StoreCluster:
     """A `Cluster`."""
 
-    def __init__(self, store: Store, name: str = "") -> None:
+    def __init__(self, store: Store, name: str = "", make_id: Callable[[], str] = unused_name) -> None:
+        """make_id: names for snapshots, each another one."""
         self.store = store
         self.name = name or str(store.path)
+        self.subscriptions = ReplicatedSubscriptions(store, make_id)
+        self._lock = threading.Lock()
+        """Links from several clusters come in by several threads."""
 
     def topics(self) -> Mapping[str, ReplicatedTopic]:
         return {topic.name: _facts(topic) for topic in self.store.topics() if topic.settings.is_replicable}
@@ -30,7 +38,9 @@ class StoreCluster:
             found = self.store.topic(topic)
         except UnknownTopic:
             options: TopicOptions = {name: getattr(wanted, name) for name in COPIED}  # type: ignore[assignment]
-            return _facts(self.store.create_topic(topic, wanted.partitions, wanted.delayed, **options))
+            made = self.store.create_topic(topic, wanted.partitions, wanted.delayed, **options)
+            self._meet(topic, like)
+            return _facts(made)
         if found.settings.delayed != wanted.delayed or not found.settings.is_replicable:
             raise InvalidTopic(
                 f"{topic} is another kind of topic in {self.name}: delayed={found.settings.delayed} here,"
@@ -38,6 +48,7 @@ class StoreCluster:
             )
         if found.partition_count < wanted.partitions:
             found = self.store.alter_topic(topic, partitions=wanted.partitions)
+        self._meet(topic, like)
         return _facts(found)
 
     def upcoming(self, topic: str, origin: str) -> tuple[int, ...]:
@@ -49,7 +60,24 @@ class StoreCluster:
 
     def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
         found = self.store.topic(topic)
-        return receive_slice(found.log(partition), found.origin, given)
+
+        def heard(note: Note) -> None:
+            with self._lock:
+                self.subscriptions.hear(topic, partition, given.origin, note)
+
+        return receive_slice(found.log(partition), found.origin, given, heard)
+
+    def tick(self) -> None:
+        with self._lock:
+            self.subscriptions.tick()
+
+    def end(self) -> None:
+        with self._lock:
+            self.subscriptions.close()
+
+    def _meet(self, topic: str, like: ReplicatedTopic) -> None:
+        with self._lock:
+            self.subscriptions.meet(topic, like.origin)
 
 
 def _facts(topic: Topic) -> ReplicatedTopic:

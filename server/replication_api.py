@@ -11,7 +11,7 @@ from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
 from afterlog.replication.store_cluster import StoreCluster
 from afterlog.server.endpoint import Endpoint, Scope
-from afterlog.server.request import Reply, Request, as_json
+from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.schema import Fields, Flag, Text, Whole, answer
 from afterlog.server.served import Served
 from afterlog.server.shapes import COUNT, NAME_PATTERN
@@ -76,8 +76,16 @@ async def receive(served: Served, request: Request) -> Reply:
     return as_json({"records": await served.run(receive_slice)})
 
 
+async def tick(served: Served, request: Request) -> Reply:
+    await served.run(_cluster(served).tick)
+    return NO_CONTENT
+
+
 def _cluster(served: Served) -> StoreCluster:
-    return StoreCluster(served.store)
+    """Made with the first use; there is one in a server."""
+    if served.cluster is None:
+        served.cluster = StoreCluster(served.store)
+    return served.cluster
 
 
 _PARTITION: Final = Whole()
@@ -87,6 +95,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(method="GET", path="/v1/replication/topics", scope=Scope.REPLICATE,
              summary="The topics that can be replicated, and where they end", handler=topics,
              answer=answer({"topics": {"type": "array", "items": answer(_TOPIC)}}), filters=True),
+    Endpoint(method="POST", path="/v1/replication/tick", scope=Scope.REPLICATE,
+             summary="Tell other clusters what was acked of replicated subscriptions", handler=tick, body=Fields({})),
     Endpoint(method="POST", path="/v1/topics/{topic}/prepare", scope=Scope.REPLICATE,
              summary="Make the topic as another cluster has it, or give it as many partitions", handler=prepare,
              body=PREPARED, answer=answer(_TOPIC), errors=_ERRORS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from afterlog.aio_calls import Calls, Waiters
 from afterlog.server.counts import ServerCounts, exposed, one
@@ -15,6 +15,9 @@ from afterlog.server.overview import Overview
 from afterlog.server.sends import Sends
 from afterlog.server.waiting import Waits
 from afterlog.store import Store
+
+if TYPE_CHECKING:
+    from afterlog.replication.store_cluster import StoreCluster
 
 Answered = TypeVar("Answered")
 
@@ -36,6 +39,8 @@ class Served:
         self.under_way: Callable[[], int] = lambda: 0
         """How many requests are; the application tells."""
         self.overview = Overview(store)
+        self.cluster: StoreCluster | None = None
+        """Where somebody replicates it."""
 
     async def run(self, call: Callable[[], Answered]) -> Answered:
         """A blocking call, in a thread."""

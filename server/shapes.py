@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from afterlog.arguments import INT64_MAX
-from afterlog.server.schema import Fields, Listing, Number, Shape, Text, Told, Whole
+from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole
 
 RECORDS_MAX: Final = 65_536
 """That one answer has."""
@@ -100,6 +100,7 @@ READER: Final = Fields(
         "start": position(default="earliest", about="where the subscription begins when it is new"),
         "delay_ms": Whole(0, INT64_MAX, default=0),
         "partitions": PARTITIONS,
+        "replicated": Flag(default=False, about="other clusters have it, too"),
     },
     default=None,
     null=True,

@@ -13,6 +13,8 @@
     9 CLOSED           nothing                                                close
     10 LEASED_UNTIL    until_ms i64 | as LEASED                               receive, where leases outlive the process
     11 EXTENDED        until_ms i64 | delivery offsets, Roaring               extend, of LEASED_UNTIL; by itself, too
+    12 REPLICATED      nothing                                                subscribe, with replicated
+    13 ACKED_ELSEWHERE bytes u16 | origin, ASCII | offsets there, Roaring     the same subscription in another cluster
 
 Integers are little-endian; Roaring is the portable 64-bit format. LEASED also names records that are leased again; what
 it reads and does not name are control records and cancelled ones, which nobody shall get. Its deadline is not written:
@@ -46,6 +48,7 @@ from afterlog.index.growing_columns import Int64Array
 
 _INT64 = struct.Struct("<q")
 _TWO = struct.Struct("<qq")
+_BYTES = struct.Struct("<H")
 
 
 class Kind(enum.IntEnum):
@@ -62,6 +65,8 @@ class Kind(enum.IntEnum):
     CLOSED = 9
     LEASED_UNTIL = 10
     EXTENDED = 11
+    REPLICATED = 12
+    ACKED_ELSEWHERE = 13
 
 
 class Reason(enum.IntEnum):
@@ -163,7 +168,23 @@ class Extended:
     offsets: BitMap64
 
 
-Event = Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed | LeasedUntil | Extended
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """Other clusters have the subscription, too, from now on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AckedElsewhere:
+    """Records that another cluster has acked, by where they were appended first: the topic's id, and offsets there."""
+
+    origin: str
+    offsets: BitMap64
+
+
+Event = (
+    Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed | LeasedUntil | Extended | Replicated
+    | AckedElsewhere
+)  # fmt: skip
 
 
 def encode(event: Event) -> tuple[Kind, bytes]:
@@ -190,6 +211,11 @@ def encode(event: Event) -> tuple[Kind, bytes]:
             return Kind.CLOSED, b""
         case Extended():
             return Kind.EXTENDED, _INT64.pack(event.until_ms) + event.offsets.serialize()
+        case Replicated():
+            return Kind.REPLICATED, b""
+        case AckedElsewhere():
+            name = event.origin.encode("ascii")
+            return Kind.ACKED_ELSEWHERE, _BYTES.pack(len(name)) + name + event.offsets.serialize()
 
 
 def decode(kind: Kind, body: memoryview) -> Event:
@@ -215,6 +241,13 @@ def decode(kind: Kind, body: memoryview) -> Event:
             return LeasedUntil(_int64(body[8:16]), bitmap(body[16:]), _time(body[:8]))
         case Kind.EXTENDED:
             return Extended(_time(body[:8]), bitmap(body[8:]))
+        case Kind.REPLICATED:
+            return Replicated()
+        case Kind.ACKED_ELSEWHERE:
+            if len(body) < _BYTES.size:
+                raise ValueError(f"{len(body)} bytes name no origin")
+            start = _BYTES.size + _BYTES.unpack_from(body)[0]
+            return AckedElsewhere(bytes(body[_BYTES.size : start]).decode("ascii"), bitmap(body[start:]))
     raise ValueError(f"{kind.name} is no event")
 
 

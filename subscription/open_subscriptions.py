@@ -69,6 +69,7 @@ class OpenSubscriptions:
         *,
         start: Position,
         delay_ms: int,
+        replicated: bool = False,
     ) -> Subscription:
         """Another reader. Raises InvalidSubscription where others see the topic with another delay."""
         from afterlog.subscription.lease_keeper import LeaseKeeper
@@ -91,6 +92,9 @@ class OpenSubscriptions:
                 )
                 reader.blocks.wake = self.keeper.wake
                 self._readers[reader] = names
+                if replicated:
+                    for each in names:
+                        self._shared[each].subscription.replicate()
             except BaseException:
                 self._close_unread()
                 raise

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,6 +50,7 @@ from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.events import (
     Acked,
+    AckedElsewhere,
     Dead,
     DeadLetter,
     Extended,
@@ -57,6 +58,7 @@ from afterlog.subscription.events import (
     Leased,
     LeasedUntil,
     Reason,
+    Replicated,
     Returned,
     Sought,
 )
@@ -178,7 +180,7 @@ class PartitionSubscription:
                 self._look()
             ledger, timers = self._ledger, self._timers
             state, now_ms = ledger.state, ledger.now_ms()
-            if state.dying or not timers.quiet(now_ms):
+            if state.dying or state.elsewhere or not timers.quiet(now_ms):
                 return None
             found = self._fresh.one(state.acks.position, kind)
             if found is None or self.partition.log_start > self._log_start:
@@ -346,6 +348,44 @@ class PartitionSubscription:
             self._look()
             return tuple(self._state.dying.values())
 
+    # Other clusters.
+
+    def replicate(self) -> None:
+        """Others have it, too, from now on. Raises as `ack`."""
+        with self._lock, self._changing():
+            if not self._state.is_replicated:
+                self._ledger.record(Replicated())
+            end = self.journal.written
+        self.journal.commit.committed(end)
+
+    def ack_elsewhere(self, acked: Mapping[str, BitMap64]) -> int:
+        """Other clusters have acked these, offsets by where they were appended first: whoever has them here, they are
+        done with, and what of them is not here, or not due, is not handed out when it is. How many were leased or
+        waiting for a retry. Returns and raises as `ack`.
+        """
+        with self._lock, self._changing():
+            for origin, offsets in acked.items():
+                fresh = offsets - self._state.elsewhere.get(origin, BitMap64())
+                if fresh:
+                    self._ledger.record(AckedElsewhere(origin, fresh))
+            unacked = column_of(self._state.ackable(self._state.acks.unacked))
+            known = unacked[self._acked_elsewhere(self._ledger.append_offsets(unacked))]
+            if len(known):
+                self._ledger.record(Acked(bits.of_column(known)))
+            end = self.journal.written
+        self.journal.commit.committed(end)
+        return len(known)
+
+    def acks(self) -> tuple[int, BitMap64]:
+        """(position, un-acked): all else below the position is acked. A copy, of one instant, durable or not."""
+        with self._lock:
+            self._look()
+            return self._state.position, self._state.acks.unacked.copy()
+
+    @property
+    def is_replicated(self) -> bool:
+        return self._state.is_replicated
+
     # Looking.
 
     def acked(self, delivery_offsets: Int64Array) -> Bools:
@@ -460,6 +500,8 @@ class PartitionSubscription:
         self._log_start = reading.log_start
         end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held)
         fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
+        if self._state.elsewhere:
+            fresh = fresh.take(np.flatnonzero(~self._acked_elsewhere(fresh.offset)))
         if not self._timers.has_due(now_ms):
             return self._leased(fresh, np.zeros(len(fresh), np.int64), position, end, policy)
         if position < high_watermark and len(fresh):  # there are more: no retry may overtake them
@@ -469,6 +511,21 @@ class PartitionSubscription:
             return self._leased(*self._merged(fresh, retries, position, max_records, reading), end, policy)
         finally:
             self._timers.put_back(retries)
+
+    def _acked_elsewhere(self, offset: Int64Array) -> Bools:
+        """Which records, by append offset, other clusters have acked; of UNKNOWN none."""
+        log, found = self.partition.log, np.zeros(len(offset), np.bool_)
+        index, own = log.version.origins, log.context.settings.topic_id
+        number, there = (np.full(len(offset), -1), offset) if index is None else index.origins(offset)
+        for origin, acked in self._state.elsewhere.items():
+            if origin == own:
+                rows = np.flatnonzero((number < 0) & (offset >= 0))
+            elif index is not None and origin in index.names:
+                rows = np.flatnonzero(number == index.names.index(origin))
+            else:
+                continue
+            found[rows] = np.fromiter(map(acked.__contains__, there[rows].tolist()), np.bool_, len(rows))
+        return found
 
     def _merged(
         self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading

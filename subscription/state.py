@@ -29,7 +29,11 @@ The body of a SNAPSHOT is one line of JSON, and behind it what it gives the leng
     | delivery offset i64[n] | append offset i64[n] | retry_ms i64[n] | attempts i64[n]
 
 Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascending, and behind the rest are the offsets
-that are held until each, Roaring.
+that are held until each, Roaring. Where other clusters have the subscription, too, it has `"replicated":true` and
+`"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring.
+
+*Elsewhere.* What another cluster has acked is known by where it was appended first, for it may not be here yet, or not
+be due. It is kept beside the rest: what is read is looked for there, and what is there counts as stepped over.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.deadlines import Deadlines
 from afterlog.subscription.events import (
     Acked,
+    AckedElsewhere,
     Dead,
     DeadLetter,
     Event,
@@ -57,6 +62,7 @@ from afterlog.subscription.events import (
     Leased,
     LeasedUntil,
     Reason,
+    Replicated,
     Returned,
     Skipped,
     Sought,
@@ -108,6 +114,9 @@ class SubscriptionState:
         self.held = Deadlines()
         """Of those that are leased: until when, whatever becomes of the process."""
         self.counts = Counts()
+        self.is_replicated = False
+        self.elsewhere: dict[str, BitMap64] = {}
+        """What other clusters have acked, by origin: offsets there."""
 
     @property
     def position(self) -> int:
@@ -185,6 +194,10 @@ class SubscriptionState:
                 self._seek(event.position)
             case Extended():
                 self._extend(event)
+            case Replicated():
+                self.is_replicated = True
+            case AckedElsewhere():
+                self.elsewhere[event.origin] = self.elsewhere.get(event.origin, BitMap64()) | event.offsets
 
     # Of one record by itself: what `apply` would do, without an event.
 
@@ -285,6 +298,7 @@ class SubscriptionState:
         self.redeliveries = Redeliveries()
         self.dying = {}
         self.held = Deadlines()
+        self.elsewhere = {}  # who goes back wants them again
 
     # Snapshots.
 
@@ -298,9 +312,13 @@ class SubscriptionState:
         head |= {"unacked_bytes": len(unacked), "retrying_bytes": len(retrying), "redeliveries": len(rows[0])}
         if held:
             head["held"] = [(until_ms, len(offsets)) for until_ms, offsets in held]
+        elsewhere = [(origin, offsets.serialize()) for origin, offsets in sorted(self.elsewhere.items())]
+        if self.is_replicated:
+            head |= {"replicated": True, "elsewhere": [(origin, len(offsets)) for origin, offsets in elsewhere]}
         parts: list[bytes | memoryview] = [json.dumps(head).encode(), b"\n", unacked, retrying]
         parts += (memoryview(column) for column in rows)
         parts += (offsets for _, offsets in held)
+        parts += (offsets for _, offsets in elsewhere)
         return b"".join(parts)
 
     @staticmethod
@@ -314,9 +332,10 @@ class SubscriptionState:
             raise ValueError(f"no snapshot of {owner}")
         sizes = [_size(head[name]) for name in ("unacked_bytes", "retrying_bytes", "redeliveries")]
         held = [(_size(until_ms), _size(size)) for until_ms, size in head.get("held", ())]
+        elsewhere = [(str(origin), _size(size)) for origin, size in head.get("elsewhere", ())]
         view = body[line.end() :]
         rest = sizes[0] + sizes[1] + 32 * sizes[2]
-        if len(view) != rest + sum(size for _, size in held):
+        if len(view) != rest + sum(size for _, size in held) + sum(size for _, size in elsewhere):
             raise ValueError("its parts are not as long as it says")
         state = SubscriptionState(AckSet(_size(head["position"]), bitmap(view[: sizes[0]])))
         state.retrying = bitmap(view[sizes[0] : sizes[0] + sizes[1]])
@@ -329,6 +348,10 @@ class SubscriptionState:
             if state.leased_among(offsets) != offsets:
                 raise ValueError("it holds what is not leased")
             state.held.put(until_ms, offsets)
+            rest += size
+        state.is_replicated = bool(head.get("replicated", False))
+        for origin, size in elsewhere:
+            state.elsewhere[origin] = bitmap(view[rest : rest + size])
             rest += size
         try:
             state.check()

@@ -42,6 +42,7 @@ from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
+from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import check_span
 from afterlog.subscription.reader_part import ReaderPart, summed
 from afterlog.subscription.reader_settings import ReaderSettings
@@ -163,6 +164,10 @@ class Subscription:
             already=sum(answer.already for answer in answers),
             unknown=sum(answer.unknown for answer in answers),
         )
+
+    def parts(self) -> list[PartitionSubscription]:
+        """Its partitions, for who is inside."""
+        return [part.subscription for part in self._parts.values()]
 
     def ack_receipt(self, partition: int, delivery_offset: int, redelivery_count: int) -> AckResult:
         """`ack_many` of one receipt that somebody kept, by its numbers."""

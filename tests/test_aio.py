@@ -32,7 +32,8 @@ Answer = TypeVar("Answer")
 
 STEPS = {
     "ack_receipt", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt",
-    "is_idle", "look", "now_ms", "open_subscriptions", "pop", "shared", "stop_taking", "take_back",
+    "is_idle", "look", "newly_replicated", "now_ms", "open_subscriptions", "parts", "pop", "replicated_subscriptions",
+    "shared", "stop_taking", "take_back",
 }  # fmt: skip
 """Public in the blocking classes for the facade, or for who is inside."""
 ATTRIBUTES = {"clock", "config", "name", "path", "topic"}

@@ -1,0 +1,103 @@
+"""What clusters tell each other of replicated subscriptions: notes in their logs, amid what they speak of (PIP-33).
+
+    SNAPSHOT_REQUEST      I begin round `round` of snapshot `id`: how far are you?
+    SNAPSHOT_RESPONSE     to `to`: all that you had before your request is in my log before `position`
+    SNAPSHOT              what is acked of mine before `local` is acked of yours before `remote`
+    SUBSCRIPTION_UPDATE   of `subscription` all is acked before `remote`
+    ACKED                 of `subscription` these records are acked, also where others before them are not
+
+Each is one line of JSON. Clusters are named by the topic's id there, positions are append offsets. ACKED has Roaring
+bitmaps in base64, of offsets where the records were appended first; the others are Pulsar's, whose reading of a
+mark_delete stands still while one record waits (docs/decisions/0058).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pyroaring import BitMap64
+
+from afterlog.errors import InvalidBatch
+from afterlog.records.control import ControlType, Note
+
+
+class SnapshotRequest(NamedTuple):
+    id: str
+    round: int
+
+
+class SnapshotResponse(NamedTuple):
+    id: str
+    round: int
+    to: str
+    position: int
+
+
+class Snapshot(NamedTuple):
+    id: str
+    local: int
+    remote: Mapping[str, int]
+
+
+class SubscriptionUpdate(NamedTuple):
+    subscription: str
+    remote: Mapping[str, int]
+
+
+class Acked(NamedTuple):
+    subscription: str
+    acked: Mapping[str, BitMap64]
+
+
+Marker = SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate | Acked
+_KINDS: Mapping[type[Marker], ControlType] = {
+    SnapshotRequest: ControlType.SNAPSHOT_REQUEST,
+    SnapshotResponse: ControlType.SNAPSHOT_RESPONSE,
+    Snapshot: ControlType.SNAPSHOT,
+    SubscriptionUpdate: ControlType.SUBSCRIPTION_UPDATE,
+    Acked: ControlType.ACKED,
+}
+
+
+def encoded(marker: Marker) -> tuple[ControlType, bytes]:
+    said = marker._asdict()
+    if isinstance(marker, Acked):
+        said["acked"] = {
+            origin: base64.b64encode(offsets.serialize()).decode() for origin, offsets in marker.acked.items()
+        }
+    return _KINDS[type(marker)], json.dumps(said, separators=(",", ":")).encode()
+
+
+def decoded(note: Note) -> Marker | None:
+    """None where it is no marker. InvalidBatch where it is not what `encoded` makes."""
+    kind = next((kind for kind, number in _KINDS.items() if number == note.type), None)
+    if kind is None:
+        return None
+    try:
+        said: Any = json.loads(note.value)
+        if kind is Acked:
+            said["acked"] = {
+                str(origin): BitMap64.deserialize(base64.b64decode(text, validate=True))
+                for origin, text in said["acked"].items()
+            }
+        marker = kind(**said)
+        _check(marker)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise InvalidBatch(f"the marker at offset {note.offset} is none that is known here: {error}") from error
+    return marker
+
+
+def _check(marker: Marker) -> None:
+    """ValueError where a field is of something else."""
+    for name, value in marker._asdict().items():
+        if name in ("round", "position", "local"):
+            good = type(value) is int and value >= 0
+        elif name == "remote":
+            good = isinstance(value, dict) and all(type(each) is int and each >= 0 for each in value.values())
+        else:
+            good = name == "acked" or isinstance(value, str)
+        if not good:
+            raise ValueError(f"{name} is {value!r:.60}")

@@ -1,0 +1,215 @@
+"""The replicated subscriptions of one cluster: what it tells the others, and what it hears from them.
+
+    tick    acks since the last one ──> ACKED            mark_delete behind a snapshot ──> SUBSCRIPTION_UPDATE
+            a second over, and something new ──> SNAPSHOT_REQUEST
+    hear    SNAPSHOT_REQUEST ──> SNAPSHOT_RESPONSE       the last response ──> SNAPSHOT, kept for each subscription
+            SUBSCRIPTION_UPDATE, ACKED ──> the subscription, made where it is not there, acks
+
+Whoever moves the logs calls both (`Replicator`); a store whose topics nobody replicates does none of it. What is told
+is durable before it is used: a marker that a power cut took would be another one's place.
+
+Nothing of this is on disk but the markers: a cluster that begins anew tells all acks once more, and acks are a union.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from pyroaring import BitMap64
+
+from afterlog.clock import Clock
+from afterlog.index.growing_columns import Int64Array
+from afterlog.index.offset_set import column_of
+from afterlog.log.partition_log import PartitionLog
+from afterlog.records.control import Note
+from afterlog.replication.markers import (
+    Acked,
+    Marker,
+    Snapshot,
+    SnapshotRequest,
+    SnapshotResponse,
+    SubscriptionUpdate,
+    decoded,
+    encoded,
+)
+from afterlog.replication.snapshots import SnapshotCache, SnapshotRounds
+from afterlog.store import Store
+from afterlog.subscription.bits import of_column
+from afterlog.subscription.partition_subscription import PartitionSubscription
+from afterlog.subscription.replicated_acks import ReplicatedAcks
+from afterlog.subscription.subscription import Subscription
+
+logger = logging.getLogger("afterlog.replication")
+
+ACKED_BYTES = 64 << 10
+"""Of the bitmaps in one marker, about."""
+
+
+class ReplicatedSubscriptions:
+    """Of one open store. One thread at a time."""
+
+    def __init__(self, store: Store, make_id: Callable[[], str]) -> None:
+        self._store = store
+        self._make_id = make_id
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._readers: dict[tuple[str, str], Subscription] = {}
+        """They keep the subscriptions open, and take nothing."""
+        self._looked: set[str] = set()
+        """Topics of which the subscriptions on disk were looked at."""
+
+    def meet(self, topic: str, origin: str) -> None:
+        """Another cluster has the topic, too."""
+        for number in range(self._store.topic(topic).partition_count):
+            self._partition(topic, number).others.add(origin)
+
+    def tick(self) -> None:
+        """Tell what there is to be told. Raises as appends and fetches do."""
+        self._find()
+        for (topic, name), reader in [*self._readers.items()]:
+            if reader.ended:  # deleted, or the store began anew
+                del self._readers[topic, name]
+                for partition in self._partitions.values():
+                    partition.forget(topic, name)
+        for partition in self._partitions.values():
+            partition.tick(self._store.clock)
+
+    def hear(self, topic: str, number: int, origin: str, note: Note) -> None:
+        """What another cluster has told. Raises InvalidBatch, and as acks do."""
+        marker = decoded(note)
+        partition = self._partition(topic, number)
+        partition.markers += 1
+        match marker:
+            case SnapshotRequest():
+                partition.others.add(origin)
+                partition.tell(SnapshotResponse(marker.id, marker.round, origin, partition.log.written))
+            case SnapshotResponse() if marker.to == partition.origin:
+                partition.answered(marker, origin)
+            case SubscriptionUpdate() if partition.origin in marker.remote:
+                self._open(topic, marker.subscription)
+                partition.update(marker.subscription, marker.remote[partition.origin])
+            case Acked():
+                self._open(topic, marker.subscription)
+                partition.subscriptions[marker.subscription].acks.subscription.ack_elsewhere(marker.acked)
+            case _:
+                pass  # a snapshot of its own
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+    def counts(self) -> Iterator[tuple[str, int, SnapshotRounds]]:
+        """Of each partition, what became of its snapshots."""
+        for (topic, number), partition in sorted(self._partitions.items()):
+            yield topic, number, partition.rounds
+
+    def _find(self) -> None:
+        """Subscriptions that are replicated since somebody has said so, and those of earlier lives."""
+        for subscription in self._store.open_subscriptions():
+            if subscription.is_replicated:
+                self._open(subscription.partition.topic, subscription.name)
+        there = {topic.name for topic in self._store.topics() if topic.settings.is_replicable}
+        for topic in sorted(there - self._looked):
+            self._looked.add(topic)
+            for name in self._store.replicated_subscriptions(topic):
+                self._open(topic, name)
+
+    def _open(self, topic: str, name: str) -> None:
+        """Be its reader, where it is not yet."""
+        if (topic, name) in self._readers:
+            return
+        reader = self._readers[topic, name] = self._store.subscribe(topic, name, replicated=True)
+        for part in reader.parts():
+            self._partition(topic, part.partition.number).subscriptions[name] = _Subscription(part)
+
+    def _partition(self, topic: str, number: int) -> _Partition:
+        found = self._partitions.get((topic, number))
+        if found is None:
+            log = self._store.topic(topic).log(number)
+            found = self._partitions[topic, number] = _Partition(topic, log, SnapshotRounds(self._make_id))
+        return found
+
+
+class _Subscription:
+    """One in one partition."""
+
+    def __init__(self, subscription: PartitionSubscription) -> None:
+        self.acks = ReplicatedAcks(subscription)
+        self.snapshots = SnapshotCache()
+
+
+class _Partition:
+    """What is known of one partition."""
+
+    def __init__(self, topic: str, log: PartitionLog, rounds: SnapshotRounds) -> None:
+        self.topic = topic
+        self.log = log
+        self.rounds = rounds
+        self.others = set[str]()
+        """By which names the other clusters have it."""
+        self.subscriptions: dict[str, _Subscription] = {}
+        self.markers = 0
+        """In the log, since then: they are nothing new."""
+
+    @property
+    def origin(self) -> str:
+        return self.log.context.settings.topic_id or ""
+
+    def tell(self, marker: Marker) -> None:
+        """Append a marker, durably."""
+        self.log.append_note(*encoded(marker))
+        self.markers += 1
+        self.log.commit.sync()
+
+    def tick(self, clock: Clock) -> None:
+        for name, subscription in self.subscriptions.items():
+            for acked in _parts(subscription.acks.look()):
+                self.tell(Acked(name, acked))
+            snapshot = subscription.snapshots.advance(subscription.acks.mark_delete())
+            if snapshot is not None:
+                self.tell(SubscriptionUpdate(name, snapshot.remote))
+        if self.subscriptions:
+            request = self.rounds.begin(self.log.written - self.markers, self.others, clock.monotonic_s())
+            if request is not None:
+                self.tell(request)
+
+    def answered(self, response: SnapshotResponse, origin: str) -> None:
+        made = self.rounds.hear(response, origin, self.log.written)
+        if made is None:
+            return
+        self.tell(made)
+        if isinstance(made, Snapshot):
+            for subscription in self.subscriptions.values():
+                subscription.snapshots.add(made)
+
+    def update(self, name: str, position: int) -> None:
+        """All of a subscription is acked elsewhere that lies before an append offset here."""
+        acked = {self.origin: BitMap64()}
+        index = self.log.version.origins
+        behind = 0
+        if index is not None:
+            rows = index.rows(0, position)
+            for number, there, here, records in zip(*(column.tolist() for column in rows), strict=True):
+                acked[self.origin].add_range(behind, min(here, position))
+                records = min(records, position - here)
+                acked.setdefault(index.names[number], BitMap64()).add_range(there, there + records)
+                behind = here + records
+        acked[self.origin].add_range(behind, position)
+        self.subscriptions[name].acks.subscription.ack_elsewhere(acked)
+
+    def forget(self, topic: str, name: str) -> None:
+        if topic == self.topic:
+            self.subscriptions.pop(name, None)
+
+
+def _parts(acked: dict[str, BitMap64]) -> Iterator[dict[str, BitMap64]]:
+    """The same in parts that fit into a marker each."""
+    for origin, offsets in acked.items():
+        size = len(offsets.serialize())
+        if size <= ACKED_BYTES:
+            yield {origin: offsets}
+            continue
+        column: Int64Array = column_of(offsets)
+        step = max(len(column) * ACKED_BYTES // size, 1)
+        for first in range(0, len(column), step):
+            yield {origin: of_column(column[first : first + step])}

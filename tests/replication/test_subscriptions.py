@@ -1,0 +1,212 @@
+"""A subscription that several clusters have: what is acked in one is acked in all; the rounds of PIP-33."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from afterlog.config import ALWAYS
+from afterlog.log.scan import steps
+from afterlog.log.segment import SealedSegment
+from afterlog.records.control import ControlType, read_controls
+from afterlog.replication.link import Link
+from afterlog.replication.store_cluster import StoreCluster
+from afterlog.store import Store
+from tests.replication.simulation import SteadyClock
+from tests.simulated_disk import SimulatedFiles
+from tests.support import NOW_MS, killed, open_small
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+class Regions:
+    """Clusters with one topic, and a worker in some of them."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.clock = SteadyClock(NOW_MS)
+        self.disks = [SimulatedFiles() for _ in range(count)]
+        self.stores = [self._opened(disk) for disk in self.disks]
+        self.stores[0].create_topic("t")
+        self.clusters = [self._cluster(store, number) for number, store in enumerate(self.stores)]
+        self.move()
+
+    def _opened(self, disk: SimulatedFiles) -> Store:
+        return open_small(disk, self.clock, durability=ALWAYS)
+
+    def _cluster(self, store: Store, number: int) -> StoreCluster:
+        made = iter(range(1_000_000))
+        return StoreCluster(store, f"c{number}", lambda: f"s{number}-{next(made)}")
+
+    def move(self) -> None:
+        """All that is in the logs goes to all."""
+        links = [Link(one, other, self.clock) for one in self.clusters for other in self.clusters if one is not other]
+        while sum(link.step() for link in links):
+            pass
+        assert not any(link.failed for link in links), [link.failed for link in links]
+
+    def second(self) -> None:
+        """A tick, and what it brings about."""
+        self.clock.advance(1_000)
+        for cluster in self.clusters:
+            cluster.tick()
+        for _ in range(5):
+            self.move()
+
+    def reopen(self, number: int) -> None:
+        self.disks[number] = killed(self.disks[number])
+        self.stores[number] = self._opened(self.disks[number])
+        self.clusters[number] = self._cluster(self.stores[number], number)
+
+    def reader(self, number: int, **options: Any) -> Any:
+        return self.stores[number].subscribe("t", "worker", replicated=True, **options)
+
+    def got(self, number: int) -> list[bytes]:
+        """What a reader there gets now, and gives back."""
+        with self.reader(number) as reader:
+            received = reader.receive(1_000, timeout=0) or []
+            values = sorted(message.value for message in received)
+            for message in received:
+                reader.release(message)
+            return values
+
+    def work(self, number: int, *values: bytes) -> None:
+        """Ack these there, alone."""
+        with self.reader(number) as reader:
+            for message in reader.receive(1_000, timeout=0) or ():
+                reader.ack(message) if message.value in values else reader.release(message)
+
+    def markers(self, number: int) -> list[str]:
+        """What it has told, in order."""
+        found, log = list[str](), self.stores[number].topic("t").log(0)
+        for segment in log.version.segments:
+            stop = segment.size if isinstance(segment, SealedSegment) else log.version.written.position
+            for step in steps(segment.view(0, stop), 0, stop):
+                controls = read_controls(step.piece, step.found.moved(-step.start))
+                places = step.found.offset[controls.row]
+                own = log.version.origins.origins(places)[0] < 0 if log.version.origins else np.ones(len(places), bool)
+                found += [ControlType(kind).name for kind in controls.type[own].tolist()]
+        return found
+
+
+def test_what_is_acked_in_one_does_not_come_in_another() -> None:
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b", b"c"])
+    each.stores[1].send("t", b"d")
+    each.move()
+    each.work(0, b"a", b"c", b"d")
+    assert [b"a", b"b", b"c", b"d"] == each.got(1)
+    each.second()
+    assert [b"b"] == each.got(1)
+    each.work(1, b"b")
+    each.second()
+    assert [] == each.got(0)
+    for store in each.stores:
+        store.check()
+
+
+def test_where_nobody_has_subscribed_it_is_made() -> None:
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b"])
+    each.work(0, b"a")
+    each.second()
+    assert ["worker"] == each.stores[1].subscriptions("t")
+    each.reopen(1)
+    assert ["worker"] == each.stores[1].replicated_subscriptions("t")
+    assert [b"b"] == each.got(1)
+
+
+def test_an_ack_that_is_there_before_its_record() -> None:
+    each = Regions(3)
+    each.stores[2].send("t", b"a")
+    Link(each.clusters[2], each.clusters[0], each.clock).step()
+    each.work(0, b"a")
+    each.clock.advance(1_000)
+    each.clusters[0].tick()
+    Link(each.clusters[0], each.clusters[1], each.clock).step()
+    each.reopen(1)
+    Link(each.clusters[2], each.clusters[1], each.clock).step()
+    assert [] == each.got(1)
+    each.stores[1].check()
+
+
+def test_what_is_not_due_here_yet() -> None:
+    each = Regions()
+    each.stores[0].send("t", b"a", delay=10)
+    each.move()
+    behind = SteadyClock(NOW_MS)
+    each.clock.advance(10_000)
+    each.work(0, b"a")
+    each.clusters[0].tick()
+    each.stores[1] = open_small(killed(each.disks[1]), behind, durability=ALWAYS)
+    each.clusters[1] = StoreCluster(each.stores[1], "c1")
+    each.move()
+    behind.advance(20_000)
+    assert [] == each.got(1)
+
+
+def test_what_is_leased_elsewhere_is_done_with() -> None:
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b"])
+    each.move()
+    with each.reader(1) as reader:
+        received = reader.receive(10, timeout=0)
+        assert 2 == len(received)
+        each.work(0, b"a")
+        each.second()
+        assert (1, 1) == (reader.ack(received[0]).already, reader.ack(received[1]).acked)
+
+
+def test_behind_a_restart_all_is_told_again() -> None:
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b", b"c"])
+    each.move()
+    each.work(0, b"a", b"c")
+    each.reopen(0)
+    each.second()
+    assert [b"b"] == each.got(1)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_markers_of_a_round(count: int) -> None:
+    each = Regions(count)
+    each.stores[0].send_many("t", [b"a", b"b"])
+    each.work(0, b"a", b"b")
+    each.second()
+    each.second()
+    each.second()
+    said = [kind for kind in each.markers(0) if kind != "ACKED"]
+    rounds = ["SNAPSHOT_REQUEST"] * (1 if count == 2 else 2)
+    assert [*rounds, "SNAPSHOT", "SUBSCRIPTION_UPDATE"] == [kind for kind in said if kind != "SNAPSHOT_RESPONSE"]
+    [(_, _, counts)] = each.clusters[0].subscriptions.counts()
+    assert (1, 1, 0) == (counts.started, counts.completed, counts.timed_out)
+    markers = [each.markers(number) for number in range(count)]
+    each.second()
+    assert markers == [each.markers(number) for number in range(count)], "nothing new: nothing is told"
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    each = Regions(3)
+    each.stores[0].send("t", b"a")
+    each.work(0, b"a")
+    away = each.clusters.pop()
+    for _ in range(35):
+        each.second()
+    [(_, _, counts)] = each.clusters[0].subscriptions.counts()
+    assert (counts.completed, counts.timed_out) == (0, 1)
+    assert [] == each.got(1), "the acks themselves need no answer"
+    each.clusters.append(away)
+    for _ in range(31):
+        each.second()
+    assert 1 == counts.completed
+
+
+def test_without_a_replicated_subscription_nothing_is_told() -> None:
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b"])
+    with each.stores[0].subscribe("t", "other") as reader:
+        reader.ack_many(reader.receive(1, timeout=0))
+    each.second()
+    assert ([], []) == (each.markers(0), each.markers(1))
+    assert [] == each.stores[1].subscriptions("t")
