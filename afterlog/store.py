@@ -737,6 +737,11 @@ class Store:
         self._usable()
         return self._administration().replicated_names(topic)
 
+    def newly_replicated(self) -> list[tuple[str, str]]:
+        """(topic, name) of those that somebody has said it of since the store was opened. For who replicates them."""
+        self._usable()
+        return sorted(self._subscriptions.replicated)
+
     def groups(self, topic: str) -> list[str]:
         """The names of all consumer groups that have committed a position in a topic. Raises UnknownTopic."""
         self._usable()

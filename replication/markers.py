@@ -1,7 +1,8 @@
 """What clusters tell each other of replicated subscriptions: notes in their logs, amid what they speak of (PIP-33).
 
     SNAPSHOT_REQUEST      I begin round `round` of snapshot `id`: how far are you?
-    SNAPSHOT_RESPONSE     to `to`: all that you had before your request is in my log before `position`
+    SNAPSHOT_RESPONSE     to `to`: all that you had before your request is in my log before `position`; in it are
+                          records of `origins`, too
     SNAPSHOT              what is acked of mine before `local` is acked of yours before `remote`
     SUBSCRIPTION_UPDATE   of `subscription` all is acked before `remote`
     ACKED                 of `subscription` these records are acked, also where others before them are not
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
@@ -34,6 +35,7 @@ class SnapshotResponse(NamedTuple):
     round: int
     to: str
     position: int
+    origins: Sequence[str]
 
 
 class Snapshot(NamedTuple):
@@ -95,6 +97,8 @@ def _check(marker: Marker) -> None:
     for name, value in marker._asdict().items():
         if name in ("round", "position", "local"):
             good = type(value) is int and value >= 0
+        elif name == "origins":
+            good = isinstance(value, list) and all(isinstance(each, str) for each in value)
         elif name == "remote":
             good = isinstance(value, dict) and all(type(each) is int and each >= 0 for each in value.values())
         else:

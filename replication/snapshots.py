@@ -6,7 +6,7 @@
 The remote positions are those of the first round, the local one is where the last response of the last round came in:
 whatever lies before a remote position there was given to this log before. With three clusters one round is not enough:
 what lies before a position in the second may be the third's, and still be on its way here; a second round of answers
-comes in behind it (PIP-33).
+comes in behind it (PIP-33). Who has records of a cluster that was not asked says so, and the round is of no use.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ class SnapshotRounds:
     def hear(self, response: SnapshotResponse, origin: str, local: int) -> SnapshotRequest | Snapshot | None:
         """An answer, when all that its cluster had before is here. local: where this log ends."""
         if (response.id, response.round) != (self._id, self._round) or origin not in self._asked:
+            return None
+        if {*response.origins} - self._asked - {response.to}:
+            self._id, self._ended = "", -1
             return None
         self._answered.setdefault(origin, response.position)
         if self._asked - self._answered.keys():

@@ -13,12 +13,14 @@ Nothing of this is on disk but the markers: a cluster that begins anew tells all
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pyroaring import BitMap64
 
 from afterlog.clock import Clock
+from afterlog.errors import UnknownTopic
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.log.partition_log import PartitionLog
@@ -82,7 +84,9 @@ class ReplicatedSubscriptions:
         match marker:
             case SnapshotRequest():
                 partition.others.add(origin)
-                partition.tell(SnapshotResponse(marker.id, marker.round, origin, partition.log.written))
+                partition.tell(
+                    SnapshotResponse(marker.id, marker.round, origin, partition.log.written, partition.origins)
+                )
             case SnapshotResponse() if marker.to == partition.origin:
                 partition.answered(marker, origin)
             case SubscriptionUpdate() if partition.origin in marker.remote:
@@ -105,9 +109,10 @@ class ReplicatedSubscriptions:
 
     def _find(self) -> None:
         """Subscriptions that are replicated since somebody has said so, and those of earlier lives."""
-        for subscription in self._store.open_subscriptions():
-            if subscription.is_replicated:
-                self._open(subscription.partition.topic, subscription.name)
+        for topic, name in self._store.newly_replicated():
+            with contextlib.suppress(UnknownTopic):  # deleted since
+                if name in self._store.subscriptions(topic):
+                    self._open(topic, name)
         there = {topic.name for topic in self._store.topics() if topic.settings.is_replicable}
         for topic in sorted(there - self._looked):
             self._looked.add(topic)
@@ -169,11 +174,19 @@ class _Partition:
             if snapshot is not None:
                 self.tell(SubscriptionUpdate(name, snapshot.remote))
         if self.subscriptions:
-            request = self.rounds.begin(self.log.written - self.markers, self.others, clock.monotonic_s())
+            others = self.others.union(self.origins)
+            request = self.rounds.begin(self.log.written - self.markers, others, clock.monotonic_s())
             if request is not None:
                 self.tell(request)
 
+    @property
+    def origins(self) -> Sequence[str]:
+        """All of which there ever were records here."""
+        index = self.log.version.origins
+        return [] if index is None else [*index.names]
+
     def answered(self, response: SnapshotResponse, origin: str) -> None:
+        self.others |= {*response.origins} - {self.origin}
         made = self.rounds.hear(response, origin, self.log.written)
         if made is None:
             return

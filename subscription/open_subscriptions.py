@@ -59,6 +59,8 @@ class OpenSubscriptions:
         self._shared: dict[PartName, ReaderPart] = {}
         self._readers: dict[Subscription, list[PartName]] = {}
         self._lock = threading.RLock()
+        self.replicated: set[tuple[str, str]] = set()
+        """(topic, name) of those that somebody has said it of, since the store was opened; open or not."""
 
     def subscribe(
         self,
@@ -95,6 +97,7 @@ class OpenSubscriptions:
                 if replicated:
                     for each in names:
                         self._shared[each].subscription.replicate()
+                    self.replicated.add((topic, name))
             except BaseException:
                 self._close_unread()
                 raise

@@ -1,16 +1,22 @@
 """Clusters in one thread, with one seed: their own clocks and disks, and a network between that loses, repeats, delays
 and reorders what it is given, in one direction or all; any of them may be out, be killed, or lose its power.
 
-    steps: send, cancel, reschedule, move a slice, wait, cut and mend a direction, crash, checkpoint, roll
-    the end: no faults any more, all move until nothing is left; then what everybody has is compared
+    steps: send, cancel, reschedule, move a slice, wait, cut and mend a direction, crash, checkpoint, roll,
+           work some off, tell what was acked
+    the end: no faults any more, all move and tell until nothing is left; then what everybody has is compared
 
 What was sent and is not lost with its own cluster's power is in all logs once, in its cluster's order; what somebody
 cancelled or rescheduled may be hidden where that came in time; nobody has what nobody sent, or what was lost.
+
+Of the subscription that all have (D14): after each step no cluster takes for done what nobody has acked: a reader that
+goes on anywhere, at any moment, skips nothing; in the end all that was acked, and not lost with the power, is done
+everywhere. Who cannot tell whether an ack was lost takes either for good.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -27,11 +33,13 @@ from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import ReplicatedTopic
 from afterlog.replication.link import Link
 from afterlog.replication.store_cluster import StoreCluster
+from afterlog.subscription.partition_subscription import PartitionSubscription
 from tests.crash_states import CrashModel, crash_states
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 TOPIC: Final = "t"
+NAME: Final = "worker"
 STATES: Final = 40
 """Of those that a power cut may leave, so many are to be chosen from."""
 
@@ -55,12 +63,40 @@ class Region:
         self.sent: dict[str, int] = {}
         """In its order, what is not lost: the offsets."""
         self.out = False
+        self.acked: set[str] = set()
+        """Here."""
         self._opened()
         self.store.create_topic(TOPIC)
-        self.cluster = StoreCluster(self.store, f"c{number}")
+        self._joined()
 
     def _opened(self) -> None:
         self.store = open_small(self.disk, self.clock, durability=self.durability, segment_bytes=self.segment_bytes)
+
+    def _joined(self) -> None:
+        names = (f"{self.number}-{number}" for number in itertools.count())
+        self.cluster = StoreCluster(self.store, f"c{self.number}", names.__next__)
+
+    def subscription(self) -> PartitionSubscription | None:
+        """Where it is there."""
+        found = [each for each in self.store.open_subscriptions() if each.name == NAME]
+        return found[0] if found else None
+
+    def done(self) -> set[str]:
+        """What readers would not get here any more."""
+        subscription = self.subscription()
+        if subscription is None:
+            return set()
+        position, unacked = subscription.acks()
+        partition, found = self.store.topic(TOPIC).partition(0), set[str]()
+        elsewhere = subscription._acked_elsewhere(np.array([*(places := self.everything())], np.int64))
+        found |= {value for value, done in zip(places.values(), elsewhere.tolist(), strict=True) if done}
+        at = partition.log_start
+        while at < min(position, partition.high_watermark()):
+            columns, at, *_ = partition.columns(at, 100_000, 1 << 30)
+            for message in columns.to_messages():
+                if message.delivery_offset < position and message.delivery_offset not in unacked:
+                    found.add((message.value or b"").decode())
+        return found
 
     def everything(self) -> dict[int, str]:
         """What readers will ever see, by offset."""
@@ -81,7 +117,7 @@ class Region:
         else:
             self.disk = SimulatedFiles(self.disk.image())
         self._opened()
-        self.cluster.store = self.store
+        self._joined()
         end = self.store.topic(TOPIC).partition(0).log.written
         assert self.durability is OS or end > max(self.sent.values(), default=-1)
         self.sent = {value: offset for value, offset in self.sent.items() if offset < end}
@@ -154,6 +190,10 @@ class Simulation:
         self.regions = [Region(number, self.random) for number in range(clusters)]
         self.touched: set[str] = set()
         """What was cancelled or rescheduled anywhere."""
+        self.acked: set[str] = set()
+        """Anywhere, ever."""
+        self.unsure: set[str] = set()
+        """Of these what the power may have taken from who acked it, under `os`."""
         self.links: list[_WiredLink] = [self._link(source, target) for source, target in permutations(self.regions, 2)]
         self.counts = Counter[str]()
         self._values = 0
@@ -165,11 +205,12 @@ class Simulation:
     def run(self, steps: int) -> None:
         kinds = {
             self.send: 8, self.move: 12, self.cancel: 3, self.reschedule: 2, self.wait: 3, self.cut: 1, self.outage: 1,
-            self.crash: 2, self.checkpoint: 1, self.roll: 1, self.begin_anew: 1,
+            self.crash: 2, self.checkpoint: 1, self.roll: 1, self.begin_anew: 1, self.work: 4, self.tick: 5,
         }  # fmt: skip
         for step in self.random.choices([*kinds], [*kinds.values()], k=steps):
             step()
             self.counts[step.__name__] += 1
+            self.check_nothing_is_skipped()
         self.settle()
         self.check()
 
@@ -224,7 +265,28 @@ class Simulation:
         region.out = not region.out
 
     def crash(self) -> None:
-        self._region().crash(self.random, power=self.random.random() < 0.5)
+        region, power = self._region(), self.random.random() < 0.5
+        if power and region.durability is OS:
+            self.unsure |= region.acked
+        region.crash(self.random, power)
+
+    def work(self) -> None:
+        """Receive some, ack some of these, out of order."""
+        region = self._region()
+        with region.store.subscribe(TOPIC, NAME, replicated=True) as reader:
+            for message in reader.receive(self.random.randint(1, 6), timeout=0) or ():
+                if self.random.random() < 0.6:
+                    value = (message.value or b"").decode()
+                    self.acked.add(value)
+                    region.acked.add(value)
+                    reader.ack(message)
+                else:
+                    reader.release(message)
+
+    def tick(self) -> None:
+        region = self._region()
+        region.clock.advance(1_000)
+        region.cluster.tick()
 
     def checkpoint(self) -> None:
         self._region().store.topic(TOPIC).partition(0).log.checkpoint()
@@ -247,11 +309,26 @@ class Simulation:
         for region in self.regions:
             region.out = False
         links = [Link(one.cluster, other.cluster, one.clock) for one, other in permutations(self.regions, 2)]
-        while sum(link.step() for link in links):
-            pass
+        for _ in range(6):
+            for region in self.regions:
+                region.clock.advance(1_000)
+                region.cluster.tick()
+            while sum(link.step() for link in links):
+                pass
         assert not any(link.failed for link in links), [link.failed for link in links]
 
+    def check_nothing_is_skipped(self) -> None:
+        for region in self.regions:
+            skipped = region.done() - self.acked
+            assert not skipped, f"{sorted(skipped)} were acked by nobody, and are done in {region.number}"
+
     def check(self) -> None:
+        self.check_nothing_is_skipped()
+        if self.acked:
+            for region in self.regions:
+                there = {*region.everything().values()}
+                again = (self.acked & there) - region.done() - self.unsure - self.touched
+                assert not again, f"{sorted(again)} were acked, and come again in {region.number}"
         sent = {value for region in self.regions for value in region.sent}
         for region in self.regions:
             region.store.topic(TOPIC).partition(0).log.check()

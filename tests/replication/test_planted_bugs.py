@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from pyroaring import BitMap64
 
 from afterlog.fetch.origin_slices import _Slice
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.origin_index import OriginIndex
 from afterlog.log import recovery
 from afterlog.log.commit import Commit
 from afterlog.log.replicated_appends import ReplicatedAppends
 from afterlog.records.origin_slice import OriginSlice
+from afterlog.replication.markers import Snapshot, SnapshotRequest, SnapshotResponse
+from afterlog.replication.snapshots import SnapshotRounds
 from afterlog.replication.store_cluster import StoreCluster
+from afterlog.replication.subscriptions import _Partition
+from afterlog.subscription.bits import of_column
+from afterlog.subscription.replicated_acks import ReplicatedAcks
 from tests import campaigns
 from tests.replication.simulation import Simulation
 
@@ -80,9 +87,76 @@ def half_of_a_slice() -> AbstractContextManager[object]:
     return patch.object(_Slice, "_take", some)
 
 
+def without_a_second_round() -> AbstractContextManager[object]:
+    """What lies before a position of the second cluster may be the third's, and still be on its way here."""
+    hear = SnapshotRounds.hear
+
+    def once(rounds: SnapshotRounds, response: SnapshotResponse, origin: str, local: int) -> object:
+        found = hear(rounds, response, origin, local)
+        if isinstance(found, SnapshotRequest):
+            rounds._id = ""
+            return Snapshot(found.id, local, rounds._first)
+        return found
+
+    return patch.object(SnapshotRounds, "hear", once)
+
+
+def local_position_of_the_request() -> AbstractContextManager[object]:
+    """What the others had at their answer may have come here behind it."""
+    begin, hear, at = SnapshotRounds.begin, SnapshotRounds.hear, dict[str, int]()
+
+    def begun(rounds: SnapshotRounds, end: int, others: Collection[str], now_s: float) -> SnapshotRequest | None:
+        found = begin(rounds, end, others, now_s)
+        if found is not None:
+            at[found.id] = end
+        return found
+
+    def heard(rounds: SnapshotRounds, response: SnapshotResponse, origin: str, local: int) -> object:
+        return hear(rounds, response, origin, at.get(response.id, local))
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(SnapshotRounds, "begin", begun))
+    stack.enter_context(patch.object(SnapshotRounds, "hear", heard))
+    return stack
+
+
+def mark_delete_one_too_far() -> AbstractContextManager[object]:
+    """A snapshot is used whose last record is not acked."""
+    mark = ReplicatedAcks.mark_delete
+    return patch.object(ReplicatedAcks, "mark_delete", lambda acks: mark(acks) + 1)
+
+
+def update_one_too_far() -> AbstractContextManager[object]:
+    """The record at the position is taken for acked."""
+    update = _Partition.update
+    return patch.object(_Partition, "update", lambda partition, name, position: update(partition, name, position + 1))
+
+
+def acks_are_not_told() -> AbstractContextManager[object]:
+    """Where one record is pending nothing behind it is known to be acked."""
+    return patch.object(ReplicatedAcks, "look", lambda acks: {})
+
+
+def acks_in_offsets_of_this_log() -> AbstractContextManager[object]:
+    """Offsets are told as if all records came from here."""
+
+    def note(acks: ReplicatedAcks, offset: Int64Array, found: dict[str, BitMap64]) -> None:
+        own = acks.subscription.partition.log.context.settings.topic_id or ""
+        acks._done |= of_column(offset)
+        found[own] = found.get(own, BitMap64()) | of_column(offset)
+
+    return patch.object(ReplicatedAcks, "_note", note)
+
+
 @pytest.mark.parametrize(
     "bug",
     [
+        without_a_second_round,
+        local_position_of_the_request,
+        mark_delete_one_too_far,
+        update_one_too_far,
+        acks_are_not_told,
+        acks_in_offsets_of_this_log,
         not_synced_on_receipt,
         given_before_it_is_durable,
         goes_round,
