@@ -44,6 +44,7 @@ RUN = {
     "limits.md": 1,
     "metrics.md": 2,
     "operations.md": 7,
+    "replication.md": 2,
     "serving.md": 7,
     "start/embedded.md": 5,
     "start/processes.md": 6,

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS
+from afterlog.config import ALWAYS, OS, Durability
 from afterlog.errors import AnswerLost, NotPending, ServerUnavailable
 from afterlog.log.cancel_result import CancelResult
 from afterlog.records.origin_slice import OriginSlice
@@ -54,11 +54,11 @@ class SteadyClock(ManualClock):
 class Region:
     """A cluster: its disk, its clock, its store, what was sent there."""
 
-    def __init__(self, number: int, random: random.Random) -> None:
+    def __init__(self, number: int, random: random.Random, durability: Durability | None = None) -> None:
         self.number = number
         self.clock = SteadyClock(NOW_MS + random.randrange(20_000))
         self.disk = SimulatedFiles()
-        self.durability = random.choice([ALWAYS, OS])
+        self.durability = durability or random.choice([ALWAYS, OS])
         self.segment_bytes = random.choice([4_096, 65_536])
         self.sent: dict[str, int] = {}
         """In its order, what is not lost: the offsets."""
@@ -131,6 +131,8 @@ class Wire:
         self.name = region.cluster.name
         self.cut = False
         self.faults = True
+        self.loses = ""
+        """What is lost next: the `request` to receive, or its `answer`."""
         self._random = random
         self._late: list[tuple[int, OriginSlice]] = []
         """What was received by nobody yet."""
@@ -164,12 +166,17 @@ class Wire:
 
     def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
         self._asked()
+        loses, self.loses = self.loses, ""
+        if loses == "request":
+            raise ServerUnavailable("lost on the way")
         if self.faults and self._random.random() < 0.1:
             self._late.append((partition, given))
             raise AnswerLost("it comes later")
         found = self.region.cluster.receive(topic, partition, given)
         for late in self._random.sample(self._late, self._random.randint(0, len(self._late)) if self.faults else 0):
             self.region.cluster.receive(topic, *late)
+        if loses == "answer":
+            raise AnswerLost("lost on the way back")
         self._answered()
         return found
 
@@ -185,9 +192,9 @@ class _WiredLink(Link):
 class Simulation:
     """Of one seed."""
 
-    def __init__(self, seed: int, clusters: int) -> None:
+    def __init__(self, seed: int, clusters: int, durability: Durability | None = None) -> None:
         self.random = random.Random(seed)
-        self.regions = [Region(number, self.random) for number in range(clusters)]
+        self.regions = [Region(number, self.random, durability) for number in range(clusters)]
         self.touched: set[str] = set()
         """What was cancelled or rescheduled anywhere."""
         self.acked: set[str] = set()
