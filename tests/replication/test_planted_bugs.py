@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from unittest.mock import patch
 
@@ -24,6 +24,7 @@ from afterlog.replication.subscriptions import _Partition
 from afterlog.subscription.bits import of_column
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from tests import campaigns
+from tests.replication.courses import Course, Step, ack, move, send, tick
 from tests.replication.simulation import Simulation
 
 SEEDS = 150
@@ -127,9 +128,9 @@ def mark_delete_one_too_far() -> AbstractContextManager[object]:
 
 
 def update_one_too_far() -> AbstractContextManager[object]:
-    """The record at the position is taken for acked."""
+    """The record behind the answer, and the request that is kept behind that, is taken for acked."""
     update = _Partition.update
-    return patch.object(_Partition, "update", lambda partition, name, position: update(partition, name, position + 1))
+    return patch.object(_Partition, "update", lambda partition, name, position: update(partition, name, position + 3))
 
 
 def acks_are_not_told() -> AbstractContextManager[object]:
@@ -148,13 +149,38 @@ def acks_in_offsets_of_this_log() -> AbstractContextManager[object]:
     return patch.object(ReplicatedAcks, "_note", note)
 
 
+LATE_IN_THE_THIRD: Sequence[Step] = (
+    move(1, 0), move(2, 0), move(0, 1), move(0, 2), move(1, 2), move(2, 1),
+    send(0), ack(0, "0:0"), tick(0), move(0, 2), move(2, 0),  # the third has answered
+    send(2), move(2, 1), move(0, 1), move(1, 0),  # the second answers with what the third has sent since
+    tick(0), move(0, 1),
+)  # fmt: skip
+AT_THE_POSITION: Sequence[Step] = (
+    move(1, 0), move(0, 1), send(0), ack(0, "0:0"), send(1), tick(0), move(0, 1), move(1, 0), tick(0), move(0, 1),
+)  # fmt: skip
+BEHIND_THE_ANSWER: Sequence[Step] = (
+    move(1, 0), move(0, 1), send(0), ack(0, "0:0"), tick(0), move(0, 1), send(1), move(1, 0), tick(0), move(0, 1),
+)  # fmt: skip
+BY_STEPS: Sequence[tuple[Planted, int, Sequence[Step]]] = (
+    (without_a_second_round, 3, LATE_IN_THE_THIRD),
+    (mark_delete_one_too_far, 2, AT_THE_POSITION),
+    (update_one_too_far, 2, BEHIND_THE_ANSWER),
+)
+"""Bugs that chance finds in one of some hundred seeds: who sees them, and the history that shows them."""
+
+
+@pytest.mark.parametrize(("bug", "clusters", "steps"), BY_STEPS, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_history_shows_a_planted_bug(bug: Planted, clusters: int, steps: Sequence[Step]) -> None:
+    Course(clusters).go(steps)
+    with bug(), pytest.raises(AssertionError, match="acked by nobody"):
+        Course(clusters).go(steps)
+    campaigns.count("planted bugs, caught")
+
+
 @pytest.mark.parametrize(
     "bug",
     [
-        without_a_second_round,
         local_position_of_the_request,
-        mark_delete_one_too_far,
-        update_one_too_far,
         acks_are_not_told,
         acks_in_offsets_of_this_log,
         not_synced_on_receipt,
