@@ -56,6 +56,14 @@ def exposition(store: OpenStore) -> str:
     return own(store)
 
 
+def replication(store: OpenStore) -> list[dict[str, Any]]:
+    """How far a served store is behind other clusters: a row for each of its partitions and each of these."""
+    if not isinstance(store, ServedStore):
+        return []
+    rows: list[dict[str, Any]] = store.ask(call("GET", path_of("replication", "standing"), dict))["behind"]
+    return rows
+
+
 def held(store: OpenStore, topic: str, partition: int | None = None) -> tuple[int, int]:
     """(pending, due) records. Raises UnknownTopic, UnknownPartition."""
     if partition is not None:

@@ -415,12 +415,13 @@ def stats(data: FolderOrAddress, topic: str | None, bars_max: int, as_json: bool
 
     Asks indexes and journals: no record is read, nothing is leased.
     """
-    from afterlog.cli.how_it_stands import standing
-    from afterlog.cli.stats_report import show, show_json
+    from afterlog.cli.how_it_stands import replication, standing
+    from afterlog.cli.stats_report import show, show_json, show_replication
 
     with opened(data) as store:
         names = [each.name for each in store.topics()] if topic is None else [topic]
         (show_json if as_json else show)([standing(store, name, bars_max) for name in names])
+        show_replication([row for row in replication(store) if row["topic"] in names], as_json)
 
 
 @cli.command()

@@ -48,6 +48,21 @@ def show_json(topics: Sequence[Standing]) -> None:
             click.echo(json_line({"topic": topic.topic, "from": start, "to": end, "records": records}))
 
 
+def show_replication(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """How far it is behind other clusters; nothing where nobody replicates it."""
+    if as_json:
+        for row in rows:
+            click.echo(json_line(row))
+    elif rows:
+        click.echo()
+        cells = [
+            (f"{row['topic']}-{row['partition']}", row["origin"], row["records"], f"{row['seconds']:.1f}",
+             f"{row['heard_seconds']:.1f} s ago")
+            for row in rows
+        ]  # fmt: skip
+        table(("REPLICATED", "FROM", "RECORDS BEHIND", "SECONDS", "HEARD"), cells)
+
+
 def _summed(rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
     """A subscription a row, over its partitions."""
     sums: dict[str, list[Any]] = {}

@@ -28,6 +28,8 @@ class SnapshotRounds:
 
     def __init__(self, make_id: Callable[[], str]) -> None:
         self.started = self.completed = self.timed_out = 0
+        self.updates = 0
+        """Positions of subscriptions that were told."""
         self._make_id = make_id
         self._id = ""
         """Of the one in the making."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from afterlog.errors import InvalidTopic, UnknownTopic
 from afterlog.fetch.origin_slices import read_slice
@@ -14,6 +15,7 @@ from afterlog.produce.topic import Topic
 from afterlog.records.control import Note
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
+from afterlog.replication.standing import ReplicationStanding, snapshot_row
 from afterlog.replication.subscriptions import ReplicatedSubscriptions
 from afterlog.store import Store
 
@@ -26,6 +28,7 @@ class StoreCluster:
         self.store = store
         self.name = name or str(store.path)
         self.subscriptions = ReplicatedSubscriptions(store, make_id)
+        self.standing = ReplicationStanding()
         self._lock = threading.Lock()
         """Links from several clusters come in by several threads."""
 
@@ -65,7 +68,15 @@ class StoreCluster:
             with self._lock:
                 self.subscriptions.hear(topic, partition, given.origin, note)
 
-        return receive_slice(found.log(partition), found.origin, given, heard)
+        records = receive_slice(found.log(partition), found.origin, given, heard)
+        with self._lock:
+            self.standing.received(topic, partition, given, self.store.clock.monotonic_s())
+        return records
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """A row for each partition that has replicated subscriptions."""
+        with self._lock:
+            return [snapshot_row(*each) for each in self.subscriptions.counts()]
 
     def tick(self) -> None:
         with self._lock:

@@ -173,6 +173,7 @@ class _Partition:
             snapshot = subscription.snapshots.advance(subscription.acks.mark_delete())
             if snapshot is not None:
                 self.tell(SubscriptionUpdate(name, snapshot.remote))
+                self.rounds.updates += 1
         if self.subscriptions:
             others = self.others.union(self.origins)
             request = self.rounds.begin(self.log.written - self.markers, others, clock.monotonic_s())

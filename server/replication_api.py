@@ -76,6 +76,17 @@ async def receive(served: Served, request: Request) -> Reply:
     return as_json({"records": await served.run(receive_slice)})
 
 
+async def standing(served: Served, request: Request) -> Reply:
+    cluster, behind, snapshots = served.cluster, list[dict[str, Any]](), list[dict[str, Any]]()
+    if cluster is not None:
+        behind = [each._asdict() for each in cluster.standing.behind(served.store.clock.monotonic_s())]
+        snapshots = await served.run(cluster.snapshots)
+    return as_json({
+        "behind": [row for row in behind if row["topic"].startswith(request.prefixes)],
+        "snapshots": [row for row in snapshots if row["topic"].startswith(request.prefixes)],
+    })  # fmt: skip
+
+
 async def tick(served: Served, request: Request) -> Reply:
     await served.run(_cluster(served).tick)
     return NO_CONTENT
@@ -95,6 +106,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(method="GET", path="/v1/replication/topics", scope=Scope.REPLICATE,
              summary="The topics that can be replicated, and where they end", handler=topics,
              answer=answer({"topics": {"type": "array", "items": answer(_TOPIC)}}), filters=True),
+    Endpoint(method="GET", path="/v1/replication/standing", scope=Scope.LOOK,
+             summary="How far this cluster is behind others, and what became of its snapshots", handler=standing,
+             answer=answer({"behind": {"type": "array"}, "snapshots": {"type": "array"}}), filters=True),
     Endpoint(method="POST", path="/v1/replication/tick", scope=Scope.REPLICATE,
              summary="Tell other clusters what was acked of replicated subscriptions", handler=tick, body=Fields({})),
     Endpoint(method="POST", path="/v1/topics/{topic}/prepare", scope=Scope.REPLICATE,

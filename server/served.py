@@ -12,6 +12,7 @@ from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
 from afterlog.server.open_readers import OpenReaders
 from afterlog.server.overview import Overview
+from afterlog.server.replicated import replicated
 from afterlog.server.sends import Sends
 from afterlog.server.waiting import Waits
 from afterlog.store import Store
@@ -59,6 +60,7 @@ class Served:
                 one("afterlog_server_appends_total", "counter", "Appends that sends have shared", appends),
                 one("afterlog_server_append_requests_total", "counter", "Requests that shared them", parts),
                 one("afterlog_server_append_records_total", "counter", "Records of these", records),
+                *([] if self.cluster is None else replicated(self.cluster, self.store.clock.monotonic_s())),
             ]
         )
 

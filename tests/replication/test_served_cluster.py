@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from afterlog.client.call import Call, HttpRequest, nothing, path_of
+from afterlog.cli.how_it_stands import exposition
+from afterlog.cli.main import cli
+from afterlog.client.call import Call, HttpRequest, call, nothing, path_of
 from afterlog.client.served_store import ServedStore, connect
 from afterlog.clock import ManualClock
 from afterlog.errors import (
@@ -165,3 +168,31 @@ def test_a_slice_of_many(stores: list[Store]) -> None:
     with served(there) as us:
         settle(StoreCluster(here), us)
     assert np.array_equal(np.array(values(here)), np.array(values(there)))
+
+
+def test_how_it_stands(stores: list[Store]) -> None:
+    here, there = stores
+    here.create_topic("t")
+    here.send_many("t", [b"a", b"b"])
+    with served(there) as us:
+        eu = StoreCluster(here, "eu")
+        us.store.create_topic("t")
+        given = eu.slice("t", 0, 0, 1)
+        us.receive("t", 0, given)
+        [row] = us.store.ask(call("GET", path_of("replication", "standing"), dict))["behind"]
+        origin = here.topic("t").origin
+        assert ("t", 0, origin, 2 - given.upto) == (row["topic"], row["partition"], row["origin"], row["records"])
+        with here.subscribe("t", "worker", replicated=True) as reader:
+            reader.ack_many(reader.receive(2, timeout=0) or [])
+        for _ in range(3):
+            eu.tick()
+            us.tick()
+            settle(eu, us)
+        said = exposition(us.store)
+        assert f'afterlog_replication_behind_records{{topic="t",partition="0",origin="{origin}"}} 0' in said
+        assert "afterlog_replicated_subscription_snapshots_completed_total" in said
+        with us.store.subscribe("t", "worker", replicated=True) as served_reader:
+            assert not served_reader.receive(2, timeout=0)
+        shown = CliRunner().invoke(cli, ["stats", str(there.path), "t"])
+        assert 0 == shown.exit_code, shown.output
+        assert ["t-0", origin, "0"] in [line.split()[:3] for line in shown.output.splitlines()]
