@@ -27,6 +27,7 @@
     │   └── PositionPending             a position among what is pending, where no rank is final
     ├── UniqueKeyConflict(ValueError)   a pending record holds the unique key; nothing was written
     ├── ProducerFenced(RuntimeError)    the producer id goes on under a higher epoch; nothing was written
+    ├── ReplicationDiverged             another cluster's topic ends before what was replicated from it
     ├── OutOfOrderSequence(ValueError)  not what the producer appends next, and no retry that is remembered
     ├── NotPending(LookupError)         a record that cannot be rescheduled: delivered, cancelled, or not there
     ├── StorageError(OSError)           what the disk did not do; only its leaves are raised

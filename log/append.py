@@ -33,7 +33,7 @@ from afterlog.records.control import Control, ControlType
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
-from afterlog.records.origin import ORIGIN_FIELDS_BYTES_MAX, origin_fields
+from afterlog.records.entry_origin import ORIGIN_FIELDS_BYTES_MAX, origin_fields
 from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
 

@@ -28,7 +28,7 @@ from afterlog.log.scan import intact_steps, origins_of_step
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
 from afterlog.log.version import Version, VersionSet
 from afterlog.names import origin_file
-from afterlog.records.origin import Origins
+from afterlog.records.entry_origin import Origins
 
 logger = logging.getLogger("afterlog.log")
 
@@ -43,7 +43,7 @@ class UnsavedOrigins(NamedTuple):
     """Whether the file tells of it already."""
 
 
-class _Stored(NamedTuple):
+class _MadeDurable(NamedTuple):
     """What was made durable, and is not yet true in memory."""
 
     unsaved: UnsavedOrigins
@@ -57,7 +57,7 @@ class OriginFiles:
         self._context = context
         self._checkpoints = checkpoints
         self._versions = versions
-        self._stored: _Stored | None = None
+        self._stored: _MadeDurable | None = None
         self._made = set[int]()
         """The offsets of files that were made since the log was opened, and may still be there."""
 
@@ -79,7 +79,7 @@ class OriginFiles:
             self._made.add(end)
             file = write_origins(self._context.files, _path(self._context, end), end, unsaved.origins)
         mark = OriginsMark(highest=highest, upto=end, file=file)
-        self._stored = _Stored(unsaved, mark)
+        self._stored = _MadeDurable(unsaved, mark)
         return {"origins": mark}
 
     def reconcile(self) -> None:

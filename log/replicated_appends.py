@@ -24,7 +24,7 @@ from afterlog.records.awaited import Awaited
 from afterlog.records.columns import Int64Array
 from afterlog.records.control import Control, ControlType
 from afterlog.records.encode import Batches, EncodedBatches
-from afterlog.records.origin import ORIGIN_BYTES_MAX
+from afterlog.records.entry_origin import ORIGIN_BYTES_MAX
 
 
 class ReplicatedAppends:

@@ -48,7 +48,7 @@ from afterlog.records.columns import (
 )
 from afterlog.records.control import Controls, ControlType, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
-from afterlog.records.origin import NO_ORIGINS, Origins, origins_in
+from afterlog.records.entry_origin import NO_ORIGINS, Origins, origins_in
 from afterlog.records.producer_sequence import ProducerRows, producers_in
 
 Pieces = Iterable[tuple[int, Bytes]]

@@ -27,7 +27,7 @@ from afterlog.records.encode import EncodedBatches
 from afterlog.records.entry import decode_entry
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.records.part import entries_without
-from afterlog.records.replicated import batches_of, entries_of
+from afterlog.records.replicated_batches import batches_of, entries_of
 
 
 def upcoming_of(log: PartitionLog, origin: str) -> int:
@@ -60,7 +60,7 @@ def receive_slice(log: PartitionLog, own: str, given: OriginSlice, heard: Heard 
     return _Receiving(log, own, given, heard).done()
 
 
-class _Targets(NamedTuple):
+class _FoundTargets(NamedTuple):
     """What a control batch has cancelled, as far as it is here: append offsets, and what is not here yet."""
 
     here: Int64Array
@@ -143,7 +143,7 @@ class _Receiving:
 
         return self._log.replicate(reschedule)
 
-    def _await(self, appends: ReplicatedAppends, targets: _Targets) -> None:
+    def _await(self, appends: ReplicatedAppends, targets: _FoundTargets) -> None:
         for origin, offsets in targets.awaited.items():
             appends.cancel_awaited(origin, offsets)
 
@@ -154,7 +154,7 @@ class _Receiving:
             raise RecordTooLarge(f"a batch of {largest} bytes from another cluster; batch_bytes_max is {most} here")
         return batches
 
-    def _targets(self, found: Scan, controls: Controls, row: int) -> _Targets:
+    def _targets(self, found: Scan, controls: Controls, row: int) -> _FoundTargets:
         """Of one control batch."""
         offset = int(found.offset[row])
         cancelled = controls.cancelled
@@ -176,7 +176,7 @@ class _Receiving:
                 late = late[late >= upcoming_of(self._log, names[number])]
                 if len(late):
                     awaited[names[number]] = late
-        return _Targets(np.unique(np.concatenate(here)), awaited)
+        return _FoundTargets(np.unique(np.concatenate(here)), awaited)
 
     def _here(self, origin: str, origin_offset: Int64Array) -> Int64Array:
         """The append offsets of records here; -1 where there is none."""

@@ -12,7 +12,7 @@ The metadata's fields, numbers 1 and 2 as in Pulsar. A reader takes them in any 
     16 deliver_after     varint     effective, ms
     18 deliver_after     varint     as asked for, ms; only where the stamping rule changed it
     32 and up                       from the user's interceptors
-    19, 20                          where a replicated entry comes from (`afterlog.records.origin`)
+    19, 20                          where a replicated entry comes from (`afterlog.records.entry_origin`)
     17 header_crc32c     fixed32    little-endian as in all protobuf, required and last
 
 header_crc32c is CRC-32C over magic, size, the metadata in front of field 17, and the batch's 61-byte header as it is

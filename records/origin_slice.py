@@ -8,7 +8,7 @@
     name:              bytes u16 | the name, ASCII
     target:            offset i64 | name i64 | offset there i64
 
-The first name is the log's own, that topic's id (`afterlog.records.origin`). Entries lie as in the log, with their
+The first name is the log's own, that topic's id (`afterlog.records.entry_origin`). Entries lie as in the log, with their
 own checksums, and have their offsets there: what came from elsewhere, or is not to be read there any more, is a gap.
 Control batches are among them. Where one of their targets came from elsewhere, a row of the targets says where from.
 """
@@ -25,7 +25,7 @@ from afterlog.errors import InvalidBatch
 from afterlog.files import Bytes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import view_of
-from afterlog.records.origin import ORIGIN_BYTES_MAX
+from afterlog.records.entry_origin import ORIGIN_BYTES_MAX
 
 _MAGIC: Final = int.from_bytes(b"AFSL", "little")
 _VERSION: Final = 1

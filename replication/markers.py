@@ -49,24 +49,24 @@ class SubscriptionUpdate(NamedTuple):
     remote: Mapping[str, int]
 
 
-class Acked(NamedTuple):
+class AcksUpdate(NamedTuple):
     subscription: str
     acked: Mapping[str, BitMap64]
 
 
-Marker = SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate | Acked
+Marker = SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate | AcksUpdate
 _KINDS: Mapping[type[Marker], ControlType] = {
     SnapshotRequest: ControlType.SNAPSHOT_REQUEST,
     SnapshotResponse: ControlType.SNAPSHOT_RESPONSE,
     Snapshot: ControlType.SNAPSHOT,
     SubscriptionUpdate: ControlType.SUBSCRIPTION_UPDATE,
-    Acked: ControlType.ACKED,
+    AcksUpdate: ControlType.ACKED,
 }
 
 
 def encoded(marker: Marker) -> tuple[ControlType, bytes]:
     said = marker._asdict()
-    if isinstance(marker, Acked):
+    if isinstance(marker, AcksUpdate):
         said["acked"] = {
             origin: base64.b64encode(offsets.serialize()).decode() for origin, offsets in marker.acked.items()
         }
@@ -80,7 +80,7 @@ def decoded(note: Note) -> Marker | None:
         return None
     try:
         said: Any = json.loads(note.value)
-        if kind is Acked:
+        if kind is AcksUpdate:
             said["acked"] = {
                 str(origin): BitMap64.deserialize(base64.b64decode(text, validate=True))
                 for origin, text in said["acked"].items()

@@ -59,7 +59,7 @@ class Replicator:
         self.links = [Link(source, target, clock, topics=topics) for source, target in permutations(clusters, 2)]
         """All directions."""
         self._clusters = clusters
-        self._runs = [_Run(link, clock, share) for link in self.links]
+        self._runs = [_LinkRun(link, clock, share) for link in self.links]
         works = [*((run.turn, interval_ms) for run in self._runs), *((_Ticks(each).turn, TICK_MS) for each in clusters)]
         self._threads = [
             Background(f"afterlog-replicate-{number}", work, clock=clock, interval_ms=each_ms)
@@ -115,7 +115,7 @@ class _Ticks:
             self._failed = ""
 
 
-class _Run:
+class _LinkRun:
     """Of one link: its turns, and a pause where a cluster does not answer."""
 
     def __init__(self, link: Link, clock: Clock, share: Callable[[], float]) -> None:

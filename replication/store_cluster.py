@@ -14,8 +14,8 @@ from afterlog.produce.received_slices import receive_slice, upcoming_of
 from afterlog.produce.topic import Topic
 from afterlog.records.control import Note
 from afterlog.records.origin_slice import OriginSlice
+from afterlog.replication.behind import ReplicationStanding, snapshot_row
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
-from afterlog.replication.standing import ReplicationStanding, snapshot_row
 from afterlog.replication.subscriptions import ReplicatedSubscriptions
 from afterlog.store import Store
 

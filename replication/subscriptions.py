@@ -26,7 +26,7 @@ from afterlog.index.offset_set import column_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.records.control import Note
 from afterlog.replication.markers import (
-    Acked,
+    AcksUpdate,
     Marker,
     Snapshot,
     SnapshotRequest,
@@ -54,7 +54,7 @@ class ReplicatedSubscriptions:
     def __init__(self, store: Store, make_id: Callable[[], str]) -> None:
         self._store = store
         self._make_id = make_id
-        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._partitions: dict[tuple[str, int], _PartitionMarkers] = {}
         self._readers: dict[tuple[str, str], Subscription] = {}
         """They keep the subscriptions open, and take nothing."""
         self._looked: set[str] = set()
@@ -92,7 +92,7 @@ class ReplicatedSubscriptions:
             case SubscriptionUpdate() if partition.origin in marker.remote:
                 self._open(topic, marker.subscription)
                 partition.update(marker.subscription, marker.remote[partition.origin])
-            case Acked():
+            case AcksUpdate():
                 self._open(topic, marker.subscription)
                 partition.subscriptions[marker.subscription].acks.subscription.ack_elsewhere(marker.acked)
             case _:
@@ -125,17 +125,17 @@ class ReplicatedSubscriptions:
             return
         reader = self._readers[topic, name] = self._store.subscribe(topic, name, replicated=True)
         for part in reader.parts():
-            self._partition(topic, part.partition.number).subscriptions[name] = _Subscription(part)
+            self._partition(topic, part.partition.number).subscriptions[name] = _Followed(part)
 
-    def _partition(self, topic: str, number: int) -> _Partition:
+    def _partition(self, topic: str, number: int) -> _PartitionMarkers:
         found = self._partitions.get((topic, number))
         if found is None:
             log = self._store.topic(topic).log(number)
-            found = self._partitions[topic, number] = _Partition(topic, log, SnapshotRounds(self._make_id))
+            found = self._partitions[topic, number] = _PartitionMarkers(topic, log, SnapshotRounds(self._make_id))
         return found
 
 
-class _Subscription:
+class _Followed:
     """One in one partition."""
 
     def __init__(self, subscription: PartitionSubscription) -> None:
@@ -143,7 +143,7 @@ class _Subscription:
         self.snapshots = SnapshotCache()
 
 
-class _Partition:
+class _PartitionMarkers:
     """What is known of one partition."""
 
     def __init__(self, topic: str, log: PartitionLog, rounds: SnapshotRounds) -> None:
@@ -152,7 +152,7 @@ class _Partition:
         self.rounds = rounds
         self.others = set[str]()
         """By which names the other clusters have it."""
-        self.subscriptions: dict[str, _Subscription] = {}
+        self.subscriptions: dict[str, _Followed] = {}
         self.markers = 0
         """In the log, since then: they are nothing new."""
 
@@ -169,7 +169,7 @@ class _Partition:
     def tick(self, clock: Clock) -> None:
         for name, subscription in self.subscriptions.items():
             for acked in _parts(subscription.acks.look()):
-                self.tell(Acked(name, acked))
+                self.tell(AcksUpdate(name, acked))
             snapshot = subscription.snapshots.advance(subscription.acks.mark_delete())
             if snapshot is not None:
                 self.tell(SubscriptionUpdate(name, snapshot.remote))

@@ -12,7 +12,7 @@ from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
 from afterlog.server.open_readers import OpenReaders
 from afterlog.server.overview import Overview
-from afterlog.server.replicated import replicated
+from afterlog.server.replication_metrics import replicated
 from afterlog.server.sends import Sends
 from afterlog.server.waiting import Waits
 from afterlog.store import Store

@@ -61,6 +61,7 @@ STORE: dict[str, dict[str, Any]] = {
     "alter_topic": {"name": "t"},
     "delete_topic": {"name": "other"},
     "purge": {"topic": "other"},
+    "replicated_subscriptions": {"topic": "t"},
     "subscriptions": {"topic": "t"},
     "groups": {"topic": "t"},
     "delete_subscription": {"topic": "t", "name": "known"},
@@ -215,7 +216,7 @@ def test_a_topic(store: Store) -> None:
 
 def test_every_public_call_is_in_a_table() -> None:
     inner = {"handed_out", "handed_out_one", "hidden_between", "offsets_at", "records_at", "columns", "next_due"}
-    inner |= {"one", "rest_ms", "rest_until", "before_close", "ack_receipt"}
+    inner |= {"one", "rest_ms", "rest_until", "before_close", "ack_receipt", "parts", "newly_replicated"}
     steps = {"look", "take_back", "end", "pop", "fill"}
     for kind, table in ((Store, STORE), (Consumer, CONSUMER), (Subscription, SUBSCRIPTION), (Partition, PARTITION)):
         assert set(table) == public(kind) - inner - steps

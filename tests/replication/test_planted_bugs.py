@@ -20,7 +20,7 @@ from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.markers import Snapshot, SnapshotRequest, SnapshotResponse
 from afterlog.replication.snapshots import SnapshotRounds
 from afterlog.replication.store_cluster import StoreCluster
-from afterlog.replication.subscriptions import _Partition
+from afterlog.replication.subscriptions import _PartitionMarkers
 from afterlog.subscription.bits import of_column
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from tests import campaigns
@@ -129,8 +129,10 @@ def mark_delete_one_too_far() -> AbstractContextManager[object]:
 
 def update_one_too_far() -> AbstractContextManager[object]:
     """The record behind the answer, and the request that is kept behind that, is taken for acked."""
-    update = _Partition.update
-    return patch.object(_Partition, "update", lambda partition, name, position: update(partition, name, position + 3))
+    update = _PartitionMarkers.update
+    return patch.object(
+        _PartitionMarkers, "update", lambda partition, name, position: update(partition, name, position + 3)
+    )
 
 
 def acks_are_not_told() -> AbstractContextManager[object]:

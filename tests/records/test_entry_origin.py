@@ -13,7 +13,7 @@ from afterlog.records import kernels
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.columns import OK, Scan
 from afterlog.records.entry import protobuf_field
-from afterlog.records.origin import NO_ORIGINS, Origins, origin_fields, origins_in, read_origin
+from afterlog.records.entry_origin import NO_ORIGINS, Origins, origin_fields, origins_in, read_origin
 from tests.support import NOW_MS
 
 Written = list[tuple[str | None, int, int, bytes]]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def replicated(cluster: StoreCluster, now_s: float) -> list[Sample]:
-    from afterlog.replication.standing import totals
+    from afterlog.replication.behind import totals
 
     behind = {
         (("topic", each.topic), ("partition", str(each.partition)), ("origin", each.origin)): each
