@@ -198,6 +198,8 @@ def read_controls(data: Bytes, scan: kernels.Scan) -> Controls:
         cancelled, notes = _with_notes(scan.offset[row], scan.deliver_after[row], keys[:, 1], place, values)
     try:
         cancelled.check()
+        if len(cancelled.of_records()) + len(notes) != len(cancelled):
+            raise ValueError("a target is its control")
     except ValueError as error:
         raise InvalidBatch(f"a control batch contradicts itself: {error}") from error
     return Controls(row, keys[:, 1], cancelled, notes)

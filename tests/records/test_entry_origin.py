@@ -52,7 +52,7 @@ def test_what_follows_there_and_here_is_one_row() -> None:
     data, found = log_of(
         [("eu/1", 10, 2, b""), ("eu/1", 12, 1, b""), (None, 0, 1, b""), ("us/1", 5, 1, b""), ("eu/1", 20, 1, b"")]
     )
-    names, rows = origins_in(data, found)
+    names, rows, _ = origins_in(data, found)
     assert ("eu/1", "us/1") == names
     assert [(0, 10, 7, 3), (1, 5, 11, 1), (0, 20, 12, 1)] == list(zip(*(each.tolist() for each in rows), strict=True))
 
@@ -101,7 +101,7 @@ def test_all_of_it_is_found(steps: Written) -> None:
             upcoming[origin] = at + records
         written.append((origin, at, records, extra))
     data, found = log_of(written)
-    names, rows = origins_in(data, found)
+    names, rows, _ = origins_in(data, found)
     rows.check()
     told = {
         offset + row: (names[origin], origin_offset + row)
