@@ -9,8 +9,8 @@
     target:            offset i64 | name i64 | offset there i64
 
 The first name is the log's own, that topic's id (`afterlog.records.entry_origin`). Entries lie as in the log, with
-their own checksums, and have their offsets there: what came from elsewhere, or is not to be read there any more, is a gap.
-Control batches are among them. Where one of their targets came from elsewhere, a row of the targets says where from.
+their own checksums, and have their offsets there: what came from elsewhere, or is not to be read any more, is a gap.
+Control batches are among them. Where one of their targets came from elsewhere, a row of the targets says from where.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def test_the_example() -> None:
     [
         EXAMPLE[:-1],
         EXAMPLE + b"\0",
-        rows((7, 7, 1)).to_bytes(),
+        rows((7, 8, 1)).to_bytes(),
         rows((7, -1, 1)).to_bytes(),
         rows((7, 1, -1)).to_bytes(),
         rows((7, 1, 1), (6, 1, 1)).to_bytes(),
@@ -33,6 +33,12 @@ def test_the_example() -> None:
 def test_what_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"rows|target|deliver_after|order"):
         Cancelled.from_bytes(data)
+
+
+def test_a_note_is_its_own_target() -> None:
+    cancelled = Cancelled.from_bytes(rows((7, 1, 50), (8, 8, 60)).to_bytes())
+    assert [1] == cancelled.of_records().target.tolist()
+    assert [7, 8] == cancelled.controls()[1].tolist()
 
 
 def test_a_control_is_due_with_its_last_target() -> None:

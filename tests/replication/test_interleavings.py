@@ -54,7 +54,7 @@ def histories(actors: Sequence[Sequence[Step]], clusters: int) -> Iterator[list[
 
 
 @pytest.mark.parametrize(
-    ("actors", "clusters", "of", "whole"), [(TWO, 2, 300, 1), (THREE, 3, 18_000, 60)], ids=["two", "three"]
+    ("actors", "clusters", "of", "whole"), [(TWO, 2, 300, 3), (THREE, 3, 18_000, 400)], ids=["two", "three"]
 )
 def test_every_interleaving(actors: Sequence[Sequence[Step]], clusters: int, of: int, whole: int) -> None:
     for number, steps in enumerate(histories(actors, clusters)):
