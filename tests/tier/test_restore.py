@@ -332,7 +332,7 @@ class TestHostileManifest:
                 forge(setting, *content.segments, log=replace(content.log, **change))
                 use(setting)
 
-    @pytest.mark.parametrize("data", [b"12345", b"\xff" * 24, bytes(24), struct.pack(">3q", 9, 1, 5)])
+    @pytest.mark.parametrize("data", [b"12345", b"\xff" * 24, struct.pack(">3q", 1, 2, 5), struct.pack(">3q", 9, 1, 5)])
     def test_a_cancel_index_that_is_none(self, data: bytes) -> None:
         setting = offloaded()
         content = setting.manifest.content()
