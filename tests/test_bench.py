@@ -19,6 +19,7 @@ from bench import (
     memory_picture,
     memory_table,
     numbered,
+    replication,
     report,
     seals,
     singly,
@@ -54,6 +55,12 @@ def test_what_numbered_appends_cost(tmp_path: Path) -> None:
     figures = numbered.measure(tmp_path, 30, turns=1, call_records=20)
     assert {"send", "send_numbered", "send_again", "request_together", "record", "record_numbered"} <= {*figures}
     assert figures["file_bytes"] > 30 * 24
+
+
+def test_what_replication_costs(tmp_path: Path) -> None:
+    figures = replication.measure(tmp_path, replication.TURN, 500)
+    assert replication.TURN == figures["copy"]["records"]
+    assert {"told_cpu_us", "heard_cpu_us", "marker_bytes"} < {*figures["acks"]}
 
 
 def test_single_records_are_sent_and_polled(tmp_path: Path) -> None:
