@@ -3,9 +3,9 @@
     python -m bench.replication FOLDER 500000 1000000     so many records, so many acks, as JSON; FOLDER must be empty
 
 Records are 100 bytes, sent 1,000 at a time, durability `os`. The append and the copy take turns, 50,000 records each,
-so that both have the same minute; a copy is a slice given, checked, appended and synced. Of the records every second one
-is acked, in a random order, by the columns that a reader has; what is measured is what replication adds: the look at
-what was acked, the markers, and taking them in at the other store.
+so that both have the same minute; a copy is a slice given, checked, appended, synced. Every second record is acked, in
+a random order, by the columns that a reader has; what is measured is what replication adds: the look at what was acked,
+the markers, and taking them in at the other store.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _acked(folder: Path, acks: int) -> dict[str, Any]:
         with here.subscribe(TOPIC, NAME, replicated=True) as reader:
             chance = np.random.default_rng(1)
             while received := reader.receive(65_536, timeout=0):
-                rows = chance.permutation(len(received.receipts))
+                rows = chance.permutation(len(received))
                 for part in np.array_split(rows[: len(rows) // 2], 16):
                     reader.ack_many(received.receipts.at(part))
                 with told.measured():
