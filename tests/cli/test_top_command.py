@@ -19,7 +19,13 @@ from afterlog.cli.main import cli
 from tests.architecture import ROOT
 from tests.support import PATIENCE_S, Background, eventually
 
-PROGRAM = "from afterlog.cli.main import main; main()"
+PROGRAM = """
+import signal
+from afterlog.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+"""Who is started in the background of a shell has SIGINT ignored, and so have its children."""
 
 
 def run(*arguments: str, code: int = 0) -> str:
