@@ -20,7 +20,8 @@ import itertools
 import random
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,18 +41,22 @@ from afterlog import (
     RecordId,
     Store,
 )
-from afterlog.errors import OffsetOutOfRange, StorageFull
+from afterlog.errors import InvalidBatch, OffsetOutOfRange, StorageFull
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
 from afterlog.index.entries import Entries, Key
-from afterlog.log import producer_files, recovery, unique_key_files
+from afterlog.log import origin_files, producer_files, recovery, unique_key_files
 from afterlog.log.commit import Commit
+from afterlog.log.origin_files import origins_of_log
+from afterlog.log.replicated_appends import ReplicatedAppends
 from afterlog.log.segment import ActiveSegment
 from afterlog.names import SUBSCRIPTIONS
-from afterlog.records.batch import decode_batch
+from afterlog.records.awaited import Awaited
+from afterlog.records.batch import Record, decode_batch, encode_batch
 from afterlog.records.columns import FAULTS
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.encode import Batches, parse
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import scan_entries
 from afterlog.store import open_store
@@ -228,6 +233,26 @@ class Session:
         with failing, contextlib.suppress(KeyboardInterrupt, StorageFull):
             sent = ProducerSequence(7, 0, sequence)
             self.store.send(TOPIC, record[0], deliver_after=asked, partition=0, sequence=sent)
+
+    def replicated(self, origin: str, first: int, *records: tuple[bytes, int]) -> None:
+        """One append of (value, ms from now), a batch each, that have these offsets in another log from `first` on."""
+        asked = [self.clock.now_ms() + after for _, after in records]
+        before = self.partition.log.written
+        self.disk.mark(Tried(tuple((value, at) for (value, _), at in zip(records, asked, strict=True))))
+        batches = replicated_batches([value for value, _ in records], asked, self.config)
+        places = np.arange(first, first + len(records))
+        self.partition.log.replicate(lambda appends: appends.append(batches, origin, places))
+        self.partition.log.commit.committed(self.partition.log.written)
+        self.returned(before, len(records))
+
+    def awaited(self, origin: str, *offsets: int) -> None:
+        """Note that these of another log are cancelled, and not here yet."""
+        note, control = Awaited(origin, np.array(offsets)), self.partition.log.written
+        self.disk.mark(Tried(((note.to_bytes(), AS_SOON_AS_POSSIBLE),)))
+        self.disk.mark(Controls(control, (), False))
+        self.partition.log.replicate(lambda appends: appends.cancel_awaited(*note))
+        self.partition.log.commit.committed(self.partition.log.written)
+        self.returned(control, 1)
 
     def asked_numbered(self, records: Sequence[tuple[bytes, int]], there: int) -> list[int]:
         """When they are to be delivered. Those that are not there yet are tried from now on."""
@@ -452,6 +477,21 @@ def numbered(session: Session) -> None:
     session.reopen()
     session.numbered(3, (b"i", 4), there=1)
     session.numbered(4, (b"j", 4))
+
+
+def replicated(session: Session) -> None:
+    """Of two other logs, with one's own between; what is not to come; behind a checkpoint, a roll and a reopen."""
+    session.replicated("eu", 4, (b"a", 10**6), (b"b", 5))
+    session.send((b"own", 7))
+    session.replicated("us", 0, (b"c", 9))
+    session.awaited("us", 5)
+    session.partition.log.checkpoint()
+    session.replicated("eu", 6, (b"d", 9))
+    session.partition.log.roll()
+    session.replicated("eu", 9, (b"e", 4))
+    session.reopen()
+    session.awaited("us", 7)
+    session.replicated("us", 1, (b"f", 4))
 
 
 def cancels_go(session: Session) -> None:
@@ -718,6 +758,7 @@ SCENARIOS = (
     Scenario("numbered", numbered),
     Scenario("numbered in vain", numbered_in_vain),
     Scenario("numbered fifo", numbered_in_order, topic={"delayed": False}),
+    Scenario("replicated", replicated),
     Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),
     Scenario("acked", acked, topic={"retention_by_subscriptions": True}),
@@ -829,6 +870,7 @@ class Verifier:
             patch.object(recovery, "_rebuilt", _lost),
             patch.object(unique_key_files, "made_anew", _lost),
             patch.object(producer_files, "_made_anew", _lost),
+            patch.object(origin_files, "_made_anew", _lost),
         ):
             store = self._open(disk, clock)
         try:
@@ -861,6 +903,7 @@ class Verifier:
         with patch.object(unique_key_files, "made_anew", _lost):
             check_unique_keys(store, partition)
         check_numbered(store, partition)
+        check_replicated(store, partition)
         with store.consumer(TOPIC, group="g", auto_commit=False) as consumer:
             committed = consumer.committed()[0]
         disk.mark(Tried(((b"after", AS_SOON_AS_POSSIBLE),)))
@@ -970,6 +1013,34 @@ def check_numbered(store: Store, partition: Partition) -> None:
             again = store.send(TOPIC, b"not sent", partition=0, sequence=sent)
             assert offsets[sequence] == again.offset, f"{sent} is forgotten"
     assert end == partition.log.written
+
+
+def check_replicated(store: Store, partition: Partition) -> None:
+    """What came from another log is known, and not appended once more; nor is it forgotten what is not to come."""
+    log, awaited = partition.log, dict[str, set[int]]()
+    index, end = log.version.origins, log.written
+    told = [each for each in origins_of_log(log.version.segments, log.version.written.position) if each.names]
+    if index is None:
+        assert not told, "where records come from is forgotten"
+        return
+    for origin, behind in index.highest().items():
+        again = replicated_batches([b"not sent"], [0], store.config)
+        known = partial(ReplicatedAppends.append, batches=again, origin=origin, origin_offset=np.array([behind - 1]))
+        assert 0 == log.replicate(known)
+    for value, _ in filter(None, contents(partition)):
+        with contextlib.suppress(InvalidBatch, ValueError):
+            note = Awaited.of_bytes(value)
+            awaited.setdefault(note.origin, set()).update(note.origin_offset.tolist())
+    for origin, offsets in awaited.items():
+        late = {offset for offset in offsets if offset >= index.upcoming(origin)}
+        assert late == {*index.awaited(origin).tolist()}, "what is not to come is forgotten"
+    assert end == log.written
+
+
+def replicated_batches(values: Sequence[bytes], asked: Sequence[int], config: Config) -> Batches:
+    """A batch for each."""
+    data = b"".join(encode_batch([Record(value=value, timestamp=START_MS)]) for value in values)
+    return replace(parse(data, AS_SOON_AS_POSSIBLE, config), deliver_after=np.array(asked))
 
 
 def numbered_in(partition: Partition) -> dict[tuple[int, int], dict[int, int]]:

@@ -29,6 +29,7 @@ STATES_MIN = {
     "numbered": 20_000,
     "numbered in vain": 10_000,
     "numbered fifo": 7_000,
+    "replicated": 30_000,
     "cancels go": 19_500,
     "retention": 25_000,
     "acked": 36_000,
