@@ -15,18 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyroaring import BitMap64
 
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import AfterlogError
 from afterlog.fetch.message import Message, ScheduledRecord
+from afterlog.fetch.origin_slices import read_slice
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.fetch.record_id import RecordId
 from afterlog.names import UNFINISHED
 from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.prepared import Prepared
+from afterlog.produce.received_slices import receive_slice
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.origin_slice import OriginSlice
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
 from afterlog.store import Store, open_store
@@ -56,7 +60,10 @@ TOPICS: dict[str, dict[str, Any]] = {
     },
     "keys": {},
     "numbered": {},
+    "copied": {},
 }
+CANCELLED = 2
+"""Of what is copied."""
 LEFT = b"left"
 """Records of the last two begin so that nothing lets go: not acked, or pending."""
 
@@ -224,6 +231,36 @@ class Life:
         end = self.store.topic("numbered").log(0).written
         self.send_again(len(self.told.numbered) - 1)
         assert end == self.store.topic("numbered").log(0).written
+
+    def receive_slice(self, number: int) -> None:
+        """What another cluster gives: records, and with the second slice a cancel of one of the first."""
+        given, rows = slices()[number]
+        self.told.asked["copied"].update(value for value in rows.values() if value)
+        if number:
+            self.told.moving.add(("copied", CANCELLED))
+        receive_slice(self.store.topic("copied").log(0), "here", given)
+        for offset, value in rows.items():
+            if value:
+                self.told.acknowledge("copied", offset, value)
+        if number:
+            self.told.gone.add(("copied", CANCELLED))
+
+    def verify_copied(self) -> None:
+        """Who sends slices again has them here once."""
+        for number in range(2):
+            self.receive_slice(number)
+        log = self.store.topic("copied").log(0)
+        assert sum(len(rows) for _, rows in slices()) == log.written
+        assert 0 == sum(receive_slice(log, "here", given) for given, _ in slices())
+
+    def ack_elsewhere(self) -> None:
+        """Another cluster has acked what is leased here."""
+        [part] = self.subscription.parts()
+        part.replicate()
+        self.told.perhaps.add(self.fresh.value or b"")
+        origin = self.store.topic("t").origin
+        part.ack_elsewhere({origin: BitMap64([self.fresh.offset])})
+        self.told.acked.add(self.fresh.value or b"")
 
     def flush(self, topic: str = "t", *, idempotent: bool = False) -> None:
         with self.store.producer(topic, idempotent=idempotent) as producer:
@@ -393,6 +430,8 @@ class Life:
         self.numbered(b"n1", b"n2")
         self.store.topic("numbered").partition(0).log.checkpoint()
         self.numbered(b"n3")
+        self.receive_slice(0)
+        self.store.topic("copied").partition(0).log.checkpoint()
         self.clock.advance(1_600)
         self.subscription = self.subscribe()
         first, second, *_ = self.subscription.receive(4)
@@ -457,6 +496,7 @@ class Life:
         self.store.check()
         self.verify_keys()
         self.verify_numbered()
+        self.verify_copied()
         self.clock.advance(10_000_000)
         there = {topic.name for topic in self.store.topics()}
         held = {name: self.values(name) if name in there else {} for name in TOPICS}
@@ -537,6 +577,25 @@ def occurrence(record: Message | ScheduledRecord) -> tuple[str, bytes | None]:
 
 
 @functools.cache
+def slices() -> list[tuple[OriginSlice, dict[int, bytes]]]:
+    """Two of another cluster's log, each with what it becomes here, by offset: a cancel is no value."""
+    with open_store(PATH, small(), ManualClock(NOW_MS), SimulatedFiles(), background=False) as store:
+        store.create_topic("copied")
+        log = store.topic("copied").log(0)
+        for number in range(3):
+            store.send("copied", b"copied %d" % number, delay=60 if number == CANCELLED else 0)
+        first = read_slice(log, "there", 0, 1 << 20)
+        store.send("copied", b"copied 3", delay=60)
+        store.topic("copied").partition(0).cancel(np.array([CANCELLED]))
+        store.send("copied", b"copied 4")
+        second = read_slice(log, "there", first.upto, 1 << 20)
+    return [
+        (first._replace(end=second.end), {number: b"copied %d" % number for number in range(3)}),
+        (second, {3: b"copied 3", 4: b"", 5: b"copied 4"}),
+    ]
+
+
+@functools.cache
 def first_life(durability: Durability) -> tuple[Image, int, MemoryStore, Told]:
     life = Life(durability, SimulatedFiles(), ManualClock(NOW_MS), MemoryStore(), Told())
     life.begin()
@@ -567,6 +626,13 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
         life.store.topic("numbered").partition(0).log.checkpoint(),
     ),
     "roll producers": lambda life: (life.numbered(b"struck"), life.store.topic("numbered").partition(0).log.roll()),
+    "receive slice": lambda life: life.receive_slice(1),
+    "checkpoint origins": lambda life: (
+        life.receive_slice(1),
+        life.store.topic("copied").partition(0).log.checkpoint(),
+    ),
+    "roll origins": lambda life: (life.receive_slice(1), life.store.topic("copied").partition(0).log.roll()),
+    "ack elsewhere": Life.ack_elsewhere,
     "flush numbered": lambda life: life.flush("numbered", idempotent=True),
     "first use": lambda life: life.send(b"struck", 5, "rest"),
     "flush": Life.flush,
