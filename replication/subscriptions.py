@@ -168,6 +168,7 @@ class _PartitionMarkers:
 
     def tick(self, clock: Clock) -> None:
         for name, subscription in self.subscriptions.items():
+            subscription.acks.subscription.step_over()
             for acked in _parts(subscription.acks.look()):
                 self.tell(AcksUpdate(name, acked))
             snapshot = subscription.snapshots.advance(subscription.acks.mark_delete())

@@ -74,6 +74,8 @@ from afterlog.subscription.timers import Timers, at_once_ms, deadline_ms
 
 logger = logging.getLogger("afterlog.subscription")
 
+STEPPED_OVER = 1 << 16
+"""Looked at, at a time, of what other clusters have acked."""
 RECEIVE_BYTES = 16 << 20
 """Fresh records of one `receive`, but for the first."""
 
@@ -375,6 +377,25 @@ class PartitionSubscription:
             end = self.journal.written
         self.journal.commit.committed(end)
         return len(known)
+
+    def step_over(self) -> int:
+        """Read past what is due and was acked elsewhere, up to the first that was not: so mark_delete goes on, and
+        retention with it, where nobody receives. How many delivery offsets. Raises as `receive`.
+        """
+        with self._lock, self._changing():
+            reading, begun = self.partition.reading(), self._state.position
+            high_watermark = self._fresh.high_watermark(reading)
+            while self._state.elsewhere and max(self._state.position, reading.log_start) < high_watermark:
+                position = max(self._state.position, reading.log_start)
+                upto = min(position + STEPPED_OVER, high_watermark)
+                offset = self.partition.offsets_at(np.arange(position, upto), reading)
+                passed = (offset < 0) | self._acked_elsewhere(offset)  # what is hidden is nobody's
+                count = len(passed) if bool(passed.all()) else int(passed.argmin())
+                if count:
+                    self._ledger.record(Leased(position + count, BitMap64()))
+                if count < len(passed):
+                    break
+            return self._state.position - begun
 
     def acks(self) -> tuple[int, BitMap64]:
         """(position, un-acked): all else below the position is acked. A copy, of one instant, durable or not."""

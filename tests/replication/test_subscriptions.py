@@ -158,6 +158,31 @@ def test_what_is_leased_elsewhere_is_done_with() -> None:
         assert (1, 1) == (reader.ack(received[0]).already, reader.ack(received[1]).acked)
 
 
+def test_what_is_acked_elsewhere_goes_where_nobody_receives() -> None:
+    each = Regions()
+    for store in each.stores:
+        store.alter_topic("t", retention_by_subscriptions=True)
+    each.stores[0].send_many("t", [b"a", b"b", b"c"])
+    each.stores[0].cancel(each.stores[0].send("t", b"cancelled", delay=1))
+    each.stores[0].send("t", b"d")
+    each.work(0, b"a", b"b", b"d")
+    each.second()
+    each.second()
+    [part] = each.stores[1].open_subscriptions()
+    assert b"c" == part.partition.columns(part.mark_delete(), 1, 1_000)[0].to_messages()[0].value
+    each.work(0, b"c")
+    each.second()
+    each.second()
+    assert not len(part.partition.columns(part.mark_delete(), 100, 1_000)[0])
+    each.stores[1].check()
+    log = part.partition.log
+    log.roll()
+    each.clock.advance(1_000)
+    each.clusters[1].tick()
+    each.stores[1].enforce_retention()
+    assert log.log_start_offset > 4
+
+
 def test_behind_a_restart_all_is_told_again() -> None:
     each = Regions()
     each.stores[0].send_many("t", [b"a", b"b", b"c"])
