@@ -70,6 +70,20 @@ LANES = (
     ),
     Lane("shared", ("tests/test_killed_clients.py",), {"kills of processes that share a store": 2_000}, depth=20),
     Lane(
+        "clusters",
+        (
+            "tests/replication/test_simulation.py",
+            "tests/replication/test_interleavings.py",
+            "tests/replication/test_processes.py",
+        ),
+        {
+            "simulated courses of clusters": 20_000,
+            "interleavings of small histories": 15_000,
+            "kills of clusters and replicators": 400,
+        },
+        depth=8,
+    ),
+    Lane(
         "failing calls",
         ("tests/test_failing_operations.py", "tests/test_full_disk.py"),
         {"failing calls of operations": 6_000, "failing calls to the disk": 6_000},
