@@ -363,7 +363,7 @@ class PartitionSubscription:
     def ack_elsewhere(self, acked: Mapping[str, BitMap64]) -> int:
         """Other clusters have acked these, offsets by where they were appended first: whoever has them here, they are
         done with, and what of them is not here, or not due, is not handed out when it is. How many were leased or
-        waiting for a retry. Returns and raises as `ack`.
+        waiting for a retry. Durable when it returns, whatever the durability: it is not told again. Raises as `ack`.
         """
         with self._lock, self._changing():
             for origin, offsets in acked.items():
@@ -374,8 +374,7 @@ class PartitionSubscription:
             known = unacked[self._acked_elsewhere(self._ledger.append_offsets(unacked))]
             if len(known):
                 self._ledger.record(Acked(bits.of_column(known)))
-            end = self.journal.written
-        self.journal.commit.committed(end)
+        self.journal.commit.sync()
         return len(known)
 
     def step_over(self) -> int:

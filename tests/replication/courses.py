@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from afterlog.config import ALWAYS
+from afterlog.config import ALWAYS, Durability
 from afterlog.errors import AnswerLost, ServerUnavailable
 from tests.replication.simulation import NAME, TOPIC, Region, Simulation
 
@@ -15,8 +15,8 @@ Step = Callable[["Course"], None]
 class Course(Simulation):
     """A history with no faults but those that are put in."""
 
-    def __init__(self, clusters: int) -> None:
-        super().__init__(0, clusters, ALWAYS)
+    def __init__(self, clusters: int, durability: Durability = ALWAYS) -> None:
+        super().__init__(0, clusters, durability)
         for link in self.links:
             link._slice_bytes = 1 << 20  # all that there is
             for wire in link.wires:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
+from afterlog.config import OS
 from afterlog.fetch.origin_slices import _Slice
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.origin_index import OriginIndex
@@ -24,7 +25,7 @@ from afterlog.replication.subscriptions import _PartitionMarkers
 from afterlog.subscription.bits import of_column
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from tests import campaigns
-from tests.replication.courses import Course, Step, ack, move, send, tick
+from tests.replication.courses import Course, Step, ack, crash, move, send, tick
 from tests.replication.simulation import Simulation
 
 SEEDS = 150
@@ -169,6 +170,29 @@ BY_STEPS: Sequence[tuple[Planted, int, Sequence[Step]]] = (
     (update_one_too_far, 2, BEHIND_THE_ANSWER),
 )
 """Bugs that chance finds in one of some hundred seeds: who sees them, and the history that shows them."""
+
+
+def acks_heard_are_not_durable() -> AbstractContextManager[object]:
+    """The power takes them, and the marker that told them is kept, and not heard again."""
+    sync = Commit.sync
+
+    def but_journals(commit: Commit) -> None:
+        if "journal" not in commit.path.name:
+            sync(commit)
+
+    return patch.object(Commit, "sync", but_journals)
+
+
+HEARD_AND_LOST: Sequence[Step] = (
+    send(0, 2), move(0, 1), ack(0, "0:1"), tick(0), move(0, 1), send(1), crash(1, power=True),
+)  # fmt: skip
+
+
+def test_acks_that_were_heard_survive_the_power() -> None:
+    Course(2, OS).go(HEARD_AND_LOST)
+    with acks_heard_are_not_durable(), pytest.raises(AssertionError, match="come again"):
+        Course(2, OS).go(HEARD_AND_LOST)
+    campaigns.count("planted bugs, caught")
 
 
 @pytest.mark.parametrize(("bug", "clusters", "steps"), BY_STEPS, ids=lambda each: getattr(each, "__name__", ""))
