@@ -138,7 +138,7 @@ class Reader(Hand):
 
     def receive(self) -> None:
         self.say("receive")
-        received = self.subscription.receive(self.chance.choice([1, 3, 10]), timeout=0.002)
+        received = self.subscription.receive(self.chance.choice([1, 10, 100]), timeout=0.002)
         self.say("received", wall_ms(), [(*row(message), message.redelivery_count) for message in received])
         self.held += received
 
