@@ -66,6 +66,7 @@ class ReaderOptions(TypedDict, total=False):
     max_lease_ms: int
     rate: float | None
     max_in_flight: int | None
+    replicated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

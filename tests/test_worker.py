@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import os
 import signal
 import threading
@@ -21,7 +22,7 @@ from afterlog.errors import InvalidArgument, InvalidSubscription, StoreClosed, U
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
-from afterlog.worker import Worker
+from afterlog.worker import ReaderOptions, Worker
 from tests.conformance.ways import WAYS, Setting
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATIENCE_S, Background, Gate, eventually, open_small
@@ -42,6 +43,12 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
     with TemporaryDirectory() as folder, WAYS[request.param](Path(folder), ManualClock(NOW_MS), {}) as made:
         made.store.create_topic("mail", partitions=2)
         yield made
+
+
+def test_options_are_those_of_a_subscription() -> None:
+    """But for its chance, and for what the server alone asks for."""
+    known = inspect.signature(afterlog.Store.subscribe).parameters.keys() - {"self", "topic", "name"}
+    assert known - {"random", "durable_leases"} == ReaderOptions.__annotations__.keys()
 
 
 class Running(Background[bool]):
