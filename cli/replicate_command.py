@@ -41,7 +41,7 @@ class ClusterType(click.ParamType):  # type: ignore[type-arg]
 @click.command()
 @click.argument("clusters", type=ClusterType(), nargs=-1, required=True, metavar="[NAME=]DATA [NAME=]DATA …")
 @click.option("--topic", "topics", multiple=True, help="Which; can be given more than once.  [all]")
-@click.option("--once", is_flag=True, help="Until all of them have what there is now.")
+@click.option("--once", is_flag=True, help="Until all of them have what there is now, acks too.")
 @click.option("--interval", type=Duration(), default="100ms", show_default=True, help="How often to look for more.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @JSON
@@ -74,8 +74,8 @@ def replicate(
         opened_clusters = [_opened(name, data, stack) for name, data in clusters]
         replicator = Replicator(opened_clusters, topics=topics or None, interval_ms=interval, clock=clock)
         if once:
-            while replicator.step():
-                pass
+            stack.callback(replicator.stop)
+            replicator.settle()
         else:
             click.echo(f"replicating: {', '.join(cluster.name for cluster in opened_clusters)}", err=True)
             until = _Until(clock)

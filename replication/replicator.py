@@ -92,9 +92,16 @@ class Replicator:
     def step(self) -> bool:
         """A turn of each link in this thread, in place of `start`: whether anything is left to be moved.
 
-        Replicated subscriptions take a `tick` of each cluster besides.
+        Raises as `Link.step`.
         """
         return sum(link.step() for link in self.links) > 0  # all of them: none waits for the next time
+
+    def settle(self) -> None:
+        """Until all clusters have what there is now, acks too, in this thread. Raises as `step`, and as they do."""
+        for cluster in self._clusters:
+            cluster.tick()
+        while self.step():
+            pass
 
 
 class _Ticks:

@@ -34,6 +34,17 @@ def test_once(tmp_path: Path) -> None:
     assert 0 == json.loads(out.splitlines()[-1])["records"]
 
 
+def test_once_takes_acks_along(tmp_path: Path) -> None:
+    sent(tmp_path / "eu", b"a", b"b")
+    with afterlog.open(tmp_path / "eu") as store, store.subscribe("t", "s", replicated=True) as subscription:
+        subscription.ack(subscription.receive(1)[0])
+    with afterlog.open(tmp_path / "us"):
+        pass
+    run("replicate", tmp_path / "eu", tmp_path / "us", "--once")
+    with afterlog.open(tmp_path / "us") as store, store.subscribe("t", "s") as subscription:
+        assert [b"b"] == [message.value for message in subscription.receive(10, timeout=0)]
+
+
 def test_what_cannot_go_on_is_told(tmp_path: Path) -> None:
     sent(tmp_path / "eu", b"a")
     with afterlog.open(tmp_path / "us") as store:
