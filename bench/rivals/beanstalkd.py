@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from bench.rivals.server import Server, printed, program
 
 _TTR_S = 86_400
 _READ_AHEAD = 100
-"""More jobs asked for when one was there."""
+"""More jobs asked for when one was there, and commands that are sent before their answers are read."""
 
 
 class Beanstalkd(Rival):
-    """The protocol knows one job at a time: batches are pipelined, one write for all of their commands.
+    """The protocol knows one job at a time: batches are pipelined, 100 commands a write.
 
     Its clock is the real one and cannot be turned. For a drain by a clock that was turned, all that is delayed is made
     ready with one `kick`. Ready jobs come by priority, so the due time in ms since the earliest is given as one.
@@ -29,7 +29,7 @@ class Beanstalkd(Rival):
     fsync_records_max = 5_000
     setting = (
         "binlog with `-f 0` (one fsync for each job: it cannot do one for a batch), relaxed `-F`; commands pipelined, "
-        "a batch at a time, on a Unix socket; delays in whole seconds, rounded up"
+        "100 at a time, on a Unix socket; delays in whole seconds, rounded up"
     )
 
     @classmethod
@@ -58,12 +58,12 @@ class Beanstalkd(Rival):
         parts = list[bytes]()
         size = batch.data.shape[1]
         for priority, delay, body in zip((batch.due - self._base_ms).tolist(), delays, batch.bodies, strict=True):
-            parts += (b"put %d %d %d %d\r\n" % (priority, delay, _TTR_S, size), body, b"\r\n")
-        self._said(parts, len(batch), b"INSERTED")
+            parts.append(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, _TTR_S, size, body))
+        self._said(parts, b"INSERTED")
 
     def lease(self, now_ms: int, limit: int) -> Handed:
         if not self.real_time and now_ms > self._base_ms and not self._kicked:
-            self._said([b"kick 1000000000\r\n"], 1, b"KICKED")
+            self._said([b"kick 1000000000\r\n"], b"KICKED")
             self._kicked = True
         return self._reserved(b"reserve-with-timeout 0\r\n" * limit, limit)
 
@@ -87,14 +87,17 @@ class Beanstalkd(Rival):
         return Handed(bodies, ids, len(ids))
 
     def ack(self, handed: Handed) -> None:
-        self._said([b"delete %b\r\n" % job for job in handed.token], len(handed), b"DELETED")
+        self._said([b"delete %b\r\n" % job for job in handed.token], b"DELETED")
 
-    def _said(self, commands: Iterable[bytes], count: int, expected: bytes) -> None:
-        self._socket.sendall(b"".join(commands))
-        for _ in range(count):
-            answer = self._answers.readline()
-            if not answer.startswith(expected):
-                raise RuntimeError(f"beanstalkd said {answer!r}")
+    def _said(self, commands: Sequence[bytes], expected: bytes) -> None:
+        """Some at a time: it stops reading while nobody reads its answers, of which a socket holds some hundred."""
+        for first in range(0, len(commands), _READ_AHEAD):
+            some = commands[first : first + _READ_AHEAD]
+            self._socket.sendall(b"".join(some))
+            for _ in some:
+                answer = self._answers.readline()
+                if not answer.startswith(expected):
+                    raise RuntimeError(f"beanstalkd said {answer!r}")
 
     def beside(self) -> Beanstalkd:
         other = Beanstalkd(self.folder, self.fsync, self.size)

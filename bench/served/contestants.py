@@ -181,8 +181,8 @@ class BeanstalkdServed(Beanstalkd, Contestant):
 
     def send(self, due_ms: int, body: bytes) -> None:
         delay_s = max(-(-(due_ms - time.time_ns() // 1_000_000) // 1_000), 0)
-        self._said([b"put %d %d %d %d\r\n%b\r\n" % (due_ms - self._base_ms, delay_s, _TTR_S, len(body), body)],
-                   1, b"INSERTED")  # fmt: skip
+        put = b"put %d %d %d %d\r\n%b\r\n" % (due_ms - self._base_ms, delay_s, _TTR_S, len(body), body)
+        self._said([put], b"INSERTED")
 
     def beside(self) -> BeanstalkdServed:
         other = BeanstalkdServed(self.folder, self.fsync, self.size)
