@@ -185,7 +185,7 @@ class SubscriptionState:
             case Intended():
                 self._intend(event)
             case Dead():
-                for offset in event.offsets:
+                for offset in column_of(event.offsets).tolist():
                     self.dying.pop(offset, None)
                 self.counts.dead += self._ack(event.offsets)
             case Skipped():

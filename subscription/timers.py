@@ -171,7 +171,7 @@ class Timers:
         assert self._state.leased() == timed
         for deadline_ms, offsets in self._state.held.items():
             assert self._state.leased_among(offsets) <= self._leases.at(deadline_ms)
-        for offset in self._state.retrying:
+        for offset in column_of(self._state.retrying).tolist():
             assert self._retries.contains(offset) != self._scattered.contains(offset)
 
     def _taken(self, now_ms: int, limit: int) -> Keys:
