@@ -56,7 +56,8 @@ ifdef HOURS
 	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") \
 		$(if $(JOURNAL),--journal $(JOURNAL)) $(if $(REPORT),--report $(REPORT))
 else
-	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/spark --ignore tests/browser tests
+	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -o faulthandler_timeout=3600 \
+		--ignore tests/spark --ignore tests/browser tests
 endif
 
 # Every decoder with sanitizers, in two processes: `make fuzz MINUTES=5`. Needs gcc on Linux.

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import afterlog
+from afterlog.errors import StoreLocked
 from afterlog.names import LOCK
 from tests.killed_client import BUGS, LEASE_MS, SUBSCRIPTION, TOPIC
 from tests.killed_oracle import Got, Lies, Oracle, Place, Said, hold, wall_ms
@@ -190,7 +191,7 @@ class Campaign:
 
     def _judged(self, proxy: Proxy) -> Report:
         said, places = self._said, defaultdict[str, list[Place]](list)
-        with afterlog.open(self._store) as store:
+        with self._opened() as store:
             with store.subscribe(TOPIC, SUBSCRIPTION, lease_ms=LEASE_MS) as subscription:
                 self._drain(subscription)
             due = [due_ms for _, due_ms in said.sending.values()] + [move.due_ms for move in said.moves.values()]
@@ -214,6 +215,17 @@ class Campaign:
                 nacked=sum(map(len, said.nacks.values())), cancelled=len(said.cancels), rescheduled=len(said.moves)
             ),
         )
+
+    def _opened(self) -> afterlog.Store:
+        """Who was killed is the zygote's child, so nobody waits for the end of it: its lock can outlive its pipe."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return afterlog.open(self._store)
+            except StoreLocked:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.002)
 
     def _drain(self, subscription: Any) -> None:
         """Leases of who was killed end, and all that was sent becomes due; then what is left comes."""

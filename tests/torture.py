@@ -44,6 +44,7 @@ class Lane:
 
     def command(self) -> list[str]:
         pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
+        pytest += ["-o", "faulthandler_timeout=3600"]
         return [*pytest, "-k", self.chosen, *self.tests]
 
 

@@ -50,7 +50,7 @@ class Server:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, user=user,
-                preexec_fn=_die_with_parent, start_new_session=True,
+                preexec_fn=_begin, start_new_session=True,
             )  # fmt: skip
 
     def ready(self, connect: Callable[[], object]) -> None:
@@ -101,5 +101,7 @@ def unprivileged() -> str | None:
     return None
 
 
-def _die_with_parent() -> None:
+def _begin() -> None:
+    """It dies with its parent, and by SIGINT, which a shell has its background jobs, and so their children, ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
