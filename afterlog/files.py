@@ -43,6 +43,7 @@ from afterlog.errors import (
     OutOfResources,
     StorageError,
     StorageFull,
+    StoreForked,
     StoreLocked,
 )
 
@@ -536,6 +537,11 @@ class Process:
     def __init__(self) -> None:
         self.id = os.getpid()
         os.register_at_fork(after_in_child=self._forked)
+
+    def check_is(self, owner: int) -> None:
+        """StoreForked where it is another: to be asked before any lock, which the parent may have held as it forked."""
+        if self.id != owner:
+            raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
 
     def _forked(self) -> None:
         self.id = os.getpid()

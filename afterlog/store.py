@@ -34,7 +34,6 @@ from afterlog.errors import (
     NameTaken,
     RemoteRefused,
     StoreClosed,
-    StoreForked,
     TopicDeleted,
     UnknownPartition,
     UnknownTopic,
@@ -252,6 +251,7 @@ class Store:
         """
         chosen = [check_name(name) for name in _listed(names)]
         asked = asked_settings(partitions, delayed, settings)
+        self._usable()
         with self._lock:
             self._usable()
             self._topics.settle()
@@ -907,15 +907,15 @@ class Store:
 
         Where it was interrupted, another call ends it.
         """
-        if PROCESS.id == self._owner:
-            with self._closing:
-                while self._before_close:
-                    self._before_close[-1]()
-                    self._before_close.pop()
+        if PROCESS.id != self._owner:
+            self._closed = True
+            return
+        with self._closing:
+            while self._before_close:
+                self._before_close[-1]()
+                self._before_close.pop()
         with self._lock:
             self._closed = True
-            if PROCESS.id != self._owner:
-                return
         with self._closing:
             if self._is_held:
                 self._let_go()
@@ -1067,8 +1067,7 @@ class Store:
     def _usable(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
-        if PROCESS.id != self._owner:
-            raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
+        PROCESS.check_is(self._owner)
 
 
 def open_store(

@@ -29,6 +29,7 @@ from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition, agenda_of
 from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.files import PROCESS
 
 POLL_BYTES = 16 << 20
 """A poll reads no more than this of one partition, but for the first batch."""
@@ -78,6 +79,7 @@ class Consumer:
         self._turn = 0
         self._committed_s = clock.monotonic_s()
         self._closed = False
+        self._owner = PROCESS.id
         self.is_reading = True
         """Whether its partitions are its own: until its last commit is done."""
         self._lock = threading.Lock()
@@ -134,6 +136,7 @@ class Consumer:
 
     def commit(self) -> None:
         """Make durable that everything handed out so far is processed. Raises StoreClosed, StorageFull."""
+        PROCESS.check_is(self._owner)
         with self._lock:
             self._check_open()
             self._settle()
@@ -152,6 +155,7 @@ class Consumer:
             partition = self._partitions[row]
             if position > partition.log_start:  # a reader may be behind what retention has taken meanwhile
                 partition.beginning(position)
+        PROCESS.check_is(self._owner)
         with self._lock:
             self._check_open()
             for row, position in rows.items():
@@ -200,6 +204,7 @@ class Consumer:
 
     def fill(self) -> bool:
         """Read ahead what is due; False where nothing is: the agenda tells how long. Commit, when that is due."""
+        PROCESS.check_is(self._owner)
         if self._ahead:
             self._commit_when_due()
             return True
@@ -232,6 +237,7 @@ class Consumer:
 
         Empty once it is closed.
         """
+        PROCESS.check_is(self._owner)
         self._handing = True
         found = self._look(max_records)
         self._handing = False
@@ -252,7 +258,10 @@ class Consumer:
                 self.agenda.stir(row)
 
     def end(self, processed: bool) -> None:
-        """`close`, by who knows whether all that was handed out is processed."""
+        """`close`, by who knows whether all that was handed out is processed. In a forked child it only forgets."""
+        if PROCESS.id != self._owner:
+            self._closed = True
+            return
         with self._lock:
             if not self.is_reading:
                 return
@@ -387,5 +396,6 @@ class Consumer:
         self._committed_s = self._clock.monotonic_s()
 
     def _check_open(self) -> None:
+        PROCESS.check_is(self._owner)
         if self._closed:
             raise StoreClosed("the consumer is closed; make another with store.consumer(topic, group=...)")

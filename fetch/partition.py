@@ -88,6 +88,7 @@ class Partition:
         it.) Returns when they are safe under the durability. Raises InvalidBatch, InvalidDeliverAfter, RecordTooLarge,
         StorageFull.
         """
+        self.log.commit.usable()
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
         batches = parse(batch, asked_ms, self.log.context.config)
         self.log.check_batches(batches)

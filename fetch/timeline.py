@@ -124,6 +124,7 @@ class Timeline:
 
     def advance(self) -> Reading:
         """Take a reading of the clock and move the high watermark. Raises ClockBehind, StoreClosed, StorageFull."""
+        self._log.commit.owned()
         with self._lock:
             clock_ms, version = self._log.due_reading()
             upto = Key(clock_ms, version.visible.offset - 1)

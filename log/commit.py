@@ -31,7 +31,7 @@ from typing import Any, NoReturn, Protocol
 
 from afterlog.clock import Clock, SystemClock
 from afterlog.config import Durability
-from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, StoreForked, TopicDeleted
+from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, TopicDeleted
 from afterlog.files import PROCESS
 
 logger = logging.getLogger("afterlog.log")
@@ -207,8 +207,7 @@ class Commit:
             raise TopicDeleted(f"the topic of {self.path.name} was deleted")
         if self.closed:
             raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
-        if PROCESS.id != self._owner:
-            raise StoreForked("this is a forked child, the store belongs to its parent: open stores after the fork")
+        PROCESS.check_is(self._owner)
 
     def usable(self) -> None:
         """Raises the same, or the error of what is poisoned, where nothing can be written any more."""

@@ -473,7 +473,11 @@ class PartitionLog:
             raise InvalidDeliverAfter(f"deliver_after {deliver_after} lies more than max_delay_ms ({limit_ms}) ahead")
 
     def _check_own(self, otherwise: str) -> None:
-        """Raises ReadOnlyTopic where the log is a Kafka broker's. otherwise: what is not done, and what to do."""
+        """Raises ReadOnlyTopic where the log is a Kafka broker's, and as `Commit.usable` does, before any lock.
+
+        otherwise: what is not done, and what to do.
+        """
+        self.commit.usable()
         if self.read_only:
             raise ReadOnlyTopic(f"{self.context.folder.name} is a Kafka broker's log, and only read: {otherwise}")
 
@@ -649,6 +653,7 @@ class PartitionLog:
 
     def check(self) -> None:
         """Prove the invariants, those of the versions and the index too."""
+        self.commit.owned()
         with self._append_lock:
             self._mend()
             self.versions.check()

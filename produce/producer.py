@@ -184,6 +184,7 @@ class Producer(Generic[Id]):
         Who holds a unique key is looked up when the buffer is appended. With "raise" a conflict fails the future of
         this record alone; of those that replace each other in one buffer the last is appended, and all get its id.
         """
+        PROCESS.check_is(self._owner)
         now_ms = self._now_ms()
         told = deliver_after is not None or check_instants is not None
         check = told and self._target.checks_instants(check_instants)
@@ -207,10 +208,8 @@ class Producer(Generic[Id]):
         with self._lock:
             while not self._closed and sum(map(_SIZE, self._buffers.values())) > BUFFERED_BYTES_MAX:
                 self._clock.wait(self._changed, None, self._linger_s)
-            if self._closed or PROCESS.id != self._owner:
-                raise StoreClosed(
-                    "the producer is closed (or this is a forked child); make another with store.producer"
-                )
+            if self._closed:
+                raise StoreClosed("the producer is closed; make another with store.producer")
             buffer = self._buffers.get(number)
             if buffer is None:
                 buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
@@ -237,11 +236,15 @@ class Producer(Generic[Id]):
 
     def flush(self) -> None:
         """Append everything buffered, and return when every future so far is resolved."""
+        PROCESS.check_is(self._owner)
         for number in range(self._target.partition_count):
             self._append(number)
 
     def close(self) -> None:
-        """Flush and stop."""
+        """Flush and stop. In a forked child it only forgets: what is buffered is the parent's."""
+        if PROCESS.id != self._owner:
+            self._closed = True
+            return
         with self._changed:
             if self._closed:
                 return

@@ -21,6 +21,7 @@ from afterlog.errors import StoreClosed, StoreForked
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import agenda_of
+from afterlog.files import PROCESS
 from afterlog.subscription.answers import Lease
 from afterlog.subscription.intake import Intake
 from afterlog.subscription.lease_keeper import KeptLeases
@@ -56,6 +57,7 @@ class Taking:
         self.draining = False
         self.closed = False
         self._lock = threading.Lock()
+        self._owner = PROCESS.id
 
     @property
     def ended(self) -> bool:
@@ -128,6 +130,7 @@ class Taking:
 
     def begin(self) -> ReadAhead:
         """What an iteration has leased ahead: nothing yet."""
+        PROCESS.check_is(self._owner)
         ahead = ReadAhead(self._settings.lease_ms)
         with self._lock:
             self.aheads.append(ahead)
@@ -153,7 +156,9 @@ class Taking:
         return True
 
     def end(self, ahead: ReadAhead) -> None:
-        """Give back what was not handed out."""
+        """Give back what was not handed out; in a forked child it is the parent's."""
+        if PROCESS.id != self._owner:
+            return
         with self._lock:
             self.aheads = [each for each in self.aheads if each is not ahead]
         try:
