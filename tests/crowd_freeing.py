@@ -24,7 +24,7 @@ from afterlog.subscription.backlog import Backlogs
 from afterlog.subscription.subscription import Subscription
 from tests.killed_crowd import LONG_MS, PADDING, RETRY, Hand, wall_ms
 
-QUOTA_MS = 300
+QUOTA_MS = 1_000
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"retention_by_subscriptions": True},
     {
