@@ -22,7 +22,7 @@ from afterlog.client.polls import Polls
 from afterlog.client.server_time import ServerTime
 from afterlog.clock import Clock
 from afterlog.environment import random_bits
-from afterlog.errors import AfterlogError, AnswerLost, GroupBusy, StoreClosed, UnknownPartition
+from afterlog.errors import AfterlogError, AnswerLost, GroupBusy, StoreClosed, StoreForked, UnknownPartition
 from afterlog.fetch.message import Message
 from afterlog.fetch.positions import Position
 from afterlog.names import check_name
@@ -250,6 +250,12 @@ class ConsumerSteps:
 
     def end(self, processed: bool) -> Steps[None]:
         """Commit what is processed, and let the partitions go. processed: whether what was handed out last is."""
+        with contextlib.suppress(StoreClosed):
+            try:
+                self._usable()
+            except StoreForked:  # they are the parent's
+                self.closed = True
+                return
         with self._lock:
             was, self._is_reading = self._is_reading, False
             self.closed = True

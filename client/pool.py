@@ -76,7 +76,10 @@ class Pool:
             raise StoreForked("this is a forked child, the connection belongs to its parent: connect after the fork")
 
     def close(self) -> None:
-        """Calls that are under way are cut off."""
+        """Calls that are under way are cut off. In a forked child it only forgets."""
+        if process_id() != self._owner:
+            self.closed = True
+            return
         with self._changed:
             self.closed = True
             idle, self._idle = self._idle, []
@@ -84,9 +87,8 @@ class Pool:
             self._changed.notify_all()
         for slot in idle:
             slot.connection.close()
-        if process_id() == self._owner:
-            for slot in busy:
-                slot.connection.hang_up()
+        for slot in busy:
+            slot.connection.hang_up()
 
     def _tried(self, asked: Call[AnswerOf], slot: _Slot) -> AnswerOf:
         attempts, forgotten = Attempts(asked, self._clock, self._timeout_s), False

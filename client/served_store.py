@@ -34,7 +34,7 @@ from afterlog.client.store_steps import StoreSteps, chosen_partitions
 from afterlog.client.subscription_steps import SubscriptionSteps, reading_of
 from afterlog.client.transport import Connecting
 from afterlog.clock import Clock, SystemClock
-from afterlog.errors import AfterlogError, InvalidArgument, WrongType
+from afterlog.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, WrongType
 from afterlog.fetch.positions import EARLIEST, Position
 
 if TYPE_CHECKING:
@@ -226,7 +226,12 @@ class ServedStore:
 
     def close(self) -> None:
         """Close the readers, and the connections. In a forked child it only forgets."""
-        if self._pool.closed:
+        try:
+            self._pool.check_usable()
+        except StoreClosed:
+            return
+        except StoreForked:
+            self._pool.close()
             return
         try:
             for reader in self._readers.all():

@@ -44,6 +44,7 @@ from afterlog.errors import (
     InvalidSubscription,
     NoDeadLetterTopic,
     StoreClosed,
+    StoreForked,
     UnknownPartition,
 )
 from afterlog.fetch.positions import Position
@@ -455,11 +456,16 @@ class SubscriptionSteps:
         From any thread. The end of such a block still acks, as long as the store is open.
         """
         was, self.closed = self.closed, True
+        try:
+            self._usable()
+        except StoreForked:  # it is the parent's
+            return
+        except StoreClosed:
+            was = True
         self._end_waits()
         self._ahead_of_all()
         if not was:
             with contextlib.suppress(AfterlogError):
-                self._usable()
                 yield from self._released(self.leased.unsettled(map(_place_of, [*self.blocks.copy().values()])))
         self.blocks.listen(self.let_go)
         self.let_go()
@@ -473,6 +479,8 @@ class SubscriptionSteps:
 
     def begin(self) -> ReadAhead:
         """What an iteration has leased ahead: nothing yet."""
+        with contextlib.suppress(StoreClosed):  # it ends at once
+            self._usable()
         ahead = ReadAhead(self.reading.lease_ms)
         with self._lock:
             self._aheads.append(ahead)

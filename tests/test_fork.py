@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,49 @@ def test_a_child_waits_for_no_lock_that_its_parent_held(tmp_path: Path) -> None:
             assert [""] * len(forgotten) == [in_child(close) for close in forgotten]
         producer.close()
         consumer.close()
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_nor_does_that_of_a_client(tmp_path: Path, is_shared: bool) -> None:
+    """Of a store that is shared, or served by this process as well."""
+    with (
+        afterlog.open(tmp_path, shared=True) as serving,
+        nullcontext(serving) if is_shared else afterlog.connect(tmp_path) as store,
+    ):
+        store.create_topic("mail")
+        record = store.send("mail", b"before", delay=1_000)
+        store.send("mail", b"due")
+        consumer, subscription = store.consumer("mail", group="g"), store.subscribe("mail", "s")
+        producer = store.producer("mail")
+        [message] = received = subscription.receive(timeout=PATIENCE_S)
+        refused: dict[str, Callable[[], object]] = {
+            "send": lambda: store.send("mail", b"child"),
+            "send_many": lambda: store.send_many("mail", [b"child"]),
+            "create_topic": lambda: store.create_topic("child"),
+            "topics": store.topics,
+            "cancel": lambda: store.cancel(record),
+            "reschedule": lambda: store.reschedule(record, delay=1),
+            "pending": lambda: [*store.pending("mail")],
+            "new consumer": lambda: store.consumer("mail", group="child"),
+            "subscribe": lambda: store.subscribe("mail", "child"),
+            "new producer": lambda: store.producer("mail"),
+            "poll": consumer.poll,
+            "iterate": lambda: next(iter(consumer)),
+            "consumer.commit": consumer.commit,
+            "receive": subscription.receive,
+            "receive, iterate": lambda: next(iter(subscription)),
+            "ack": lambda: subscription.ack(message),
+            "nack": lambda: subscription.nack(received),
+            "stats": subscription.stats,
+            "producer.send": lambda: producer.send(b"child"),
+            "producer.flush": producer.flush,
+        }
+        forgotten = [subscription.close, consumer.close, producer.close, store.close]
+        with held(locks_of(store, consumer, subscription, producer)):
+            assert dict.fromkeys(refused, "StoreForked") == {name: in_child(call) for name, call in refused.items()}
+            assert [""] * len(forgotten) == [in_child(close) for close in forgotten]
+        producer.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
