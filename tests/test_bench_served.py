@@ -72,7 +72,7 @@ def test_what_it_costs_that_clients_wait() -> None:
 
 def test_a_soak() -> None:
     _present(OURS)
-    found = once("soak", OURS, minutes=0.04, rate=20, every_s=0.1)
+    found = once("soak", OURS, minutes=0.04, rate=20, every_s=0.1, first=30)
     assert min(found["sent"], found["cancelled"], found["acked"], found["waits"]) > 0
     assert 0 == found["waits_left"]
     assert found["private_first_bytes"] < found["resident_first_bytes"]

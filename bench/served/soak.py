@@ -2,6 +2,7 @@
 
     sender      sends one by one with delays of up to two seconds, and every tenth into a minute, which it cancels
     workers     two that receive ten at a time, ack most of it, and nack one of fifty once
+                first some as fast as it can: only then are the caches as full as they get
     waiters     fifty connections a second begin to wait in a topic where nothing comes, and hang up a second later
 
 What is looked at, once a second, is the private memory of the server and its resident memory, which has mapped pages of
@@ -37,15 +38,17 @@ _CANCELLED = 10
 _WAITERS = 50
 """Connections that wait at a time."""
 _VALUE = b"v" * 100
+FIRST = 60_000
+"""Sent before the time begins. In process, where nothing else is, memory grows by 15 MB so long, and stays then."""
 
 
-def soak(contestant: Contestant, minutes: float, rate: int, every_s: float = 1.0) -> Figures:
-    """So many sends a second. Raises RuntimeError where a client fails."""
+def soak(contestant: Contestant, minutes: float, rate: int, every_s: float = 1.0, first: int = FIRST) -> Figures:
+    """So many sends a second, behind the first ones. Raises RuntimeError where a client fails."""
     contestant.open()
     with afterlog.connect(contestant.folder) as store:
         store.create_topic(QUIET)
     context = multiprocessing.get_context("fork")
-    stop, counts = context.Event(), context.Queue()
+    stop, warm, counts = context.Event(), context.Event(), context.Queue()
 
     def started(life: Callable[..., dict[str, int]], *arguments: object) -> Any:
         target = (life, counts, contestant.folder, stop, *arguments)
@@ -53,8 +56,11 @@ def soak(contestant: Contestant, minutes: float, rate: int, every_s: float = 1.0
         process.start()
         return process
 
-    lives = [started(_sender, rate), *(started(_worker) for _ in range(WORKERS)), started(_waiters)]
-    samples, cpu_s = _watched(contestant, minutes * 60, every_s, lives), used_s(contestant.processes())
+    lives = [started(_sender, warm, first, rate), *(started(_worker) for _ in range(WORKERS)), started(_waiters)]
+    while not warm.wait(1):
+        _check_alive(lives)
+    before_s = used_s(contestant.processes())
+    samples, cpu_s = _watched(contestant, minutes * 60, every_s, lives), used_s(contestant.processes()) - before_s
     stop.set()
     done = dict[str, int]()
     for _ in lives:
@@ -74,10 +80,14 @@ def _watched(contestant: Contestant, seconds: float, every_s: float, lives: list
     pid = contestant.processes()[0]
     while (now_s := time.monotonic() - begun_s) < seconds:
         rows.append((now_s, *_resident(pid)))
-        if not all(each.is_alive() for each in lives):
-            raise RuntimeError("a client has ended; the reason stands above")
+        _check_alive(lives)
         time.sleep(max(len(rows) * every_s - (time.monotonic() - begun_s), 0))
     return np.array(rows)
+
+
+def _check_alive(lives: list[Any]) -> None:
+    if not all(each.is_alive() for each in lives):
+        raise RuntimeError("a client has ended; the reason stands above")
 
 
 def _resident(pid: int) -> tuple[int, int]:
@@ -111,16 +121,18 @@ def _life(life: Callable[..., dict[str, int]], counts: Any, *arguments: object) 
         raise
 
 
-def _sender(folder: Path, stop: Any, rate: int) -> dict[str, int]:
-    chance, sent, cancelled = random.Random(1), 0, 0
-    begun_s = time.monotonic()
+def _sender(folder: Path, stop: Any, warm: Any, first: int, rate: int) -> dict[str, int]:
+    chance, sent, cancelled, begun_s = random.Random(1), 0, 0, time.monotonic()
     with afterlog.connect(folder) as store:
         while not stop.is_set():
             record = store.send(TOPIC, _VALUE, delay=60 if sent % _CANCELLED == 0 else chance.random() * 2)
             if sent % _CANCELLED == 0:
                 cancelled += store.cancel(record).name == "CANCELLED"
             sent += 1
-            time.sleep(max(sent / rate - (time.monotonic() - begun_s), 0))
+            if sent == first:
+                begun_s = time.monotonic()
+                warm.set()
+            time.sleep(max((sent - first) / rate - (time.monotonic() - begun_s), 0))
     return {"sent": sent, "cancelled": cancelled}
 
 
