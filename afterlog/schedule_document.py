@@ -245,6 +245,7 @@ def forget_schedules(files: Files, store: Path, topic: str) -> None:
     for name, content in read_schedules(files, store)[0].items():
         if content.topic == topic:
             remove_schedule(files, store, name)
+    files.sync_folder(store / SCHEDULES)  # whoever was killed in the middle of it has unlinked some
 
 
 def _read(files: Files, store: Path, name: str) -> ScheduleDocument:

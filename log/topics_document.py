@@ -116,9 +116,10 @@ def forget_topic(files: Files, store: Path, name: str) -> None:
         topics = _read(files, store / TOPICS)
         if topics.pop(name, None) is not None:
             _write(files, store / TOPICS, topics)
-    with contextlib.suppress(FileNotFoundError):
-        files.unlink(store / LATER_TOPICS / partition_folder(name, 0))
-        files.sync_folder(store / LATER_TOPICS)
+    if files.exists(store / LATER_TOPICS):
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(store / LATER_TOPICS / partition_folder(name, 0))
+        files.sync_folder(store / LATER_TOPICS)  # whoever was killed in the middle of it may have unlinked it
 
 
 def make_room(files: Files, store: Path) -> None:

@@ -320,10 +320,11 @@ def give_up(files: Files, store: Path, names: Collection[str]) -> None:
 
 
 def forget_handovers(files: Files, store: Path, topic: str) -> None:
-    """Of a topic that is deleted. What is not handed over any more goes as what was given up does."""
+    """Of a topic that is deleted, durably. What is not handed over any more goes as what was given up does."""
     for name, prepared in handed_over(files, store):
         if prepared.topic == topic:
             _unlink(files, store, name)
+    files.sync_folder(store / ADOPTION)  # whoever was killed in the middle of it has unlinked some
 
 
 def _pending_of_json(body: dict[str, Any] | None) -> Pending | None:

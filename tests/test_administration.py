@@ -36,12 +36,14 @@ from afterlog.log import recovery
 from afterlog.log.tombstones import Tombstones, read_tombstones, write_tombstones
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import DELETED, parse_partition_folder
+from afterlog.produce.adoption import hand_over, handed_over
+from afterlog.produce.prepared import Prepared
 from afterlog.store import Store, open_store
 from tests import campaigns
 from tests.crash_states import crash_states
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import Image, SimulatedFiles, os_error
-from tests.support import NOW_MS, PATH, Calls, HeldFiles, open_small, small
+from tests.support import NOW_MS, PATH, Calls, HeldFiles, open_small, power_cut, small
 from tests.tier.memory_store import MemoryStore
 
 
@@ -203,6 +205,25 @@ def test_a_crash_amid_a_deletion(disk: SimulatedFiles, clock: ManualClock) -> No
     filled(disk, clock).close()
     states = steps(disk, clock, lambda store: store.delete_topic("t"), 80)
     assert {True, False} == {check_deleted(files, clock) for files in states}
+
+
+def test_a_power_cut_behind_a_deletion_that_was_killed(disk: SimulatedFiles, clock: ManualClock) -> None:
+    """Who ends it finds names gone that are not so durably: a schedule of the topic was back, without its tombstone."""
+    filled(disk, clock).close()
+    with open_small(disk, clock) as store:
+        begin = len(disk.operations)
+        hand_over(disk, PATH, Prepared(job="job", batch=0, topic="t", files=()), NOW_MS, "0" * 32)
+        store.delete_topic("t")
+        end = len(disk.operations)
+    gone = 0
+    for upto in range(begin, end + 1):
+        left = SimulatedFiles(disk.start, disk.operations[:upto])
+        open_small(left, clock).close()
+        cut = power_cut(left)
+        if not check_deleted(cut, clock):
+            gone += 1
+            assert [] == handed_over(cut, PATH)
+    assert gone > 10
 
 
 def unsynced(files: Files, path: Path, content: Tombstones) -> None:
