@@ -127,6 +127,8 @@ class Reader:
 
     acked: set[int] = field(default_factory=set)
     perhaps: set[int] = field(default_factory=set)
+    begun_most: int = 0
+    """It began with no more behind it: what went between that and the telling is counted, though nobody knows of it."""
 
 
 @dataclass
@@ -184,7 +186,7 @@ class FreeingOracle:
         reader = self.readers.get(name)
         if reader is None:
             assert self.evicts or self.free >= {*range(mark)}, f"a new {name} has acked {mark}: an earlier one's acks"
-            self.readers[name] = Reader({*range(mark)}, {*range(mark)})
+            self.readers[name] = Reader({*range(mark)}, {*range(mark)}, mark)
         else:
             assert self.evicts or {*range(mark)} <= reader.perhaps, f"D4: {name} has not acked {mark}"
 
@@ -256,11 +258,14 @@ class FreeingOracle:
             removed = subscription.stats().partitions[0].removed
         if is_new:
             reader.acked |= {*range(log_start)}
+            reader.begun_most = log_start
         assert not offsets & reader.acked, f"D9: {offsets & reader.acked} of {self.name} come again to {name}"
         lost = found - offsets - reader.perhaps - reader.acked
         assert not lost, f"D4: {lost} of {self.name} do not come to {name}: it has acked none of them"
         went = {*range(log_start)} - reader.acked
-        assert len(went - reader.perhaps) <= removed <= len(went), f"{removed} were said to have gone, not {len(went)}"
+        least, most = len(went - reader.perhaps), len(went) + reader.begun_most
+        assert least <= removed <= most, f"{removed} were said to have gone, not {least} to {most}"
+        reader.begun_most = max(removed - len(went), 0)
         reader.acked |= found - offsets
         reader.acked |= reader.perhaps & {*range(log_start)} if removed < len(went) else set()
         reader.perhaps = {*reader.acked}
