@@ -179,6 +179,8 @@ class SubscriptionState:
             case Leased():
                 self._lease(event)
             case Acked():
+                if self.dying and not event.offsets.isdisjoint(BitMap64(self.dying)):
+                    raise ValueError("an ack of what is on its way to the dead letters")
                 self.counts.acked += self._ack(event.offsets)
             case Returned():
                 self._return(event)

@@ -54,6 +54,15 @@ def test_counts() -> None:
     assert 7 == counts.removed
 
 
+def test_what_is_on_its_way_to_the_dead_letters_is_acked_by_nobody() -> None:
+    """A journal that says so is not ours: its state would contradict itself. Found by the fuzzer."""
+    state = after(*STORY, Leased(11, BitMap64([10])), Intended((letter(10),)))
+    before = facts(state)
+    with pytest.raises(ValueError, match="dead letters"):
+        state.apply(Acked(BitMap64([10])))
+    assert before == facts(state)
+
+
 @pytest.mark.parametrize(
     "event",
     [
