@@ -138,7 +138,7 @@ class Reader(Hand):
 
     def receive(self) -> None:
         self.say("receive")
-        received = self.subscription.receive(self.chance.choice([1, 10, 100]), timeout=0.002)
+        received = self.subscription.receive(self.chance.choice([1, 10, 70]), timeout=0.002)  # a line takes no more
         self.say("received", wall_ms(), [(*row(message), message.redelivery_count) for message in received])
         self.held += received
 
