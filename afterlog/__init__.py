@@ -3,7 +3,7 @@
 Append records with a time before which nobody may see them; get them once they are due, in due order. A topic is an
 ordinary log whose high watermark is driven by the clock: a consumer's position is one integer that only grows.
 
-It is not a broker (one process writes a folder), not a cron (nothing repeats by itself), and never early.
+One process writes a folder; others share it, or use it over a server. A record is never early.
 
 >>> import tempfile, afterlog
 >>> folder, clock = tempfile.TemporaryDirectory(), afterlog.ManualClock(1_000)
@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         StoreClosed,
         StoreForked,
         StoreLocked,
+        StoreReplaced,
         SubscriptionPoisoned,
         TopicBusy,
         TopicDeleted,
@@ -138,6 +139,7 @@ _HOME = {
         "ReadOnlyTopic", "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable",
         "ReplicationDiverged", "RequestTooLarge", "ScheduleExists", "ServerBusy", "ServerFailed", "ServerNotTrusted",
         "ServerUnavailable", "SparkUnavailable", "StorageFull", "StoreClosed", "StoreForked", "StoreLocked",
+        "StoreReplaced",
         "SubscriptionPoisoned", "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup",
         "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "WrongType",
     ),
@@ -179,7 +181,8 @@ __all__ = [
     "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "ReplicationDiverged",
     "RequestTooLarge", "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "ServedStore",
     "ServerBusy", "ServerFailed", "ServerNotTrusted", "ServerUnavailable", "SharedStore", "SparkUnavailable",
-    "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked", "Subscription", "SubscriptionPoisoned",
+    "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked", "StoreReplaced", "Subscription",
+    "SubscriptionPoisoned",
     "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists", "UniqueKeyConflict", "UnknownGroup",
     "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "Worker",
     "WrongType", "__version__", "connect", "decode_batch", "encode_batch", "json", "open",
@@ -233,16 +236,12 @@ def open(
     Raises StoreLocked if another process (or another handle in this one) has it open, and does not share it;
     CorruptFile where bytes that were durable fail their checks, NotAllowed where a shared one is another user's.
     """
-    from pathlib import Path
-
     from afterlog.arguments import flag
-    from afterlog.errors import InvalidArgument, WrongType
+    from afterlog.environment import folder_of
+    from afterlog.errors import InvalidArgument
     from afterlog.store import open_store
 
-    try:
-        folder = Path(path).absolute()
-    except TypeError as error:
-        raise WrongType(f"path must name a folder, as text or pathlib.Path: {error}") from None
+    folder = folder_of(path)
     serve, shared = flag("serve", serve), flag("shared", shared)
     if shared and serve:
         raise InvalidArgument("a store that is shared is served already: leave `serve` out")

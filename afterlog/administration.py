@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from afterlog.errors import GroupBusy, PartitionPoisoned, TopicBusy, UnknownGroup, UnknownSubscription
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.group import GroupPosition
-from afterlog.fetch.positions import Position
+from afterlog.fetch.positions import AtBrokerTime, AtTime, Edge, Position
 from afterlog.files import Files
 from afterlog.locks import within
 from afterlog.log.topic_settings import altered
@@ -91,8 +91,10 @@ class Administration:
             self._let_go(name, None, force)
             positions = [each.beginning(upto) for each in chosen]  # whether it can be, everywhere, before anything goes
             count = sum(each.cancel_pending() for each in chosen) if pending else 0
+            again = pending and isinstance(upto, Edge | AtTime | AtBrokerTime)
             for each, position in zip(chosen, positions, strict=True):
-                count += each.purge(position)
+                # What fell due before it came to be cancelled is due before such a position by now.
+                count += each.purge(upto if again else position)
                 for group in self.groups(name):
                     committed = GroupPosition(self.files, each.log.context.folder, group)
                     if committed.committed is not None and committed.committed < each.log_start:

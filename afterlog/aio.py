@@ -36,6 +36,7 @@ from afterlog.arguments import flag, seconds
 from afterlog.awaiting import Closing, Opened, Opening, Parameters, awaited
 from afterlog.clock import Clock
 from afterlog.config import Config
+from afterlog.environment import folder_of
 from afterlog.errors import InvalidArgument
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
 from afterlog.fetch.message import Message
@@ -365,7 +366,7 @@ def open(
     timeout: float = 30.0,
 ) -> Opening[AsyncStore] | Opening[AsyncSharedStore]:
     """Open the store in the folder `path`, as `afterlog.open` does. shared=True needs ``afterlog[server,client]``."""
-    folder, serve, shared = Path(path).absolute(), flag("serve", serve), flag("shared", shared)
+    folder, serve, shared = folder_of(path), flag("serve", serve), flag("shared", shared)
     if shared and serve:
         raise InvalidArgument("a store that is shared is served already: leave `serve` out")
     if shared:

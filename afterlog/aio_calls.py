@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Collection
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -28,6 +27,7 @@ from sortedcontainers import SortedList
 from afterlog.clock import Clock
 from afterlog.errors import AfterlogError
 from afterlog.fetch.agenda import OVERLOOKED_S, Agenda
+from afterlog.locks import Condition
 from afterlog.log.notifier import NEVER_MS
 from afterlog.worker_threads import WorkerThreads
 
@@ -129,7 +129,7 @@ class Waiters:
         """When the agendas have something to look at, of those that are waited for and know."""
         self._in_order: SortedList[tuple[int, int, Agenda]] = SortedList(key=itemgetter(0, 1))
         """The same: (time, identity, agenda)."""
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._running = False
 
     async def wait(self, agenda: Agenda, timeout_s: float | None) -> None:

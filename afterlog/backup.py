@@ -66,8 +66,11 @@ class Backups:
         PartitionPoisoned, StoreClosed: then the ones of before are as they were.
         """
         dest = _checked(dest, self.image.path)
-        _make_folders(self.image.files, dest)
-        lock = _locked(self.image.files, dest)
+        try:
+            _make_folders(self.image.files, dest)
+            lock = _locked(self.image.files, dest)
+        except (FileMissing, NotADirectoryError) as error:  # a link that leads nowhere, or a file
+            raise InvalidArgument(f"{dest} is no folder, and cannot be made one: {error}") from error
         try:
             return self._make(dest)
         finally:

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from itertools import takewhile
 from typing import NamedTuple
 
 from afterlog.clock import INT64_MAX
-from afterlog.errors import AfterlogError, BacklogQuotaExceeded, PartitionPoisoned, StoreClosed
+from afterlog.errors import AfterlogError, BacklogQuotaExceeded, PartitionPoisoned, StoreClosed, TopicDeleted
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import AtTime
@@ -75,13 +76,13 @@ class Cleanup:
                     try:
                         if not self._may_rest(topic, number):
                             count += self._clean(topic, number)
-                    except (StoreClosed, PartitionPoisoned):
-                        if raising:
-                            raise
                     except (AfterlogError, OSError) as error:
+                        if self._topics.by_name.get(topic.name) is not topic:
+                            break  # it is being deleted
                         if raising:
                             raise
-                        logger.error("%s-%d: nothing is let go: %s", topic.name, number, error)
+                        if not isinstance(error, StoreClosed | PartitionPoisoned):
+                            logger.error("%s-%d: nothing is let go: %s", topic.name, number, error)
         return count
 
     def forget(self, topic: str) -> None:
@@ -91,11 +92,21 @@ class Cleanup:
                 del self._rests_until_ms[key]
 
     def held(self, topic: Topic, number: int) -> HeldBytes:
-        """What holds the bytes of a partition, by the rules of the pass. Raises CorruptFile, StorageError.
+        """What holds the bytes of a partition, by the rules of the pass.
+
+        Raises CorruptFile, StorageError, TopicDeleted.
 
         One that nobody has opened is judged by its checkpoints: what is due of it, and goes by what its readers have
         acked, is their backlog until a pass has opened it.
         """
+        try:
+            return self._held(topic, number)
+        except (AfterlogError, OSError) as error:
+            if self._topics.by_name.get(topic.name) is not topic:
+                raise TopicDeleted(f"{topic.name} was deleted meanwhile") from error
+            raise
+
+    def _held(self, topic: Topic, number: int) -> HeldBytes:
         log = topic.opened_logs.get(number)
         if log is not None:
             acked = self._backlogs.acked(log, durable=False) if topic.settings.retention_by_subscriptions else None
@@ -120,6 +131,8 @@ class Cleanup:
         if records:
             columns, _ = partition.columns(acked, 1, 1, reading)
             since_ms = _due_ms(columns) if len(columns) else None
+            if since_ms is not None and not partition.log.delayed:
+                since_ms = min(since_ms, _appended_by(partition.log, acked))
         return Backlog(acked, records, int(records * _mean_bytes(partition.log)), since_ms)
 
     def _may_rest(self, topic: Topic, number: int) -> bool:
@@ -187,6 +200,8 @@ class Cleanup:
         quota_ms = settings.backlog_quota_ms
         if quota_ms is not None and backlog.since_ms is not None and backlog.since_ms < now_ms - quota_ms:
             upto = max(upto, partition.beginning(AtTime(now_ms - quota_ms)))
+            if not partition.log.delayed:  # a record that tells of a time to come keeps none of those behind it
+                upto = max(upto, _sealed_before(partition.log, now_ms - quota_ms))
         return upto
 
     def _tell(self, log: PartitionLog, floor: Floor, started: int) -> None:
@@ -200,10 +215,14 @@ class Cleanup:
 def rests_until_ms(known: Checkpoints, settings: TopicSettings) -> int:
     """When something may be to do in a partition of which that is known, and to which nothing happens; early at most.
 
-    Of what the active segment holds it is known when the last of it came.
+    When the last of what the active segment holds came is known, and nothing of the sealed ones came later.
     """
     kept_ms = 0 if settings.retention_bytes is not None else settings.retention_ms or 0
-    times = [(mark.max_deliver_after if settings.delayed else mark.counted_from_ms) + kept_ms for mark in known.sealed]
+    last_ms = known.recovery.stamp_ms
+    times = [
+        (mark.max_deliver_after if settings.delayed else min(mark.counted_from_ms, last_ms)) + kept_ms
+        for mark in known.sealed
+    ]
     times = times if settings.has_retention else []
     if known.recovery.position:
         ages_ms = [kept_ms] if settings.has_retention else []
@@ -227,6 +246,18 @@ def _due_ms(columns: Columns) -> int:
     """Since when the first of them has been due; in a FIFO topic since when it is there, as far as it says so."""
     stamps = [int(column[0]) for column in (columns.due, columns.broker_timestamp, columns.timestamp)]
     return next((ms for ms in stamps if ms > 0), 0)
+
+
+def _appended_by(log: PartitionLog, offset: int) -> int:
+    """When the record of an offset was in a FIFO log at the latest, whatever it tells of itself."""
+    told = (segment.mark.counted_from_ms for segment in log.version.sealed if offset < segment.end_offset)
+    return min(next(told, INT64_MAX), log.context.now_ms())
+
+
+def _sealed_before(log: PartitionLog, ms: int) -> int:
+    """The offset up to which all of a FIFO log was appended before an instant, as far as its sealed segments tell."""
+    older = takewhile(lambda segment: segment.mark.counted_from_ms < ms, log.version.sealed)
+    return max((segment.end_offset for segment in older), default=0)
 
 
 def _base_offsets(log: PartitionLog) -> set[int]:

@@ -7,7 +7,8 @@ how long to wait. The two never mix: a wall clock may step, a wait may not.
     ManualClock(ms)                stands still until `set` or `advance`; wakes whoever waits
     ScaledClock(start_ms, speed)   starts at start_ms and runs `speed` times as fast as real time
 
-`JumpGuard` watches a clock against the boot-time clock, which counts sleep too and cannot be set.
+`JumpGuard` watches a clock against the boot-time clock, which counts sleep too and cannot be set: what it shows never
+goes back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import weakref
 from typing import Protocol, runtime_checkable
 
 from afterlog.errors import InvalidDeliverAfter
+from afterlog.locks import Condition
 
 logger = logging.getLogger("afterlog.clock")
 
@@ -48,7 +50,7 @@ class Clock(Protocol):
     def boot_ms(self) -> int:
         """Ms since some fixed instant, counting sleep, which nobody can set; `now_ms` is held against it."""
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         """Wait on `condition` (held by the caller) until notified, or `now_ms` may be `until_ms`, or after `timeout_s`.
 
         May return early for no reason: callers loop.
@@ -71,7 +73,7 @@ class SystemClock:
     def boot_ms(self) -> int:
         return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         wait_s = _wait_s_max(until_ms, timeout_s)
         if until_ms is not None:
             wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000)
@@ -79,7 +81,8 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that tests turn by hand.
+    """A clock that tests turn by hand: `set` forward and `advance` let time go by; `step`, and a `set` backward, are
+    what a hand at the wall clock does, of which the boot-time clock knows nothing.
 
     >>> clock = ManualClock(1_000)
     >>> clock.advance(500)
@@ -89,13 +92,23 @@ class ManualClock:
 
     def __init__(self, ms: int = 0) -> None:
         self._now_ms = ms
-        self._waiting: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
+        self._set_ms = 0
+        """By how much the wall clock was stepped, in all."""
+        self._waiting: weakref.WeakSet[Condition] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def set(self, ms: int) -> None:
         """Make it `ms`, also backwards."""
         with self._lock:
+            self._set_ms += min(ms - self._now_ms, 0)
             self._now_ms = ms
+        self._wake()
+
+    def step(self, ms: int) -> None:
+        """Set the wall clock forward by `ms`, or back, while no time goes by."""
+        with self._lock:
+            self._set_ms += ms
+            self._now_ms += ms
         self._wake()
 
     def advance(self, ms: int) -> None:
@@ -111,9 +124,9 @@ class ManualClock:
         return time.monotonic()
 
     def boot_ms(self) -> int:
-        return self._now_ms
+        return self._now_ms - self._set_ms
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         with self._lock:
             self._waiting.add(condition)
             if until_ms is not None and self._now_ms >= until_ms:
@@ -147,7 +160,7 @@ class ScaledClock:
     def boot_ms(self) -> int:
         return self.now_ms()
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         wait_s = _wait_s_max(until_ms, timeout_s)
         if until_ms is not None:
             wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000 / self.speed)
@@ -155,36 +168,50 @@ class ScaledClock:
 
 
 class JumpGuard:
-    """Reports a wall clock that jumped forward, and holds it back where a limit is set.
+    """A wall clock that never goes back: what everything is decided by, and every delay counted from.
 
-    The wall clock minus the boot-time clock is constant but for slewing; where it grows by more than a second between
-    two readings somebody set the clock. With `limit_ms`, readings beyond a larger jump are held at where the clock
-    would be without it, until `confirm`.
+    The wall clock minus the boot-time clock is constant but for slewing; where that changes by more than two readings
+    differ, somebody set the clock.
+
+    *Set back*, it goes on from where it was, at seven eighths of its speed, until the wall clock is there: so a delay
+    is never shorter than asked, nor longer by more than a seventh of it, or than the step, whichever is less. It is
+    ahead of the wall clock for eight times the step.
+
+    *Set forward* by more than a second is reported; with `limit_ms`, readings beyond a larger jump are held at where
+    the clock would be without it, until `confirm`. By how much its readings have leapt is in `leapt_ms`: what is to
+    last for a time, and not until an instant, is moved along by that (leases and retries are).
     """
 
     REPORT_MS = 1_000
     SLACK_MS = 2
     """Two readings that are rounded to milliseconds differ by as much where nothing happened."""
+    CATCH_UP = 8
+    """Of so many milliseconds one is not shown while it is ahead. Larger: durations truer, longer until it is right."""
 
     def __init__(self, clock: Clock, limit_ms: int | None) -> None:
         self.clock = clock
         self.limit_ms = limit_ms
         self.jumps = 0
+        self.leapt_ms = 0
+        """By how much readings went forward, in all, while no time went by. Changed before the first that shows it."""
         self._lead_ms = clock.now_ms() - clock.boot_ms()
         self._held_ms = 0
+        self._ahead_ms = 0
+        self._ahead_since_ms = 0
+        """Boot time at which it was so far ahead."""
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
-        """The wall clock, less what is held back."""
+        """The wall clock, less what is held back, and on where it was set back."""
         known_ms, now_ms = self._lead_ms, self.clock.now_ms()
         lead_ms = now_ms - self.clock.boot_ms()
-        if not -self.SLACK_MS <= lead_ms - known_ms <= self.SLACK_MS or self._held_ms:
+        if not -self.SLACK_MS <= lead_ms - known_ms <= self.SLACK_MS or self._held_ms or self._ahead_ms:
             return self._looked_at_closely()
-        if lead_ms != known_ms:  # rounded, slewed, or set by as little: no jump, and not to be added up into one
+        if lead_ms > known_ms:  # rounded, slewed, or set by as little: no jump, and not to be added up into one
             with self._lock:
                 if self._lead_ms == known_ms:
                     self._lead_ms = lead_ms
-        return now_ms
+        return now_ms  # a lead that is less is kept: else it would go back, bit by bit
 
     def _looked_at_closely(self) -> int:
         with self._lock:
@@ -192,27 +219,58 @@ class JumpGuard:
             now_ms = self.clock.now_ms()
             boot_ms = self.clock.boot_ms()
             if boot_ms - before_ms > self.REPORT_MS // 2:  # paused between the readings: leave it to the next one
-                return now_ms - self._held_ms
-            lead_ms = now_ms - boot_ms
-            jump_ms = lead_ms - self._lead_ms
-            self._lead_ms = lead_ms
-            if jump_ms > self.REPORT_MS:
-                self.jumps += 1
-                logger.warning("the wall clock jumped forward by %d ms", jump_ms)
-                if self.limit_ms is not None and jump_ms > self.limit_ms:
-                    self._held_ms += jump_ms
-            elif jump_ms < 0 and self._held_ms:
-                self._held_ms = max(self._held_ms + jump_ms, 0)
-            return now_ms - self._held_ms
+                return now_ms - self._held_ms + self._ahead_ms
+            jump_ms = now_ms - boot_ms - self._lead_ms
+            if not -self.SLACK_MS <= jump_ms < 0:
+                self._lead_ms += jump_ms
+            self._catch_up(boot_ms)
+            if jump_ms > self.SLACK_MS:
+                made_up_ms = min(jump_ms, self._ahead_ms)
+                self._ahead_ms -= made_up_ms
+                self._forward(jump_ms - made_up_ms)
+            elif jump_ms < -self.SLACK_MS:
+                let_go_ms = min(-jump_ms, self._held_ms)
+                self._held_ms -= let_go_ms
+                self._go_ahead(-jump_ms - let_go_ms, boot_ms)
+            return now_ms - self._held_ms + self._ahead_ms
+
+    def _forward(self, jump_ms: int) -> None:
+        if jump_ms > self.REPORT_MS:
+            self.jumps += 1
+            logger.warning("the wall clock jumped forward by %d ms", jump_ms)
+            if self.limit_ms is not None and jump_ms > self.limit_ms:
+                self._held_ms += jump_ms
+                return
+        self.leapt_ms += jump_ms
+
+    def _go_ahead(self, ms: int, boot_ms: int) -> None:
+        if ms > self.REPORT_MS:
+            logger.warning("the wall clock was set back by %d ms: going on from where it was, more slowly", ms)
+        if not self._ahead_ms:
+            self._ahead_since_ms = boot_ms
+        self._ahead_ms += ms
+
+    def _catch_up(self, boot_ms: int) -> None:
+        """So much of the lead is made up by now."""
+        if self._ahead_ms:
+            caught_ms = max(boot_ms - self._ahead_since_ms, 0) // self.CATCH_UP
+            self._ahead_ms = max(self._ahead_ms - caught_ms, 0)
+            self._ahead_since_ms += caught_ms * self.CATCH_UP
 
     @property
     def held_ms(self) -> int:
         """How far readings are held behind the wall clock."""
         return self._held_ms
 
+    @property
+    def ahead_ms(self) -> int:
+        """How far it was ahead of the wall clock when it was read last."""
+        return self._ahead_ms
+
     def confirm(self) -> None:
         """The clock is right as it is: stop holding it back."""
         with self._lock:
+            self.leapt_ms += self._held_ms
             self._held_ms = 0
 
 

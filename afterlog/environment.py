@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
 
+from afterlog.errors import InvalidArgument, WrongType
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -189,6 +191,30 @@ def user_id() -> int:
 
 _DESCRIPTORS_MAX = 10_240
 """What macOS gives a process where it says that there is no limit: OPEN_MAX."""
+
+
+def folder_of(path: Any) -> Path:
+    """The folder that a caller names, absolute; `~` is the user's own."""
+    try:
+        folder = Path(path)
+    except TypeError as error:
+        raise WrongType(f"path must name a folder, as text or pathlib.Path: {error}") from None
+    if not str(path).strip():
+        raise InvalidArgument('path is empty: name the folder of a store; "." is the one of this process')
+    try:
+        return folder.expanduser().absolute()
+    except RuntimeError as error:  # of a user that there is not
+        raise InvalidArgument(f"{path!r:.200} names no folder: {error}") from None
+
+
+def descriptors() -> int | None:
+    """How many files and connections this process may have open; None: not known, or as many as it likes."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def allow_descriptors() -> int | None:

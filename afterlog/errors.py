@@ -42,6 +42,7 @@
     │   ├── PartitionPoisoned           an fsync or a rollback failed; reopen the store to recover
     │   ├── SubscriptionPoisoned        its journal could not be synced or mended; reopen the store
     │   ├── StoreLocked                 another process, or another handle here, has the folder open
+    │   ├── StoreReplaced               the folder was moved or restored while it was open here
     │   ├── IsABackup                   the folder is a backup, which is copied, and never opened
     │   └── RemoteError                 what the object storage did not do; only its leaves are raised
     │       ├── RemoteUnavailable       no answer, or not now: nobody knows whether a change was made
@@ -338,6 +339,15 @@ class StoreLocked(StorageError):
 
     number = errno.EWOULDBLOCK
     retriable = True
+
+
+class StoreReplaced(StorageError):
+    """The folder, or its lock, was moved or restored while it was open here: its name is another's. Close this one.
+
+    Nothing was written into what is there now. Stop who has a store open before its folder is touched.
+    """
+
+    number = errno.ESTALE
 
 
 class IsABackup(StorageError):

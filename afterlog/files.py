@@ -26,6 +26,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, Self
 from weakref import WeakValueDictionary
@@ -45,6 +46,7 @@ from afterlog.errors import (
     StorageFull,
     StoreForked,
     StoreLocked,
+    StoreReplaced,
 )
 
 try:
@@ -121,6 +123,9 @@ class Lock(Protocol):
 
     def release(self) -> None: ...
 
+    def check(self) -> None:
+        """Raises StoreReplaced where its name leads to another file by now, or to none: somebody else may hold that."""
+
 
 class FileStamp(NamedTuple):
     """By which a file is known again, that nobody has changed."""
@@ -174,12 +179,41 @@ class Files(Protocol):
         """Take the lock file at `path`, or raise StoreLocked with the holder's pid."""
 
 
-class OsFile:
+class _OwnDescriptor:
+    """A descriptor, which is closed once and by nobody else, whatever strikes.
+
+    `os.close` and a line that forgets the number are two steps: an exception between them (a signal that came during
+    the call) closes the number again later, whoever has it by then. A `FileIO` forgets it before it closes it, in C.
+    The number is kept beside it, since to ask for it is a call.
+    """
+
+    _descriptor = -1
+    _owner: FileIO | None = None
+
+    def __init__(self, descriptor: int) -> None:
+        """Takes the descriptor over, also where it raises OSError: of a folder, which is no file."""
+        try:
+            self._owner = FileIO(descriptor, "rb")
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Nothing, where it is closed. After it, calls fail: no number is kept that could be somebody else's."""
+        self._descriptor = -1
+        if self._owner is not None:
+            self._owner.close()
+
+    __del__ = close  # of an operation that was interrupted
+
+
+class OsFile(_OwnDescriptor):
     """`File` over a descriptor. Unbuffered: what `append` returned from survives a kill."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
+        super().__init__(descriptor)
         self.path = path
-        self._descriptor = descriptor
 
     def size(self) -> int:
         with _asking("size", self.path):
@@ -236,20 +270,13 @@ class OsFile:
         with _asking("map", self.path):
             return np.frombuffer(Mapping(self._descriptor, size), np.uint8)
 
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
-    __del__ = close  # of an operation that was interrupted
-
-
-class OsScratchFile:
+class OsScratchFile(_OwnDescriptor):
     """`ScratchFile` over a descriptor."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
+        super().__init__(descriptor)
         self._path = path
-        self._descriptor = descriptor
 
     def pread(self, parts: Sequence[tuple[memoryview, int]]) -> int:
         descriptor = self._descriptor
@@ -272,13 +299,8 @@ class OsScratchFile:
                 left = left[written:]
                 position += written
 
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
-
-class OsLock:
+class OsLock(_OwnDescriptor):
     """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too.
 
     A lock lasts until the last descriptor of it is closed, and a forked child has one: it closes that at once, or the
@@ -287,8 +309,10 @@ class OsLock:
 
     _held: ClassVar[WeakValueDictionary[int, OsLock]] = WeakValueDictionary()
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, path: Path, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._path = path
+        self._own = _identity(os.fstat(descriptor))
         self._held[id(self)] = self
 
     def take(self) -> None:
@@ -297,15 +321,23 @@ class OsLock:
         with contextlib.suppress(OSError):  # the pid is for people: a full disk must not keep the store shut
             os.pwrite(self._descriptor, b"%-19d\n" % os.getpid(), 0)
 
+    def check(self) -> None:
+        try:
+            found = _identity(os.lstat(self._path))
+        except (FileNotFoundError, NotADirectoryError):
+            found = None
+        except OSError as error:
+            raise failed_call("stat", error, self._path) from error
+        if found != self._own:
+            raise replaced(self._path, is_there=found is not None)
+
     def holder(self) -> str:
         """The pid in the file."""
         return os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
 
     def release(self) -> None:
         self._held.pop(id(self), None)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self.close()
 
     __del__ = release  # of an open that was interrupted
 
@@ -319,6 +351,19 @@ class OsLock:
 os.register_at_fork(after_in_child=OsLock.let_go_in_child)
 
 
+def _to_owner(made: Path | int, path: Path) -> None:
+    """What root makes in another user's folder is that user's: else who has the store could not open it any more.
+
+    made: its descriptor; a folder has none.
+    """
+    if os.geteuid():
+        return
+    folder = os.stat(path.parent)
+    if folder.st_uid:
+        with contextlib.suppress(PermissionError):  # root of a container, or of a file system that squashes it
+            os.chown(made, folder.st_uid, folder.st_gid, follow_symlinks=isinstance(made, int))
+
+
 class OsFiles:
     """The file system of this machine. Symbolic links are not followed for files."""
 
@@ -326,7 +371,9 @@ class OsFiles:
 
     def create(self, path: Path) -> OsFile:
         with _asking("create", path):
-            return OsFile(path, os.open(path, self._FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+            file = OsFile(path, os.open(path, self._FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+            _to_owner(file._descriptor, path)
+            return file
 
     def open(self, path: Path) -> OsFile:
         with _asking("open", path):
@@ -361,6 +408,7 @@ class OsFiles:
     def make_folder(self, path: Path) -> None:
         with _asking("make_folder", path):
             os.mkdir(path, 0o700)
+            _to_owner(path, path)
 
     def rename(self, source: Path, target: Path) -> None:
         with _asking("rename", target):
@@ -389,13 +437,15 @@ class OsFiles:
 
     def lock(self, path: Path) -> OsLock:
         with _asking("lock", path):
-            lock = OsLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            lock = OsLock(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            if not os.fstat(lock._descriptor).st_size:  # it is new
+                _to_owner(lock._descriptor, path)
         try:
             lock.take()
         except BlockingIOError:
             holder = lock.holder()
             lock.release()
-            raise StoreLocked(f"the store is open in process {holder}; close it there first", path=path) from None
+            raise store_locked(holder, path) from None
         except OSError as error:
             lock.release()
             raise failed_call("lock", error, path) from error
@@ -403,6 +453,56 @@ class OsFiles:
             lock.release()
             raise
         return lock
+
+
+class OwnFiles:
+    """The files of who holds a lock on their folder: nothing is opened or changed by its path once that is another's.
+
+    A folder is moved away and a backup copied to its name while a process has it open, or the lock's file is removed:
+    then the names lead to what somebody else may write. What is open by then is the old one's, and stays.
+    """
+
+    def __init__(self, files: Files, lock: Lock) -> None:
+        self._files = files
+        self._lock = lock
+        self.names, self.exists, self.stamp = files.names, files.exists, files.stamp
+        self.lock = files.lock
+
+    def create(self, path: Path) -> File:
+        self._lock.check()
+        return self._files.create(path)
+
+    def open(self, path: Path) -> File:
+        self._lock.check()
+        return self._files.open(path)
+
+    def scratch(self, path: Path) -> ScratchFile:
+        self._lock.check()
+        return self._files.scratch(path)
+
+    def make_folder(self, path: Path) -> None:
+        self._lock.check()
+        self._files.make_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._lock.check()
+        self._files.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._lock.check()
+        self._files.link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._lock.check()
+        self._files.unlink(path)
+
+    def remove_folder(self, path: Path) -> None:
+        self._lock.check()
+        self._files.remove_folder(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._lock.check()
+        self._files.sync_folder(folder)
 
 
 class ReadOnlyFiles(OsFiles):
@@ -553,6 +653,29 @@ PROCESS = Process()
 def unused_name() -> str:
     """32 hex digits that nobody else has: 128 random bits."""
     return os.urandom(16).hex()
+
+
+def store_locked(holder: object, path: Path) -> StoreLocked:
+    """What `Files.lock` raises."""
+    return StoreLocked(
+        f"the store is open in process {holder}: close it there, or let several have it, with shared=True in each, "
+        "or with serve=True (afterlog serve) in one and afterlog.connect(folder) in the others",
+        path=path,
+    )
+
+
+def replaced(path: Path, *, is_there: bool) -> StoreReplaced:
+    """What `Lock.check` raises."""
+    what = "is another file" if is_there else "is gone"
+    return StoreReplaced(
+        f"the store's lock file {what}: somebody moved or restored the folder while it was open here, and this process "
+        "writes nothing into it any more. Close it here; what it had is where the folder was moved to",
+        path=path,
+    )
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _full_sync(descriptor: int) -> None:

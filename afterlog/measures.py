@@ -77,6 +77,11 @@ class Operation:
             self._latency.add(self._latency.row(latency_ms))
             self._latency_sum_ms += latency_ms
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether none has ended yet."""
+        return not (self._latency_sum_ms or self._failed)
+
     def counts(self) -> OperationCounts:
         """All of one instant."""
         with self._lock:

@@ -6,6 +6,10 @@
 The names are those of PIP-195 and ours, with the prefix `afterlog_`; docs/metrics.md says what each means. The engine
 counts a little all the time (`afterlog.measures`) and knows nothing of Prometheus.
 
+*Detail.* By default a topic has two series, and a subscription three (`OF_TOPICS`); everything else is summed over the
+store, of `next_due_ms` the earliest: ten thousand topics are 0.8 MB. With `detail="partition"` each partition has all
+of them, a hundred and more.
+
 A gauge has no sample while what it asks cannot answer: the disk has failed, or a subscription is just being closed. Nor
 has any metric once the store is closed.
 """
@@ -14,23 +18,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from afterlog._version import __version__
 from afterlog.compiled import missing
-from afterlog.errors import AfterlogError, StoreClosed, StoreForked
+from afterlog.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
+from afterlog.index.measured_storage import BucketOperations
 from afterlog.measures import LATENCY_EDGES_MS, Operation
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store import Store
 from afterlog.subscription.answers import PartitionStats
-from afterlog.subscription.standing import at_rest
+from afterlog.subscription.partition_subscription import PartitionSubscription
+from afterlog.subscription.standing import ClosedSubscriptions
 from afterlog.tier.page_cache import PageCacheCounts
 from afterlog.tier.tiering import Tiering
 
@@ -49,7 +56,10 @@ class Gauge(NamedTuple):
 
 
 _INDEX: Final = "afterlog_delayed_message_index_"
+_NEXT_DUE: Final = "afterlog_next_due_ms"
 _PARTITION: Final = ("topic", "partition")
+_PLACE: Final = (*_PARTITION, "subscription")
+Detail = Literal["topic", "partition"]
 
 INDEX_GAUGES: Final = (
     Gauge(_INDEX + "bucket_total", "Buckets: the runs, and the mutable one", attrgetter("bucket_total")),
@@ -59,7 +69,7 @@ INDEX_GAUGES: Final = (
 """Asked of the partitions of delayed topics."""
 PARTITION_GAUGES: Final = (
     Gauge("afterlog_pending", "Records not due yet, and not cancelled", Partition.pending),
-    Gauge("afterlog_due", "Records due, and in the log", lambda each: each.high_watermark() - each.log_start),
+    Gauge("afterlog_due", "Records due, and in the log", Partition.due),
     Gauge("afterlog_high_watermark", "Delivery offset behind the last record that is due", Partition.high_watermark),
     Gauge("afterlog_next_due_ms", "When the next pending record is due, ms since the epoch", Partition.next_due),
     Gauge("afterlog_log_end_offset", "Offset of the next record to be appended", attrgetter("log_end_offset")),
@@ -85,6 +95,19 @@ CACHE_GAUGES: Final = (
     ),
 )
 """Asked of the counts of the store's page cache."""
+
+
+OF_TOPICS: Final = {
+    "afterlog_pending": ("topic",),
+    "afterlog_due": ("topic",),
+    "afterlog_subscription_due": ("topic", "subscription"),
+    "afterlog_subscription_retrying": ("topic", "subscription"),
+    "afterlog_subscription_dead": ("topic", "subscription"),
+}
+"""What is told of each topic, and by which labels, where no more detail is asked for."""
+
+
+_OPERATIONS: Final = tuple(field.name for field in fields(BucketOperations))
 
 
 class Count(NamedTuple):
@@ -113,24 +136,29 @@ FETCH_COUNTS: Final = (
 class StoreCollector:
     """A collector for prometheus_client. Any thread may collect."""
 
-    def __init__(self, store: Store, *, idle: bool = False) -> None:
-        """idle: tell of subscriptions without a reader, too, whose journals are read anew for every scrape.
+    def __init__(self, store: Store, *, idle: bool = False, detail: Detail = "topic") -> None:
+        """detail: how much is told of each topic. idle: tell of subscriptions without a reader, too, whose journals are
+        read once for each change.
 
         ImportError where prometheus-client is not installed.
         """
         _check_installed()
         self._store = store
         self._idle = idle
+        self._detail = _checked(detail)
+        self._closed = ClosedSubscriptions()
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples: whoever registers them asks the store nothing."""
-        return _Families()
+        return _Families(self._detail)
 
     def collect(self) -> Iterable[Metric]:
         """The metrics as they are now."""
-        families = _Families()
+        families = _Families(self._detail)
         with contextlib.suppress(StoreClosed, StoreForked):
-            topics = self._store.topics()
+            topics, readers = self._store.topics(), defaultdict[int, list[PartitionSubscription]](list)
+            for reader in self._store.open_subscriptions():
+                readers[id(reader.partition)].append(reader)
             families.add_build()
             for topic in topics:
                 for number in range(topic.partition_count):
@@ -140,29 +168,33 @@ class StoreCollector:
                     families.add_partition(partition)
                     families.add_held(partition, self._store)
                     families.add_tiering(partition, self._store.tiering)
-                    for name, stats in self._subscriptions(partition).items():
+                    for name, stats in self._subscriptions(partition, readers[id(partition)]).items():
                         families.add_subscription(partition, name, stats)
             if self._store.tiering is not None:
                 families.add_cache(self._store.tiering.cache.counts())
+        families.finish()
         return families
 
-    def _subscriptions(self, partition: Partition) -> dict[str, Callable[[], PartitionStats]]:
-        """How to ask each subscription how it stands."""
+    def _subscriptions(
+        self, partition: Partition, mine: Iterable[PartitionSubscription]
+    ) -> dict[str, Callable[[], PartitionStats]]:
+        """How to ask each subscription how it stands. mine: those of the partition that are open."""
         found: dict[str, Callable[[], PartitionStats]] = {}
         if self._idle:
             with contextlib.suppress(OSError):
-                found |= {name: partial(at_rest, partition, name) for name in names(partition.log.context)}
-        mine = (each for each in self._store.open_subscriptions() if each.partition is partition)
+                found |= {name: partial(self._closed.stats, partition, name) for name in names(partition.log.context)}
         return found | {each.name: each.stats for each in mine}
 
 
-def register(store: Store, registry: CollectorRegistry | None = None, *, idle: bool = False) -> StoreCollector:
+def register(
+    store: Store, registry: CollectorRegistry | None = None, *, idle: bool = False, detail: Detail = "topic"
+) -> StoreCollector:
     """Put the store's metrics in a registry, by default that of the process; `registry.unregister` takes them out.
 
-    A registry takes one store, since no label says which it is: ValueError for a second one. idle: see
+    A registry takes one store, since no label says which it is: ValueError for a second one. idle, detail: see
     `StoreCollector`. ImportError where prometheus-client is not installed.
     """
-    collector = StoreCollector(store, idle=idle)
+    collector = StoreCollector(store, idle=idle, detail=detail)
     if registry is None:
         from prometheus_client import REGISTRY
 
@@ -171,24 +203,39 @@ def register(store: Store, registry: CollectorRegistry | None = None, *, idle: b
     return collector
 
 
-def exposition(store: Store) -> str:
+def exposition(store: Store, detail: Detail = "topic") -> str:
     """All metrics as they are now, in Prometheus' text format. ImportError where prometheus-client is not installed."""
     _check_installed()
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    register(store, registry, idle=True)
+    register(store, registry, idle=True, detail=detail)
     return generate_latest(registry).decode()
 
 
 class _Families:
-    """All metrics, to be filled with samples."""
+    """All metrics, to be filled with samples; where less than all is told of a partition, they are summed first."""
 
-    def __init__(self) -> None:
+    def __init__(self, detail: Detail) -> None:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+        self._is_summed = detail == "topic"
+        self._families: dict[str, Any] = {}
+        """Those that have something to tell, where it is summed; and the sums, by name and labels."""
+        self._operated: set[str] = set()
+        """The operations that are told of: also one that nobody has made yet, once."""
+        self._sums: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._histograms: dict[tuple[str, tuple[str, ...]], _HistogramSum] = {}
+
+        def told(labels: Sequence[str], name: str = "") -> Sequence[str]:
+            if not self._is_summed:
+                return labels
+            return OF_TOPICS.get(name) or [label for label in labels if label not in _PLACE]
+
+        place = told(_PARTITION)
+
         self._gauges = {
-            gauge.name: GaugeMetricFamily(gauge.name, gauge.text, labels=labels)
+            gauge.name: GaugeMetricFamily(gauge.name, gauge.text, labels=told(labels, gauge.name))
             for gauges, labels in (
                 (INDEX_GAUGES, _PARTITION),
                 (PARTITION_GAUGES, _PARTITION),
@@ -199,34 +246,46 @@ class _Families:
             for gauge in gauges
         }
         self._counters = {
-            count.name: CounterMetricFamily(count.name, count.text, labels=labels)
+            count.name: CounterMetricFamily(count.name, count.text, labels=told(labels, count.name))
             for counts, labels in ((COPY_COUNTS, _PARTITION), (FETCH_COUNTS, ()))
             for count in counts
         }
         self._build = GaugeMetricFamily("afterlog_build_info", "1, and what serves", labels=("version", "kernels"))
         self._operations = CounterMetricFamily(
-            _INDEX + "bucket_op_count", "Operations on runs, by how they ended", labels=(*_PARTITION, "type", "state")
+            _INDEX + "bucket_op_count",
+            "Operations on runs, by how they ended",
+            labels=(*place, "type", "state"),
         )
         self._latency = HistogramMetricFamily(
-            _INDEX + "bucket_op_latency_ms", "How long those took that succeeded", labels=(*_PARTITION, "type")
+            _INDEX + "bucket_op_latency_ms",
+            "How long those took that succeeded",
+            labels=(*place, "type"),
         )
         self._lateness = HistogramMetricFamily(
-            "afterlog_lateness_ms", "From when a record was due to when a reader first got it", labels=_PARTITION
+            "afterlog_lateness_ms",
+            "From when a record was due to when a reader first got it",
+            labels=place,
         )
         self._unreadable = GaugeMetricFamily(
-            "afterlog_unreadable", "1 where the partition cannot be opened, else 0", labels=_PARTITION
+            "afterlog_unreadable", "1 where the partition cannot be opened, else 0", labels=place
         )
         self._clamped = CounterMetricFamily(
-            "afterlog_clamped_records", "Records whose instant had passed when they were appended", labels=_PARTITION
+            "afterlog_clamped_records",
+            "Records whose instant had passed when they were appended",
+            labels=place,
         )
         self._held = GaugeMetricFamily(
-            "afterlog_held_bytes", "Bytes of logs on the local disk, by what holds them", labels=(*_PARTITION, "by")
+            "afterlog_held_bytes",
+            "Bytes of logs on the local disk, by what holds them",
+            labels=(*place, "by"),
         )
         self._evicted = CounterMetricFamily(
-            "afterlog_evicted_records", "Records that a backlog's quota took unacked", labels=_PARTITION
+            "afterlog_evicted_records", "Records that a backlog's quota took unacked", labels=place
         )
         self._late_checkpoints = CounterMetricFamily(
-            "afterlog_late_checkpoints", "Checkpoints that an append had to make, and wait for", labels=_PARTITION
+            "afterlog_late_checkpoints",
+            "Checkpoints that an append had to make, and wait for",
+            labels=place,
         )
 
     def __iter__(self) -> Iterator[Metric]:
@@ -247,27 +306,43 @@ class _Families:
             raise
         except (AfterlogError, OSError) as error:
             logger.error("%s-%d: cannot be opened: %s", topic.name, number, error)
-        self._unreadable.add_metric((topic.name, str(number)), partition is None)
+        self._put(self._unreadable, (topic.name, str(number)), partition is None)
         return partition
 
     def add_partition(self, partition: Partition) -> None:
         labels = (partition.topic, str(partition.number))
-        self._ask(PARTITION_GAUGES, partition, labels)
-        self._late_checkpoints.add_metric(labels, partition.log.late_checkpoints)
-        self._evicted.add_metric(labels, partition.log.evicted_records)
+        if self._is_summed:
+            self._ask_once(partition, labels)
+        else:
+            self._ask(PARTITION_GAUGES, partition, labels)
+        self._put(self._late_checkpoints, labels, partition.log.late_checkpoints)
+        self._put(self._evicted, labels, partition.log.evicted_records)
         if partition.lateness is None:
             return
         self._ask(INDEX_GAUGES, partition, labels)
         operations = partition.log.context.operations
-        for field in fields(operations):
-            self._add_operation(getattr(operations, field.name), (*labels, field.name))
-        self._lateness.add_metric(labels, _buckets(EDGES_MS, partition.lateness.up_to()), None)
-        self._clamped.add_metric(labels, partition.log.clamped_records)
+        for name in _OPERATIONS:
+            operation = getattr(operations, name)
+            if not (self._is_summed and operation.is_unused and name in self._operated):
+                self._operated.add(name)
+                self._add_operation(operation, (*labels, name))
+        self._put_histogram(self._lateness, labels, _HistogramSum(EDGES_MS, partition.lateness.up_to(), None))
+        self._put(self._clamped, labels, partition.log.clamped_records)
+
+    def _ask_once(self, partition: Partition, labels: Sequence[str]) -> None:
+        """PARTITION_GAUGES, of one reading for all of them."""
+        with contextlib.suppress(AfterlogError, OSError):
+            for gauge, value in zip(PARTITION_GAUGES, partition.counts(), strict=True):
+                if value is not None:
+                    self._put(self._gauges[gauge.name], labels, value)
 
     def add_held(self, partition: Partition, store: Store) -> None:
+        """Where all is told: what holds each segment is asked, and so costs more than the rest together."""
+        if self._is_summed:
+            return
         with contextlib.suppress(AfterlogError, OSError):
             for holder, size in asdict(store.held_bytes(partition.topic, partition.number)).items():
-                self._held.add_metric((partition.topic, str(partition.number), holder), size)
+                self._put(self._held, (partition.topic, str(partition.number), holder), size)
 
     def add_tiering(self, partition: Partition, tiering: Tiering | None) -> None:
         offloader = None if tiering is None else tiering.offloader(partition.topic, partition.number)
@@ -289,11 +364,11 @@ class _Families:
             with contextlib.suppress(AfterlogError, OSError):
                 value = gauge.ask(asked)
                 if value is not None:
-                    self._gauges[gauge.name].add_metric(labels, value)
+                    self._put(self._gauges[gauge.name], labels, value)
 
     def _tell(self, counts: Sequence[Count], told: object, labels: Sequence[str]) -> None:
         for count in counts:
-            self._counters[count.name].add_metric(labels, getattr(told, count.field))
+            self._put(self._counters[count.name], labels, getattr(told, count.field))
 
     def _add_operation(self, operation: Operation, labels: Sequence[str]) -> None:
         counts = operation.counts()
@@ -302,8 +377,65 @@ class _Families:
             ("failed", counts.failed),
             ("all", counts.succeeded + counts.failed),
         ):
-            self._operations.add_metric((*labels, state), count)
-        self._latency.add_metric(labels, _buckets(LATENCY_EDGES_MS, counts.latency_up_to), counts.latency_sum_ms)
+            self._put(self._operations, (*labels, state), count)
+        self._put_histogram(
+            self._latency, labels, _HistogramSum(LATENCY_EDGES_MS, counts.latency_up_to, counts.latency_sum_ms)
+        )
+
+    def _put(self, family: Any, labels: Sequence[str], value: float) -> None:
+        if not self._is_summed:
+            family.add_metric(labels, value)
+            return
+        key, sums = (family.name, self._kept(family, labels)), self._sums
+        if key not in sums:
+            self._families[family.name], sums[key] = family, value
+        elif family.name == _NEXT_DUE:
+            sums[key] = min(sums[key], value)
+        elif value:
+            sums[key] += value
+
+    def _put_histogram(self, family: Any, labels: Sequence[str], counted: _HistogramSum) -> None:
+        if not self._is_summed:
+            family.add_metric(labels, _buckets(counted.edges, counted.up_to), counted.sum)
+            return
+        key = family.name, self._kept(family, labels)
+        before = self._histograms.get(key)
+        if before is None:
+            self._families[family.name], self._histograms[key] = family, counted
+        elif counted.up_to[-1]:
+            self._histograms[key] = before.plus(counted)
+
+    def _kept(self, family: Any, labels: Sequence[str]) -> tuple[str, ...]:
+        """Of the labels of a partition, those that the family has: the topic, a subscription, and what follows."""
+        kept = OF_TOPICS.get(family.name)
+        if kept is not None:
+            return (labels[0], labels[2]) if len(kept) > 1 else (labels[0],)
+        return tuple(labels[len(labels) - len(family._labelnames) :])
+
+    def finish(self) -> None:
+        """What was summed is told."""
+        for (name, labels), value in self._sums.items():
+            self._families[name].add_metric(labels, value)
+        for (name, labels), counted in self._histograms.items():
+            self._families[name].add_metric(labels, _buckets(counted.edges, counted.up_to), counted.sum)
+
+
+class _HistogramSum(NamedTuple):
+    """How many values do not exceed each edge, the last of which is infinite; and their sum, where that is known."""
+
+    edges: Sequence[float]
+    up_to: Sequence[int]
+    sum: float | None
+
+    def plus(self, other: _HistogramSum) -> _HistogramSum:
+        up_to = [one + another for one, another in zip(self.up_to, other.up_to, strict=True)]
+        return _HistogramSum(self.edges, up_to, None if self.sum is None else self.sum + (other.sum or 0))
+
+
+def _checked(detail: Detail) -> Detail:
+    if detail not in get_args(Detail):
+        raise InvalidArgument(f"detail is topic or partition, not {detail!r:.60}")
+    return detail
 
 
 def _buckets(edges: Sequence[float], up_to: Sequence[int]) -> list[tuple[str, float]]:

@@ -51,7 +51,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from afterlog.errors import InvalidTopic
 
@@ -71,6 +71,8 @@ REMOTE_CACHE = "remote-cache"
 CHECKPOINTS = "checkpoints"
 BUCKETS = "buckets"
 SUBSCRIPTIONS = "subscriptions"
+REDRIVE = "afterlog-redrive"
+"""The subscription by which dead letters are sent back: it holds nothing."""
 POSITION = "position"
 POSITION_COPY = "position.copy"
 MANIFEST = "manifest"
@@ -278,3 +280,20 @@ def parse_remote_segment_file(name: str) -> tuple[int, str, str] | None:
     if match is None or int(match["base"]) > _OFFSET_MAX:
         return None
     return int(match["base"]), match["attempt"], match["suffix"]
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+NamedThing = TypeVar("NamedThing", bound=Named)
+
+
+class NamedList(list[NamedThing]):
+    """A list of what has names, in which a name is found, too."""
+
+    def __contains__(self, asked: object) -> bool:
+        return any(asked is each or asked == each.name for each in self)

@@ -11,13 +11,14 @@ They stand behind those that the schedule has of its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from afterlog.records.batch import Headers
-from afterlog.recurrence import Recurrence
+from afterlog.recurrence import Every, Recurrence
 
 if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
 SEARCH_RECORDS = 1_000
 """Records looked at in one go, where a crash left an occurrence of which nobody knows."""
 _NAME, _OCCURRENCE, _ID = "afterlog-schedule", "afterlog-occurrence", "afterlog-schedule-id"
+
+
+MISSED_MAX = 1_000
+"""Of what was missed so many are appended, the latest: each costs some syncs, and the schedule stands until then."""
+
+
+def kept_of_missed(recurrence: Recurrence, due_ms: int, now_ms: int) -> tuple[int, int]:
+    """Of the occurrences from one on up to now, the first that is kept by `missed="all"`, and how many come before."""
+    if isinstance(recurrence, Every):
+        left_out = max((now_ms - due_ms) // recurrence.every_ms + 1 - MISSED_MAX, 0)
+        return due_ms + left_out * recurrence.every_ms, left_out
+    kept, count = deque[int](maxlen=MISSED_MAX), 0
+    after: int | None = due_ms
+    while after is not None and after <= now_ms:
+        kept.append(after)
+        count += 1
+        after = recurrence.after(after)
+    return kept[0], count - len(kept)
 
 
 def next_of(recurrence: Recurrence, upto_ms: int, now_ms: int, missed: str) -> tuple[int | None, int]:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from afterlog.errors import StoreClosed
 from afterlog.files import Bytes, Data, File, Files
 
 
@@ -68,6 +69,6 @@ class RestingFile:
         with self._lock:
             if self._file is None:
                 if self._closed:
-                    raise ValueError(f"{self.path}: a closed file has no descriptor")
+                    raise StoreClosed(f"{self.path} is closed: its store, or its topic was deleted")
                 self._file = self._files.open(self.path)
             return self._file

@@ -6,14 +6,15 @@
     {"name":"weekly","id":"0123456789abcdef0123456789abcdef","topic":"report","partition":0,
      "cron":"0 8 * * 1","timezone":"Europe/Zurich","every_ms":null,"anchor_ms":0,
      "value":"aGVsbG8=","key":null,"headers":[["kind","d2Vla2x5"]],"missed":"one",
-     "paused":false,"removed":false,"upto_ms":1700467200000,"stale":null,
+     "paused":false,"removed":false,"upto_ms":1700467200000,"stale":null,"stale_due_ms":0,"delivered_ms":0,
      "occurrence":{"due_ms":1700467200000,"log_end_offset":40,"offset":40}}
 
 - `id`: of this schedule; one that is made later under the same name has another. Bytes are base64.
 - `upto_ms`: all that came up to then is dealt with: appended, or skipped on purpose. The next is the first one later.
 - `occurrence`: the last one that was appended, or is about to be: it is written with offset null before the append, and
   with the offset behind it. So after a crash an offset that is null means: look from `log_end_offset` on.
-- `stale`: the offset of a pending record that is to be cancelled, since the schedule was changed or paused.
+- `stale`: the offset of a pending record that is to be cancelled, since the schedule was changed or paused;
+  `stale_due_ms`: when it is due. Where that was before it could be done, it becomes `delivered_ms`: it has come.
 - `removed`: nothing of it is appended any more; what is pending is to be cancelled, and the document to go.
 
 The first file counts wherever it is intact. A crash between the two leaves a copy that is one write older. Taken later,
@@ -78,6 +79,8 @@ class ScheduleDocument:
     removed: bool = False
     upto_ms: int
     stale: int | None = None
+    stale_due_ms: int = 0
+    delivered_ms: int = 0
     occurrence: Occurrence | None = None
     settled: bool = True
     """Not in the file: whether what it says of the log is the last word."""

@@ -8,10 +8,12 @@ appended. (Only where a crash comes between, and retention has removed the recor
 of the store, `afterlog-schedules`, does it when the next one is due; it begins with the first schedule.
 
 *Missed* is what came while nobody had the store open. `skip`: nothing of it is appended; `one`: the first of it, due at
-once; `all`: each, due at once, one behind the other. What was appended before is pending in the log, and never missed.
+once; `all`: each, due at once, one behind the other, of very many the latest MISSED_MAX. What was appended before is
+pending in the log, and never missed.
 
 *Paused, changed, removed*: the document first, then what is pending is cancelled: the document says which offset is
-stale before that is cancelled, and cancelling it again does nothing.
+stale before that is cancelled, and cancelling it again does nothing. Where it was due before it could be cancelled, its
+occurrence has come, and does not come again.
 
 Invariants: a schedule that is not paused or removed has one occurrence that is not due yet, once it was looked after;
 of an occurrence there is one record. Documents are written before memory is changed; where an exception strikes between
@@ -37,11 +39,13 @@ from afterlog.errors import (
     UnknownSchedule,
 )
 from afterlog.files import Files
+from afterlog.log.cancel_result import CancelResult
 from afterlog.log.mark import Mark
 from afterlog.names import check_name
-from afterlog.occurrences import appended_occurrences, headers_of_occurrence, next_of
+from afterlog.occurrences import MISSED_MAX, appended_occurrences, headers_of_occurrence, kept_of_missed, next_of
 from afterlog.produce.topic import Topic
 from afterlog.records.single import SingleRecord, header_section
+from afterlog.recurrence import EVERY_MS_MIN
 from afterlog.schedule_document import (
     Occurrence,
     Schedule,
@@ -81,6 +85,8 @@ class Schedules:
         self._not_before_ms: dict[str, int] = {}
         """Where there is a reason to wait longer than for the last occurrence."""
         self._faults: dict[str, str] = {}
+        self._is_bounded: set[str] = set()
+        """Of these it was looked how many were missed: since they were behind last."""
         self._documents, self.damaged = read_schedules(files, path)
         for error in self.damaged.values():
             logger.error("%s: the schedule stands still; remove it, and make it anew", error)
@@ -132,19 +138,23 @@ class Schedules:
             document, now_ms = self._known(name), self._now_ms()
             changed = changed_schedule(self._looked_up(document), now_ms, **changes)
             self._check(changed)
-            self._write(_without_pending(changed, now_ms))
-            self._turn(name, now_ms)
-            told = self._told(self._documents[name])
-        self._woken()
-        return told
+            try:
+                self._write(_without_pending(changed, now_ms))
+                self._turn(name, now_ms)
+            finally:  # what is left half done is for the thread, too
+                self._woken()
+            return self._told(self._documents[name])
 
     def pause(self, name: str) -> Schedule:
         """Nothing comes until `resume`: what is pending is cancelled."""
         with self.lock, self._mending():
             document, now_ms = self._known(name), self._now_ms()
-            if not document.paused:
-                self._write(replace(_without_pending(self._looked_up(document), now_ms), paused=True))
-                self._turn(name, now_ms)
+            try:
+                if not document.paused:
+                    self._write(replace(_without_pending(self._looked_up(document), now_ms), paused=True))
+                self._turn(name, now_ms)  # also of one that is paused: its record may be pending, for an exception
+            finally:
+                self._woken()
             return self._told(self._documents[name])
 
     def resume(self, name: str) -> Schedule:
@@ -260,8 +270,13 @@ class Schedules:
             self._append(document, occurrence)
             return 1
         if occurrence is not None and occurrence.due_ms > now_ms:
+            self._is_bounded.discard(name)
             return 0
+        document = self._bounded(document, now_ms)
         due_ms, upto_ms = next_of(document.recurrence, document.upto_ms, now_ms, document.missed)
+        if due_ms is not None and due_ms == document.delivered_ms:  # by its former settings
+            document = replace(document, upto_ms=upto_ms, delivered_ms=0)
+            due_ms, upto_ms = next_of(document.recurrence, upto_ms, now_ms, document.missed)
         if due_ms is None:
             self._not_before_ms[name] = 2**63 - 1
             return 0
@@ -275,6 +290,25 @@ class Schedules:
         self._write(document)
         self._append(document, coming)
         return 1
+
+    def _bounded(self, document: ScheduleDocument, now_ms: int) -> ScheduleDocument:
+        """With no more than MISSED_MAX to append that were missed."""
+        if document.missed != "all" or now_ms - document.upto_ms < MISSED_MAX * EVERY_MS_MIN:
+            return document
+        if document.name in self._is_bounded:  # it catches up
+            return document
+        self._is_bounded.add(document.name)
+        due_ms = document.recurrence.after(document.upto_ms)
+        if due_ms is None or due_ms > now_ms:
+            return document
+        kept_ms, left_out = kept_of_missed(document.recurrence, due_ms, now_ms)
+        if not left_out:
+            return document
+        logger.warning(
+            "schedule %s: %d occurrences were missed, of which the latest %d are appended",
+            document.name, left_out + MISSED_MAX, MISSED_MAX,
+        )  # fmt: skip
+        return replace(document, upto_ms=kept_ms - 1)
 
     def _append(self, document: ScheduleDocument, occurrence: Occurrence) -> None:
         """It is written that it may be in the log from now on."""
@@ -321,9 +355,10 @@ class Schedules:
         """Without what is stale."""
         assert document.stale is not None
         log = self._topic_of(document.topic).log(document.partition)
-        log.cancel(np.array([document.stale]))
+        [answer] = log.cancel(np.array([document.stale])).tolist()
         log.commit.sync()
-        document = replace(document, stale=None)
+        delivered_ms = document.stale_due_ms if answer == CancelResult.ALREADY_DELIVERED else document.delivered_ms
+        document = replace(document, stale=None, stale_due_ms=0, delivered_ms=delivered_ms)
         self._write(document)
         return document
 
@@ -379,10 +414,10 @@ class Schedules:
 
 def _without_pending(document: ScheduleDocument, now_ms: int) -> ScheduleDocument:
     """What is pending is stale; what comes next comes after now."""
-    occurrence, stale = document.occurrence, document.stale
+    occurrence = document.occurrence
     if occurrence is not None and occurrence.offset is not None and occurrence.due_ms > now_ms:
-        stale = occurrence.offset
-    return replace(document, stale=stale, occurrence=None, upto_ms=now_ms)
+        document = replace(document, stale=occurrence.offset, stale_due_ms=occurrence.due_ms)
+    return replace(document, occurrence=None, upto_ms=now_ms)
 
 
 def _is_settled(document: ScheduleDocument) -> bool:

@@ -27,6 +27,7 @@ from afterlog.clock import SystemClock
 from afterlog.environment import after_fork, at_exit
 from afterlog.errors import AfterlogError, NotAllowed, ServerUnavailable, StorageError, StoreLocked
 from afterlog.files import ReadOnlyFiles, opened
+from afterlog.locks import Condition, Thread
 from afterlog.names import LOCK, SERVER_SOCKET
 from afterlog.server.running import Serving
 from afterlog.store import Store
@@ -62,14 +63,14 @@ class Standby:
         """Kept by `join` and `leave`."""
         self._opening = opening
         self._address = Address(socket=path / SERVER_SOCKET)
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._is_served = False
         self._ended = False
         self._trouble: BaseException | None = None
         self._watching: HttpConnection | None = None
         self._serving: Serving | None = None
         self._clock = SystemClock()
-        self._thread = threading.Thread(target=self._run, name="afterlog-standby", daemon=True)
+        self._thread = Thread(target=self._run, name="afterlog-standby", daemon=True)
         self._thread.start()
 
     @property
@@ -86,7 +87,10 @@ class Standby:
                     raise self._trouble
                 left_s = until_s - self._clock.monotonic_s()
                 if left_s <= 0:
-                    raise StoreLocked(f"{self.explained()}, and has not answered for {timeout_s:g} s", path=self.path)
+                    raise StoreLocked(
+                        f"{self.explained()}, and has not answered for {timeout_s:g} s: give shared=True there, too",
+                        path=self.path,
+                    )
                 self._changed.wait(left_s)
 
     def explained(self) -> str:

@@ -17,7 +17,7 @@ from afterlog.log.segment import SealedSegment, Segment
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store import Store
-from afterlog.subscription.standing import at_rest
+from afterlog.subscription.standing import ClosedSubscriptions
 
 REMOTE = ("both", "only_remote")
 WHERE = ("only_local", *REMOTE)
@@ -31,14 +31,14 @@ _STEPS_MS = (
 
 
 def partition_stats(store: Store, partition: Partition) -> dict[str, Any]:
-    """One row; instants in ms. due: records that are due and still in the log. held: as of `HeldBytes`."""
+    """One row; instants in ms. due: records that are due, still in the log and not hidden. held: as of `HeldBytes`."""
     segments = partition.log.version.segments
     held = asdict(store.held_bytes(partition.topic, partition.number))
     return {
         "topic": partition.topic,
         "partition": partition.number,
         "pending": partition.pending(),
-        "due": partition.high_watermark() - partition.log_start,
+        "due": partition.due(),
         "next_due": partition.next_due(),
         "high_watermark": partition.high_watermark(),
         "log_start": partition.log_start,
@@ -56,11 +56,11 @@ def partition_stats(store: Store, partition: Partition) -> dict[str, Any]:
 def subscription_stats(store: Store, topic: Topic) -> list[dict[str, Any]]:
     """One row for each partition of each subscription, whether somebody reads it or not; see `PartitionStats`."""
     read = {(each.partition.topic, each.partition.number, each.name): each for each in store.open_subscriptions()}
-    rows = []
+    rows, closed = [], ClosedSubscriptions()
     for partition in topic.partitions:
         for name in names(partition.log.context):
             open_one = read.get((topic.name, partition.number, name))
-            stats = at_rest(partition, name) if open_one is None else open_one.stats()
+            stats = closed.stats(partition, name) if open_one is None else open_one.stats()
             rows.append({"topic": topic.name, "partition": partition.number, "subscription": name, **asdict(stats)})
     return rows
 

@@ -31,6 +31,7 @@ from afterlog.errors import (
     InvalidArgument,
     InvalidRecord,
     InvalidSubscription,
+    InvalidTopic,
     NameTaken,
     RemoteRefused,
     StoreClosed,
@@ -41,7 +42,7 @@ from afterlog.errors import (
 )
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.record_id import RecordId
-from afterlog.files import PROCESS, Files, OsFiles
+from afterlog.files import PROCESS, Files, OsFiles, OwnFiles
 from afterlog.log.background import Background
 from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancel_result import CancelResult
@@ -51,7 +52,7 @@ from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicChanges, TopicOptions, TopicSettings, asked_settings
-from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, check_name, parse_backup_folder
+from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, NamedList, check_name, parse_backup_folder
 from afterlog.produce.topic import Topic
 from afterlog.produce.unique_asked import claim, claims, unasked
 from afterlog.records.batch import Headers
@@ -60,6 +61,7 @@ from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColu
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.records.instants import Instant, InstantColumn
 from afterlog.records.single import SingleRecord, byte_string, header_section
+from afterlog.records.window import check_timestamps
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.topics import OpenTopics
 
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     from afterlog.records.unique_key import OnConflict
     from afterlog.schedule_document import Schedule
     from afterlog.schedules import Schedules
+    from afterlog.subscription.answers import RedriveResult
     from afterlog.subscription.partition_subscription import PartitionSubscription
     from afterlog.subscription.policy import Random, RetryPolicy
     from afterlog.subscription.redrive import DeadLetterMessage
@@ -152,6 +155,7 @@ class Store:
             check_no_backup(files, path)
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
+        files = self._files = OwnFiles(files, self._folder_lock)
         try:
             if remote is not None:
                 from afterlog.tier.tiering import Tiering
@@ -164,6 +168,7 @@ class Store:
                 config=config,
                 clock=clock,
                 now_ms=self._guard.now_ms,
+                leapt_ms=self._leapt_ms,
                 crowded=self._crowded,
                 aside=None if self._due_checkpoints is None else self._due_checkpoints.add,
                 usable=self._usable,
@@ -222,16 +227,17 @@ class Store:
 
         delayed=False makes an ordinary FIFO log. The other settings: max_delay_ms (None) bounds how far ahead
         deliver_after may lie; retention_ms (None) counts from the effective deliver_after, in a FIFO log from the
-        append where the interceptor `AppendBrokerTimestamp` stamps it, else from the record's own timestamp;
-        retention_bytes (None) bounds each partition. Neither removes what is pending.
+        append where the interceptor `AppendBrokerTimestamp` stamps it, else from the record's own timestamp, and from
+        when its segment was sealed at the latest; retention_bytes (None) bounds each partition. Neither removes what
+        is pending.
 
         remote_storage_enable (False): sealed segments are uploaded to the store's object storage
         (`afterlog.open(…, remote=)`). Once a segment is there, and all of it is due, its local files go by
         local_retention_ms and local_retention_bytes, which count as the other two do; None: they stay as long as the
         segment.
 
-        check_instants=False takes any deliver_after. Else, one before 2001-09-09 or over a century ahead is refused,
-        since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
+        check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
+        is refused, since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
 
         interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
         registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
@@ -265,19 +271,25 @@ class Store:
         try:
             return self._topics.by_name[name]
         except (KeyError, TypeError, ValueError):  # what has no hash names no topic
-            if self._topics.leaving and self._lock.acquire(blocking=False):  # a deletion was interrupted
-                try:
-                    self._topics.settle()
-                finally:
-                    self._lock.release()
-                if isinstance(name, str) and name in self._topics.by_name:
-                    return self._topics.by_name[name]
+            if self._settled() and isinstance(name, str) and name in self._topics.by_name:
+                return self._topics.by_name[name]
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})") from None
 
-    def topics(self) -> list[Topic]:
-        """All topics, by name."""
+    def topics(self) -> NamedList[Topic]:
+        """All topics, by name: a list, in which names can be looked for ("mail" in store.topics())."""
         self._usable()
-        return [topic for _, topic in sorted(self._topics.by_name.items())]
+        self._settled()
+        return NamedList(topic for _, topic in sorted(self._topics.by_name.items()))
+
+    def _settled(self) -> bool:
+        """Where a deletion was interrupted, and nobody is at one: what is on disk says whether it happened."""
+        if not self._topics.leaving or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._topics.settle()
+        finally:
+            self._lock.release()
+        return True
 
     def alter_topic(self, name: str, *, partitions: int | None = None, **settings: Unpack[TopicChanges]) -> Topic:
         """Give a topic other settings, from now on; what is left out stays. Readers and producers go on.
@@ -318,10 +330,12 @@ class Store:
         """Remove what is due before a position, of all partitions or one; how many records.
 
         They are out of reach at once, for every reader; disk is freed by whole segments. pending: all that is pending
-        is cancelled, too, wherever `upto` is; it takes its disk until it would have been due. Each partition is purged
-        as a whole or not at all, but for what is pending, which goes in parts. Closed groups and subscriptions go on
-        behind what went. force: with open readers, too, of which a consumer may have to seek (OffsetOutOfRange).
-        Raises UnknownTopic, UnknownPartition, TopicBusy, OffsetOutOfRange, ClockBehind, StorageFull, ReadOnlyTopic.
+        is cancelled, too, wherever `upto` is; it takes its disk until it would have been due. With `upto` left out
+        nothing stays of what was sent before the call, also what falls due meanwhile; behind a delivery offset that
+        stays, like all that is due there. Each partition is purged as a whole or not at all, but for what is pending,
+        which goes in parts. Closed groups and subscriptions go on behind what went. force: with open readers, too, of
+        which a consumer may have to seek (OffsetOutOfRange). Raises UnknownTopic, UnknownPartition, TopicBusy,
+        OffsetOutOfRange, ClockBehind, StorageFull, ReadOnlyTopic.
         """
         self._usable()
         return self._administration().purge(
@@ -365,7 +379,7 @@ class Store:
         with a sequence ProducerFenced, OutOfOrderSequence, InvalidArgument.
         """
         target = self.topic(topic)
-        now_ms = self._guard.now_ms()
+        now_ms = target.log_now_ms(self._guard.now_ms())
         check = target.checks_instants(check_instants)
         asked = None if unasked(unique_key, on_conflict) else claim(unique_key, on_conflict)
         by = _key(key) if asked is None else asked[0]
@@ -405,8 +419,8 @@ class Store:
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
         deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
         `afterlog.records.instants`). check_instants: as in `send`. headers: the same for every record.
-        timestamps: int64[n] ms, now by default. All go to `partition`; without one, by the hash of their keys, or,
-        without keys, to one partition, another with each call.
+        timestamps: int64[n] ms, now by default; judged as deliver_after is. All go to `partition`; without one, by the
+        hash of their keys, or, without keys, to one partition, another with each call.
 
         unique_keys: a column as keys are, None for a record without one; on_conflict: as in `send`. A record that is
         kept out has the offset of the one that holds its key, also of one before it in the call; of those that replace
@@ -422,7 +436,7 @@ class Store:
         of more than 2^20 records, or one that spans segments or partitions, the parts before that stay.
         """
         target = self.topic(topic)
-        now_ms = self._guard.now_ms()
+        now_ms = target.log_now_ms(self._guard.now_ms())
         check = target.checks_instants(check_instants)
         value_column, value_valid = ragged(values)
         count = len(value_column[0]) - 1
@@ -438,7 +452,7 @@ class Store:
             keys=key_column,
             key_valid=key_valid,
             headers=same_headers(headers, count) if unique is None else _sections(headers, unique, count),
-            timestamps=np.full(count, now_ms) if timestamps is None else timestamp_column(timestamps, count),
+            timestamps=np.full(count, now_ms) if timestamps is None else _told(timestamps, count, now_ms, check),
             deliver_after=asked_column(count, now_ms, delay, deliver_after, check_instants=check),
         )
         if sequence is not None:
@@ -477,7 +491,7 @@ class Store:
         return Producer(
             target,
             clock=self.clock,
-            now_ms=self._guard.now_ms,
+            now_ms=lambda: target.log_now_ms(self._guard.now_ms()),
             linger_ms=self.config.linger_ms if linger_ms is None else whole("linger_ms", linger_ms),
             batch_bytes=self.config.batch_bytes if batch_bytes is None else whole("batch_bytes", batch_bytes, 1),
             batch_bytes_max=self.config.batch_bytes_max,
@@ -486,13 +500,13 @@ class Store:
 
     # What is scheduled.
 
-    def cancel(self, record: RecordId) -> CancelResult:
-        """Cancel a pending record: it is never delivered. `record`: what `send` returned, or `message.id`.
+    def cancel(self, record: RecordId | str) -> CancelResult:
+        """Cancel a pending record: it is never delivered. `record`: what `send` returned, `message.id`, or its text.
 
         Returns when that is safe under the store's durability. Whoever gets ALREADY_DELIVERED was too late.
         Raises UnknownTopic, UnknownPartition, StorageFull.
         """
-        _check_id(record)
+        record = RecordId.of(record)
         return CancelResult(int(self.cancel_many(record.topic, record.partition, np.array([record.offset]))[0]))
 
     def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Int8Array:
@@ -500,16 +514,17 @@ class Store:
         return self.topic(topic).partition(partition).cancel(offset_column(offsets))
 
     def reschedule(
-        self, record: RecordId, *, delay: Delay | None = None, deliver_after: Instant | None = None
+        self, record: RecordId | str, *, delay: Delay | None = None, deliver_after: Instant | None = None
     ) -> RecordId:
         """Give a pending record another time; its new id. Key, value, headers and timestamp stay.
 
         It is cancelled and appended again, both or neither, whatever crashes. The time is given as in `send`.
         Raises NotPending, whose `answer` is the `CancelResult` that says why, and as `send` does.
         """
-        _check_id(record)
+        record = RecordId.of(record)
         target = self.topic(record.topic)
-        asked = asked_ms(self._guard.now_ms(), delay, deliver_after, check_instants=target.check_instants)
+        now_ms = target.log_now_ms(self._guard.now_ms())
+        asked = asked_ms(now_ms, delay, deliver_after, check_instants=target.check_instants)
         return target.record_id(record.partition, target.partition(record.partition).reschedule(record.offset, asked))
 
     def pending(
@@ -781,19 +796,32 @@ class Store:
         self._administration().reset_group(topic, group, _named(position))
 
     def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
-        """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from."""
+        """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from.
+
+        A look: nothing is leased, and no reader comes of it. Raises UnknownTopic, CorruptFile.
+        """
         from afterlog.subscription import redrive
 
-        with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
-            return redrive.dead_letters(subscription.shared, whole("limit", limit))
+        partitions = self.topic(topic).partitions
+        return redrive.dead_letters(partitions, list(self._subscriptions), whole("limit", limit))
 
-    def redrive(self, topic: str, *, limit: int | None = None) -> int:
-        """Send dead letters back to where they come from, without our headers, due at once; how many were."""
+    def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> RedriveResult:
+        """Send dead letters back to where they come from, without our headers, due at once.
+
+        target: a topic to send them to instead, of the same partition number, or around where it has fewer. Returns how
+        many were, and why others stay. Raises UnknownTopic, InvalidTopic where the target is the topic, StorageFull.
+        """
         from afterlog.subscription import redrive
 
         limit = None if limit is None else whole("limit", limit)
+        to = None if target is None else self._redrive_target(topic, target)
         with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
-            return redrive.redrive(subscription, self.topic, limit)
+            return redrive.redrive(subscription, self.topic, limit, to)
+
+    def _redrive_target(self, topic: str, target: str) -> Topic:
+        if isinstance(target, str) and target == topic:
+            raise InvalidTopic(f"{topic} is where the dead letters are: name another target")
+        return self.topic(target)
 
     def open_subscriptions(self) -> list[PartitionSubscription]:
         """Each partition of each subscription that has a reader: what all its readers share."""
@@ -830,7 +858,7 @@ class Store:
         """Make a backup of the store in the folder `dest`, beside those that are there, while it is used.
 
         Sealed files are linked where `dest` is in the same file system, and from the backup before where it is not, so
-        a second one costs what is new. All that was safe before the call is in it. To restore, copy the folder that the
+        a second one costs what is new. All that was sent before the call is in it. To restore, copy the folder that the
         answer names, and open the copy. A kill in the middle leaves the backups of before.
 
         Raises InvalidArgument where `dest` holds anything else, or lies in the store, StoreLocked where another backup
@@ -864,7 +892,10 @@ class Store:
         """
         self._usable()
         if self.tiering is None:
-            raise RemoteRefused("opened without object storage: afterlog.open(path, remote=…)", path=self.path)
+            raise RemoteRefused(
+                "opened without object storage: afterlog.open(path, remote=…), afterlog serve --remote URL",
+                path=self.path,
+            )
         return self.tiering.offload()
 
     def confirm_clock(self) -> None:
@@ -876,6 +907,9 @@ class Store:
     def now_ms(self) -> int:
         """The clock, less what `clock_jump_limit_ms` holds back."""
         return self._guard.now_ms()
+
+    def _leapt_ms(self) -> int:
+        return self._guard.leapt_ms
 
     @property
     def clock_jumps(self) -> int:
@@ -1142,11 +1176,6 @@ def _named(position: Position | datetime) -> Position:
     return AtTime(position) if isinstance(position, datetime) else position
 
 
-def _check_id(record: object) -> None:
-    if not isinstance(record, RecordId):
-        raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
-
-
 def _check_numbered(sequence: Any, partition: int | None, claim: object) -> None:
     """Raises InvalidArgument where a send that its producer numbers is not one."""
     from afterlog.records.producer_sequence import checked_sequence
@@ -1156,6 +1185,14 @@ def _check_numbered(sequence: Any, partition: int | None, claim: object) -> None
         raise InvalidArgument("a sequence counts the records of one partition: give `partition`, too")
     if claim is not None:
         raise InvalidArgument("a sequence or a unique key, not both: a conflict would be a gap in the sequence")
+
+
+def _told(timestamps: Any, count: int, now_ms: int, check: bool) -> Int64Array:
+    """The times that records tell of themselves, ms: int64[count]. check: refuse those that are surely wrong."""
+    column = timestamp_column(timestamps, count)
+    if check:
+        check_timestamps(column, now_ms)
+    return column
 
 
 def _sections(headers: Headers, unique_keys: list[bytes | None], count: int) -> Ragged:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from afterlog.backup_writer import BackupWriter
-from afterlog.errors import CorruptFile, FileMissing, NotAFolder
+from afterlog.errors import CorruptFile, FileMissing, NotAFolder, TopicDeleted
 from afterlog.files import TEMPORARY_SUFFIX, Files
 from afterlog.locks import within
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints
@@ -102,6 +102,7 @@ class StoreImage:
     def take(self, writer: BackupWriter) -> None:
         """Into a backup, durably. Raises CorruptFile, StorageFull, DiskFailed, PartitionPoisoned, StoreClosed."""
         writer.make_folder("")
+        self._make_visible()
         taken = self._take_at_rest(writer)
         schedules, adoptions = self.documents()
         with schedules, adoptions:
@@ -110,6 +111,13 @@ class StoreImage:
             writer.copy(name, size)
         del pinned
         writer.make_durable()
+
+    def _make_visible(self) -> None:
+        """What was sent before is in it, also where it has not been synced yet (`Durability.interval`)."""
+        for topic in list(self.topics.by_name.values()):
+            for log in list(topic.opened_logs.values()):
+                with contextlib.suppress(TopicDeleted):
+                    log.commit.sync()
 
     # 1: beside all.
 

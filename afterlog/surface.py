@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpack
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from afterlog.records.moments import Delay, Instant
     from afterlog.records.unique_key import OnConflict
     from afterlog.schedule_document import Schedule
-    from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
+    from afterlog.subscription.answers import AckResult, ReceiptResult, RedriveResult, SubscriptionStats
     from afterlog.subscription.draining import Draining
     from afterlog.subscription.leased_message import LeasedMessage
     from afterlog.subscription.policy import Random, RetryPolicy
-    from afterlog.subscription.received import Received
+    from afterlog.subscription.received import Receipts, Received
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
 
-    MessagesToSettle = LeasedMessage | Sequence[LeasedMessage]
+    MessagesToSettle: TypeAlias = LeasedMessage | Sequence[LeasedMessage] | Receipts
 
 
 class Closable(Protocol):
@@ -192,10 +192,10 @@ class StoreSurface(Closable, Protocol):
         epoch: int | None = None,
     ) -> ProducerSurface: ...
 
-    def cancel(self, record: RecordId) -> CancelResult: ...
+    def cancel(self, record: RecordId | str) -> CancelResult: ...
     def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Int8Array: ...
     def reschedule(
-        self, record: RecordId, *, delay: Delay | None = None, deliver_after: Instant | None = None
+        self, record: RecordId | str, *, delay: Delay | None = None, deliver_after: Instant | None = None
     ) -> RecordId: ...
     def pending(
         self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
@@ -269,7 +269,7 @@ class StoreSurface(Closable, Protocol):
     ) -> None: ...
     def reset_group(self, topic: str, group: str, position: Position | datetime) -> None: ...
     def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]: ...
-    def redrive(self, topic: str, *, limit: int | None = None) -> int: ...
+    def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> RedriveResult: ...
 
     def sync(self) -> None: ...
     def enforce_retention(self) -> int: ...

@@ -21,6 +21,7 @@ from afterlog.config import Config
 from afterlog.deletions import Deletions
 from afterlog.errors import AfterlogError, InvalidTopic, TopicExists
 from afterlog.files import Files, unused_name
+from afterlog.locks import Thread
 from afterlog.log.at_rest import is_at_rest
 from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.interceptors import interceptors_of
@@ -62,6 +63,8 @@ class OpenTopics:
     clock: Clock
     now_ms: Callable[[], int]
     """The clock, with jumps held back where that is set."""
+    leapt_ms: Callable[[], int]
+    """As of `LogContext`."""
     crowded: Callable[[], None]
     """As of `LogContext`."""
     aside: Callable[[Path, DueCheckpoint], None] | None
@@ -203,11 +206,28 @@ class OpenTopics:
             for context in contexts:
                 create_log(context, sync_name=False)
             return
-        from concurrent.futures import ThreadPoolExecutor  # for thousands of topics, not for every store
+        left, failed = iter(contexts), list[BaseException]()
 
-        with ThreadPoolExecutor(MAKERS, "afterlog-make") as pool:  # where one fails those not begun are given up
-            for _ in pool.map(lambda context: create_log(context, sync_name=False), contexts):
-                pass
+        def make() -> None:
+            for context in left:  # of which each thread takes the next
+                if failed:
+                    return
+                try:
+                    create_log(context, sync_name=False)
+                except BaseException as error:
+                    failed.append(error)
+
+        threads = [Thread(target=make, name=f"afterlog-make_{number}") for number in range(MAKERS)]
+        try:
+            for thread in threads:
+                thread.start()
+        except BaseException as error:
+            failed.append(error)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        if failed:
+            raise failed[0]
 
     def logs(self) -> Iterator[PartitionLog]:
         """Of all topics, as far as they are open by now: the others are at rest, and nothing is to be done for them."""
@@ -298,6 +318,7 @@ class OpenTopics:
             settings=settings,
             clock=self.clock,
             now_ms=self.now_ms,
+            leapt_ms=self.leapt_ms,
             crowded=self.crowded,
             aside=self.aside,
             remote=remote(folder),

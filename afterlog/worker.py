@@ -21,7 +21,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, 
 
 from afterlog.arguments import seconds, whole
 from afterlog.errors import InvalidArgument, WrongType
+from afterlog.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
 from afterlog.surface import StoreSurface, SubscriptionSurface
 
@@ -104,7 +105,7 @@ class Worker:
         self._around = around
         self._readers: list[DrainableReader] = []
         self._has_run = False
-        self._stopping = threading.Event()
+        self._stopping = Switch()
         self._error: BaseException | None = None
 
     def handle(
@@ -114,8 +115,9 @@ class Worker:
 
         It returns: the message is acked. It raises: the message comes again as `retry` says, or goes to `dead_letter`
         where it has failed too often; `message.reject` and `message.retry` do for themselves. A coroutine function is
-        awaited, in one event loop for all of them. concurrency: how many messages it has at a time, in this worker;
-        those of one subscription are spread over all workers that have it. options: as `Store.subscribe` has them.
+        awaited, in one event loop for all of them. An exit (`sys.exit()`) is a failure of that message, like any other
+        error: the worker goes on. concurrency: how many messages it has at a time, in this worker; those of one
+        subscription are spread over all workers that have it. options: as `Store.subscribe` has them.
 
         Raises InvalidArgument where the subscription has a handler already, or the worker has begun to run.
         """
@@ -211,18 +213,18 @@ class Worker:
             for number in range(handler.concurrency):
                 name = f"afterlog-work-{handler.topic}-{number}"
                 work = reader, handler.call, loop
-                threading.Thread(target=self._work, args=work, name=name, daemon=True).start()
+                Thread(target=self._work, args=work, name=name, daemon=True).start()
 
     def _work(self, reader: DrainableReader, call: Callable[[LeasedMessage], object], loop: _EventLoop) -> None:
         """A thread: message by message, until the reader takes no more."""
         around = self._around or contextlib.nullcontext
         try:
             for message in reader:
-                with message, around(message):
+                with message, _that_fails(), around(message):
                     made = call(message)
                     if asyncio.iscoroutine(made):
                         self._await(made, message, reader, loop)
-        except BaseException as error:  # SystemExit of a handler, too, which gave its message back
+        except BaseException as error:
             logger.error("%r stops, and the worker with it", reader, exc_info=error)
             self._failed(error)
         finally:
@@ -256,6 +258,33 @@ class Worker:
             self._error = error
 
 
+class HandlerExited(Exception):
+    """A handler raised what ends a program or a task, and not just its message: SystemExit, GeneratorExit, a
+    cancellation that nobody asked for. Nothing but the message fails by it.
+    """
+
+
+@contextlib.contextmanager
+def _that_fails() -> Iterator[None]:
+    """In the thread of a handler no exit is anybody's: no signal comes there, and no task is cancelled there."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        raise HandlerExited(repr(error)) from error
+
+
+async def _failing(made: Coroutine[Any, Any, object]) -> object:
+    """The same in the loop, which SystemExit and KeyboardInterrupt would end. What cancels the task goes on."""
+    try:
+        return await made
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise HandlerExited(repr(error)) from error
+
+
 class _EventLoop:
     """A loop in a thread of its own. At the end of the block what runs in it is cancelled, and nothing more begins."""
 
@@ -269,9 +298,7 @@ class _EventLoop:
 
         self._beginning = threading.Lock()
         self._has_ended = False
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(until_stopped()), name="afterlog-work-loop", daemon=True
-        )
+        self._thread = Thread(target=lambda: asyncio.run(until_stopped()), name="afterlog-work-loop", daemon=True)
         self._thread.start()
         self._loop, self._stopped = started.result()
         return self
@@ -288,5 +315,5 @@ class _EventLoop:
             if self._has_ended:
                 made.close()
                 raise CancelledError
-            future = asyncio.run_coroutine_threadsafe(made, self._loop)
+            future = asyncio.run_coroutine_threadsafe(_failing(made), self._loop)
         return future.result()

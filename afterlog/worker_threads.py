@@ -9,13 +9,13 @@ the call itself: 15 us of CPU of 41. What is begun is done, also where the proce
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from weakref import WeakSet
 
 from afterlog.environment import at_exit
+from afterlog.locks import Thread
 
 logger = logging.getLogger("afterlog")
 
@@ -32,7 +32,7 @@ class WorkerThreads:
         self._queue: SimpleQueue[ThreadJob | None] = SimpleQueue()
         self._free: deque[None] = deque()
         """As many as there are threads that wait for a job which nobody has begun yet."""
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
         self._ended = False
         _there.add(self)
 
@@ -46,7 +46,7 @@ class WorkerThreads:
         elif len(self._threads) < self._most:
             number = len(self._threads)
             work = (self._queue, self._free)
-            thread = threading.Thread(target=_work, args=work, name=f"{self._name}_{number}", daemon=True)
+            thread = Thread(target=_work, args=work, name=f"{self._name}_{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 

@@ -25,12 +25,10 @@ ENTRY_BYTES = 200
 class CountedFile(OsFile):
     """Counts its syncs."""
 
-    def __init__(self, path: Path, descriptor: int, synced: list[str]) -> None:
-        super().__init__(path, descriptor)
-        self._synced = synced
+    synced: list[str]
 
     def sync(self) -> None:
-        self._synced.append(self.path.name)
+        self.synced.append(self.path.name)
         super().sync()
 
 
@@ -47,8 +45,10 @@ class CountedFiles(OsFiles):
         return self._counted(super().open(path))
 
     def _counted(self, file: OsFile) -> OsFile:
-        descriptor, file._descriptor = file._descriptor, -1
-        return CountedFile(file.path, descriptor, self.synced)
+        file.__class__, counted = CountedFile, file  # of the same descriptor, which only one object may own
+        assert isinstance(counted, CountedFile)
+        counted.synced = self.synced
+        return counted
 
 
 @contextmanager

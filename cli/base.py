@@ -48,7 +48,7 @@ FolderOrAddress: TypeAlias = Path | str
 EXIT_CODES = """\b
 Exit codes:
   0    done; nothing found
-  1    verify or scrub found something; repair would do something; restore misses something; not pending; cut short
+  1    verify, scrub or repair found something; restore misses something; not pending; cut short; dead letters stay
   2    wrong usage, or input that cannot be taken
   3    no such folder, file, topic or position
   4    not now: open elsewhere, group busy, clock behind, object storage or a server does not answer

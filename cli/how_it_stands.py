@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from afterlog.client.call import Call, HttpReply, HttpRequest, call, path_of
 from afterlog.client.served_store import ServedStore
@@ -47,13 +47,13 @@ def overview(store: OpenStore, topic: str | None) -> dict[str, Any]:
     return Overview(store).page(may_look=lambda _: True, **wanted)
 
 
-def exposition(store: OpenStore) -> str:
+def exposition(store: OpenStore, detail: Literal["topic", "partition"]) -> str:
     """Metrics as text. Raises ImportError, NotServed."""
     if isinstance(store, ServedStore):
-        return store.ask(Call(request=HttpRequest("GET", "/metrics"), read=_text))
+        return store.ask(Call(request=HttpRequest("GET", f"/metrics?detail={detail}"), read=_text))
     from afterlog.metrics import exposition as own
 
-    return own(store)
+    return own(store, detail)
 
 
 def replication(store: OpenStore) -> list[dict[str, Any]]:

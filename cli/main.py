@@ -216,7 +216,7 @@ def send(
         if make and topic not in {there.name for there in store.topics()}:
             store.create_topic(topic)
         store.topic(topic)
-        due = at if delay is None else store.clock.now_ms() + delay
+        due = at if delay is None else store.now_ms() + delay
         default = InputRecord(value=None, key=None if key is None else encoded(key), deliver_after=due)
         if value is not None:
             sent = store.send(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from afterlog.cli.base import Failure, FolderOrAddress, StoreCommand, opened, store_arguments
@@ -9,7 +11,14 @@ from afterlog.cli.base import Failure, FolderOrAddress, StoreCommand, opened, st
 
 @click.command(cls=StoreCommand)
 @store_arguments
-def metrics(data: FolderOrAddress) -> None:
+@click.option(
+    "--detail",
+    type=click.Choice(["topic", "partition"]),
+    default="topic",
+    show_default=True,
+    help="How much is told of each topic.",
+)
+def metrics(data: FolderOrAddress, detail: Literal["topic", "partition"]) -> None:
     """Print metrics in Prometheus' text format.
 
     For stores that no process has open, through the textfile collector of the node exporter: counters are those of this
@@ -19,6 +28,6 @@ def metrics(data: FolderOrAddress) -> None:
 
     with opened(data) as store:
         try:
-            click.echo(exposition(store), nl=False)
+            click.echo(exposition(store, detail), nl=False)
         except ImportError as error:
             raise Failure(str(error), click.UsageError.exit_code) from error

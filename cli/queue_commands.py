@@ -61,7 +61,7 @@ def reschedule(
     from afterlog.cli.output import json_line
 
     with opened(data) as store:
-        new = store.reschedule(record, deliver_after=at if delay is None else store.clock.now_ms() + delay)
+        new = store.reschedule(record, deliver_after=at if delay is None else store.now_ms() + delay)
     click.echo(json_line(asdict(new)) if as_json else str(new))
 
 
@@ -116,7 +116,7 @@ def list_(data: FolderOrAddress, topic: str, limit: int, as_json: bool) -> None:
         for letter in letters:
             origin = letter.origin
             row = message_row(letter.message)
-            row["origin"] = None if origin is None else {
+            row["origin"] = {
                 "record": str(origin.record), "subscription": origin.subscription, "reason": origin.reason,
                 "redelivery_count": origin.redelivery_count,
             }  # fmt: skip
@@ -124,13 +124,9 @@ def list_(data: FolderOrAddress, topic: str, limit: int, as_json: bool) -> None:
         return
     rows: list[tuple[object, ...]] = []
     for letter in letters:
-        record, value = str(letter.message.id), clipped(letter.message.value)
-        match letter.origin:
-            case None:
-                rows.append((record, None, None, None, None, value))
-            case origin:
-                failed, reason = origin.redelivery_count, clipped(origin.reason.encode())
-                rows.append((record, str(origin.record), origin.subscription, failed, reason, value))
+        record, value, origin = str(letter.message.id), clipped(letter.message.value), letter.origin
+        failed, reason = origin.redelivery_count, clipped(origin.reason.encode())
+        rows.append((record, str(origin.record), origin.subscription, failed, reason, value))
     table(("RECORD", "FROM", "SUBSCRIPTION", "FAILED", "REASON", "VALUE"), rows)
 
 
@@ -138,13 +134,23 @@ def list_(data: FolderOrAddress, topic: str, limit: int, as_json: bool) -> None:
 @store_arguments
 @click.argument("topic")
 @click.option("--limit", type=click.IntRange(1), help="How many, at most; all by default.")
+@click.option("--target", metavar="TOPIC", help="Send them to this topic instead.")
 @JSON
-def redrive(data: FolderOrAddress, topic: str, limit: int | None, as_json: bool) -> None:
-    """Send the dead letters in TOPIC back to where they come from, due at once."""
+def redrive(data: FolderOrAddress, topic: str, limit: int | None, target: str | None, as_json: bool) -> int:
+    """Send the dead letters in TOPIC back to where they come from, due at once.
+
+    Exits with 1 where some stay because their topic or partition is gone, and says so.
+    """
     from afterlog.cli.output import json_line
 
     with opened(data) as store:
-        count = store.redrive(topic, limit=limit)
-    click.echo(
-        json_line({"topic": topic, "records": count}) if as_json else f"{count:,} records sent back from {topic}"
-    )
+        done = store.redrive(topic, limit=limit, target=target)
+    if as_json:
+        click.echo(json_line({"topic": topic, "records": done.redriven, "left": done.left}))
+    else:
+        click.echo(f"{done.redriven:,} records sent {'back' if target is None else 'to ' + target} from {topic}")
+    for reason, count in done.left.items():
+        click.echo(f"{count:,} stay in {topic}: {reason}", err=True)
+    if done.left and target is None:
+        click.echo("send them to another topic with --target", err=True)
+    return FINDINGS if done.left else 0

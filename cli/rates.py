@@ -26,7 +26,7 @@ class TopicRates:
     """One row. sent, became_due, handed_out: records a second; None where two looks do not tell yet.
 
     handed_out: to the first of its readers. late_ms: the edge below which `SHARE` of it lay, `inf` beyond the last one;
-    None where nothing was handed out. lag, retrying, dead: of subscriptions that have a reader; None: it has none.
+    None where nothing was handed out. lag, retrying, dead: of subscriptions; None: it has none.
     """
 
     topic: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ import click
 from afterlog.cli.base import FINDINGS, JSON, DataType, FolderOrAddress, is_address, opened
 from afterlog.cli.input import Duration
 from afterlog.environment import variable
+from afterlog.locks import Condition
 
 if TYPE_CHECKING:
     from afterlog.clock import Clock
@@ -91,7 +91,7 @@ class _Until:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._condition = threading.Condition()
+        self._condition = Condition()
         self._is_over = False
 
     def wait(self) -> None:

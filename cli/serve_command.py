@@ -135,3 +135,14 @@ def remove(file: Path, name: str) -> None:
     from afterlog.server.tokens import TokenFile
 
     TokenFile(OsFiles(), file.absolute()).remove(name)
+
+
+@tokens.command("rotate")
+@_FILE
+@click.argument("name")
+def rotate(file: Path, name: str) -> None:
+    """Make another one in its place, for the same, and print it; who has the old one is refused from then on."""
+    from afterlog.files import OsFiles
+    from afterlog.server.tokens import TokenFile
+
+    click.echo(TokenFile(OsFiles(), file.absolute()).rotate(name))

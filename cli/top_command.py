@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from math import inf
@@ -17,6 +16,7 @@ from afterlog.cli.input import Duration
 from afterlog.cli.output import iso, json_line, relative, screen, span
 from afterlog.cli.rates import ALL, Rates, TopicRates
 from afterlog.environment import CTRL_D, Keyboard
+from afterlog.locks import Condition
 
 if TYPE_CHECKING:
     from afterlog.clock import Clock
@@ -65,7 +65,7 @@ def top(data: FolderOrAddress, topic: str | None, interval: int, once: bool, as_
 def _goes_on(keyboard: Keyboard | None, clock: Clock, interval_s: float) -> bool:
     """Wait for the next look; False where somebody wants it to end."""
     until_s = clock.monotonic_s() + interval_s
-    never = threading.Condition()
+    never = Condition()
     while (left_s := until_s - clock.monotonic_s()) > 0:
         if keyboard is None:
             with never:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from afterlog.environment import folder_of
 from afterlog.errors import InvalidArgument, WrongType
 from afterlog.names import SERVER_SOCKET
 
@@ -54,9 +55,10 @@ def address_of(url: str | PathLike[str]) -> Address:
     if isinstance(url, str) and url.startswith("unix:"):
         return Address(socket=Path(url.removeprefix("unix:")).absolute())
     try:
-        return Address(socket=Path(url).absolute() / SERVER_SOCKET)
-    except TypeError as error:
+        folder = folder_of(url)
+    except WrongType as error:
         raise WrongType(f"connect takes http://…, https://…, unix:PATH, or the folder of a store: {error}") from None
+    return Address(socket=folder / SERVER_SOCKET)
 
 
 def _web_address(url: str) -> Address:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterlog.fetch.record_id import RecordId
-from afterlog.subscription.answers import AckResult, PartitionStats, ReceiptResult, SubscriptionStats
+from afterlog.subscription.answers import AckResult, PartitionStats, ReceiptResult, RedriveResult, SubscriptionStats
 from afterlog.wire.byte_text import bytes_of, headers_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ def held_bytes(row: Mapping[str, Any]) -> HeldBytes:
     return HeldBytes(**{field.name: row[field.name] for field in fields(HeldBytes)})
 
 
+def redrive_result(row: Mapping[str, Any]) -> RedriveResult:
+    return RedriveResult(redriven=row["redriven"], left=dict(row["left"]))
+
+
 def dead_letter(row: Mapping[str, Any]) -> DeadLetterMessage:
     """Where it comes from stands in its headers."""
     from afterlog.subscription.origin import origin_of
@@ -82,7 +86,10 @@ def dead_letter(row: Mapping[str, Any]) -> DeadLetterMessage:
     from afterlog.wire.record_json import message_of
 
     message = message_of(row["message"])
-    return DeadLetterMessage(message, origin_of(message.headers)[1])
+    origin = origin_of(message.headers)[1]
+    if origin is None:
+        raise ValueError("a dead letter that says nothing of where it comes from")
+    return DeadLetterMessage(message, origin)
 
 
 def offloaded(row: Mapping[str, Any]) -> Offloaded:

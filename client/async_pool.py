@@ -15,7 +15,12 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
+from afterlog.extras import missing
+
+try:
+    import aiohttp
+except ImportError as error:
+    raise missing(error, "asyncio with a server, or with a store that is shared,", "client") from error
 
 from afterlog import sockets
 from afterlog.client.address import Address

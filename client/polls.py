@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from afterlog.locks import Condition
+
 
 class Polls:
     """The waits of one reader. Thread-safe."""
@@ -49,7 +51,7 @@ class Waking:
 
     def __init__(self) -> None:
         self.version = 0
-        self.changed = threading.Condition()
+        self.changed = Condition()
         self._listeners: list[Callable[[], object]] = []
 
     def wake(self) -> None:

@@ -6,7 +6,6 @@ thread that waits for records holds up no other. Each has its lane (`lanes.py`).
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 from afterlog.client.attempts import Attempts
@@ -17,6 +16,7 @@ from afterlog.client.transport import Connecting, ServerConnection
 from afterlog.clock import Clock
 from afterlog.environment import process_id
 from afterlog.errors import AfterlogError, StoreClosed, StoreForked
+from afterlog.locks import Condition
 
 KEPT = 32
 """Connections that nobody uses."""
@@ -38,7 +38,7 @@ class Pool:
         self._idle: list[_Slot] = []
         self._busy: dict[int, _Slot] = {}
         self._owner = process_id()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self.closed = False
 
     def drive(self, steps: Steps[AnswerOf]) -> AnswerOf:

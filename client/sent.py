@@ -59,6 +59,13 @@ def pairs(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
     return found
 
 
+def has_arrow() -> bool:
+    """Whether columns can be had."""
+    from importlib.util import find_spec
+
+    return find_spec("pyarrow") is not None
+
+
 def seconds_of(ms: int) -> int | float:
     """As JSON has a delay: seconds, of which the same milliseconds are made again."""
     return ms / 1000 if ms % 1000 else ms // 1000

@@ -26,7 +26,7 @@ from afterlog.client.call import (
     with_sequence,
 )
 from afterlog.client.lanes import SEQUENCES
-from afterlog.client.sent import records_request, seconds_of
+from afterlog.client.sent import has_arrow, records_request, seconds_of
 from afterlog.client.served_topic import ServedTopic
 from afterlog.errors import InvalidRecord
 from afterlog.fetch.record_id import RecordId
@@ -38,7 +38,8 @@ from afterlog.records.encode import RecordColumns, ragged, same_headers, take_ra
 from afterlog.wire.record_json import SentRecord
 
 JSON_RECORDS = 256
-"""So few go as JSON, which needs no pyarrow."""
+JSON_BYTES = 512 << 10
+"""So few go as JSON, which needs no pyarrow; a byte of theirs may be six there, and a server takes 4 MiB."""
 PART_RECORDS = 1 << 16
 PART_BYTES = 8 << 20
 """A part is no larger, but for one record. Larger: fewer requests, more memory at both ends."""
@@ -166,15 +167,16 @@ class Columnar:
 
     def _parts(self) -> Iterator[tuple[int, int]]:
         """[start, stop) of each."""
+        most_bytes, most = (PART_BYTES, PART_RECORDS) if self._in_columns() else (JSON_BYTES, JSON_RECORDS)
         ends, start = self.values[0], 0
         while start < len(self):
-            full = int(np.searchsorted(ends, int(ends[start]) + PART_BYTES, "right")) - 1
-            stop = min(max(full, start + 1), start + PART_RECORDS, len(self))
+            full = int(np.searchsorted(ends, int(ends[start]) + most_bytes, "right")) - 1
+            stop = min(max(full, start + 1), start + most, len(self))
             yield start, stop
             start = stop
 
     def _call(self, topic: str, number: int, check: bool | None) -> Call[Int64Array]:
-        few = len(self) <= JSON_RECORDS and self.timestamps is None
+        few = not self._in_columns()
         records = self._rows() if few else []
         body = b"" if few else self._stream()
 
@@ -192,6 +194,11 @@ class Columnar:
             read=_offsets,
             sending=Sending(topic, number, len(self), request),
         )
+
+    def _in_columns(self) -> bool:
+        """Else as JSON: what is small, and where there is no Arrow all that JSON can say."""
+        small = len(self) <= JSON_RECORDS and int(self.values[0][-1] - self.values[0][0]) <= JSON_BYTES
+        return self.timestamps is not None or not (small or not has_arrow())
 
     def _rows(self) -> list[dict[str, Any]]:
         """As JSON has them."""

@@ -1,6 +1,7 @@
-"""The clock of the server, as far as its answers tell: the client's own, moved by the difference last seen.
+"""The clock of the server, as far as its answers tell: the boot-time clock here, moved by the difference last seen.
 
-Deadlines of leases are instants of that clock. So a client whose clock is wrong keeps its leases all the same.
+Deadlines of leases are instants of that clock. So a client whose clock is wrong, or is set, keeps its leases all the
+same.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ class ServerTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ahead_ms = 0
+        self._ahead_ms = clock.now_ms() - clock.boot_ms()
 
     def now_ms(self) -> int:
         """Late by no more than an answer took."""
-        return self._clock.now_ms() + self._ahead_ms
+        return self._clock.boot_ms() + self._ahead_ms
 
     def saw(self, said: Mapping[str, Any]) -> None:
         """What an answer says of it, that has just come."""
         now_ms = said.get("now_ms")
         if type(now_ms) is int:
-            self._ahead_ms = now_ms - self._clock.now_ms()
+            self._ahead_ms = now_ms - self._clock.boot_ms()

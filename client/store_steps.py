@@ -17,7 +17,7 @@ from afterlog.errors import InvalidArgument, InvalidTopic, NotServed, UnknownPar
 from afterlog.fetch.positions import LATEST, Position
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
-from afterlog.names import check_name
+from afterlog.names import NamedList, check_name
 from afterlog.records.moments import check_one_time, delay_ms, instant_ms
 from afterlog.wire.byte_text import text_or_base64
 from afterlog.wire.position_text import position_text
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.records.unique_key import OnConflict
     from afterlog.schedule_document import Schedule
+    from afterlog.subscription.answers import RedriveResult
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
 
@@ -88,10 +89,10 @@ class StoreSteps:
         self._known[name] = topic, self.clock.monotonic_s()
         return topic
 
-    def topics(self) -> Steps[list[ServedTopic]]:
-        """All that the token may see, by name."""
+    def topics(self) -> Steps[NamedList[ServedTopic]]:
+        """All that the token may see, by name: a list, in which names can be looked for ("mail" in store.topics())."""
         topics: list[ServedTopic] = yield call("GET", path_of("topics"), _topics)
-        return topics
+        return NamedList(topics)
 
     def alter_topic(
         self, name: str, *, partitions: int | None = None, **settings: Unpack[TopicChanges]
@@ -220,9 +221,9 @@ class StoreSteps:
 
     # What is scheduled.
 
-    def cancel(self, record: RecordId) -> Steps[CancelResult]:
+    def cancel(self, record: RecordId | str) -> Steps[CancelResult]:
         """As of an embedded store; ALREADY_CANCELLED also of its own, where the first answer was lost."""
-        _check_id(record)
+        record = RecordId.of(record)
         path, body = path_of("topics", record.topic, "cancel"), {"ids": [str(record)]}
         [result] = yield call("POST", path, _results(1), body)
         answer: CancelResult = result
@@ -241,10 +242,10 @@ class StoreSteps:
         return np.array(results, np.int8)
 
     def reschedule(
-        self, record: RecordId, *, delay: Delay | None = None, deliver_after: Instant | None = None
+        self, record: RecordId | str, *, delay: Delay | None = None, deliver_after: Instant | None = None
     ) -> Steps[RecordId]:
         """As of an embedded store. Raises AnswerLost, too: `pending` shows what became of it."""
-        _check_id(record)
+        record = RecordId.of(record)
         check_one_time(delay, deliver_after)
         body: dict[str, Any] = {"id": str(record)}
         if delay is not None:
@@ -381,11 +382,15 @@ class StoreSteps:
         )
         return found
 
-    def redrive(self, topic: str, *, limit: int | None = None) -> Steps[int]:
+    def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> Steps[RedriveResult]:
         """As of an embedded store. Raises AnswerLost, too."""
-        body = {} if limit is None else {"limit": whole("limit", limit)}
-        sent: int = yield call("POST", path_of("topics", topic, "redrive"), _field("redriven"), body, again=False)
-        return sent
+        body: dict[str, Any] = {} if limit is None else {"limit": whole("limit", limit)}
+        if target is not None:
+            body["target"] = check_name(target, "topic")
+        done: RedriveResult = yield call(
+            "POST", path_of("topics", topic, "redrive"), rows.redrive_result, body, again=False
+        )
+        return done
 
     # Keeping.
 
@@ -591,11 +596,6 @@ def _partition(number: Any) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 31:
         raise UnknownPartition(f"partitions are numbered from 0; there is none {number!r:.100}")
     return number
-
-
-def _check_id(record: object) -> None:
-    if not isinstance(record, RecordId):
-        raise WrongType(f"a record is named by what send returned, or by message.id: a RecordId, not {record!r:.100}")
 
 
 def chosen_partitions(numbers: Sequence[int] | None) -> list[int] | None:

@@ -33,7 +33,7 @@ from afterlog.client.call import (
     path_of,
 )
 from afterlog.client.polls import Polls, Waking
-from afterlog.client.sent import seconds_of
+from afterlog.client.sent import has_arrow, seconds_of
 from afterlog.client.server_time import ServerTime
 from afterlog.clock import Clock
 from afterlog.errors import (
@@ -57,13 +57,12 @@ from afterlog.subscription.leased_message import LeasedMessage, Settling
 from afterlog.subscription.open_blocks import OpenBlocks
 from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.read_ahead import ReadAhead
-from afterlog.subscription.received import Received, ReceivedMessages
+from afterlog.subscription.received import Receipts, Received, ReceivedMessages
 from afterlog.wire.position_text import position_text
 from afterlog.wire.receipt import Receipt
 from afterlog.wire.record_json import message_fields
 
 if TYPE_CHECKING:
-    from afterlog.subscription.received import Receipts
     from afterlog.surface import MessagesToSettle
 
 SLICE_S = 20.0
@@ -128,11 +127,19 @@ class ServedReading:
 class LeasedReceipts(Intake):
     """What the reader has, with the receipts: to be given back at the end."""
 
-    def __init__(self, reading: ServedReading, now_ms: Callable[[], int], freed: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        reading: ServedReading,
+        *,
+        now_ms: Callable[[], int],
+        boot_ms: Callable[[], int],
+        freed: Callable[[], object],
+    ) -> None:
         super().__init__(
             reading.rate,
             _MANY if reading.max_in_flight is None else reading.max_in_flight,
             now_ms=now_ms,
+            boot_ms=boot_ms,
             freed=freed,
         )
         self.is_limited = reading.rate is not None or reading.max_in_flight is not None
@@ -152,7 +159,7 @@ class LeasedReceipts(Intake):
 
     def unsettled(self, but: Iterable[Place]) -> list[Receipt]:
         """What is still leased, as far as is known, but for some."""
-        self._forget_ended(self._now_ms())
+        self._forget_ended(self._boot_ms())
         kept = set(but)
         return [each for place, each in self._receipts.items() if place in self._places and place not in kept]
 
@@ -192,7 +199,7 @@ class SubscriptionSteps:
         self.blocks = OpenBlocks[LeasedMessage]()
         self.waking = Waking()
         self.polls = Polls()
-        self.leased = LeasedReceipts(reading, self.now_ms, self.waking.wake)
+        self.leased = LeasedReceipts(reading, now_ms=self.now_ms, boot_ms=clock.boot_ms, freed=self.waking.wake)
         self.kept = self._keeping() if reading.auto_extend else None
         self._asking = 0
         """Records that are being asked for: there is room for these."""
@@ -264,7 +271,7 @@ class SubscriptionSteps:
             min(max_records, RECORDS_MAX), int(wait_s * 1_000), self._row_bytes
         )  # fmt: skip
         request = HttpRequest("POST", self._path("receive"), body)
-        if max_records > JSON_RECORDS and _has_arrow():
+        if max_records > JSON_RECORDS and has_arrow():
             request = request._replace(accept=ARROW)
         arrived: list[Received] = []
 
@@ -304,7 +311,7 @@ class SubscriptionSteps:
         return LeasedMessage(
             **message_fields(row),
             delivery_offset=row["delivery_offset"],
-            redelivery_count=row["redelivery_count"],
+            lease_number=Receipt.parse(row["receipt"]).lease_number,
             deadline_ms=row["deadline_ms"],
             subscription=self.owner,
         )
@@ -314,10 +321,10 @@ class SubscriptionSteps:
 
         found = delivered(data)
         self._server_time.saw(found.said)
-        counts, deadlines = found.redelivery_count, found.deadline_ms
-        if counts is None or deadlines is None:
-            raise ValueError("leased records have a count and a deadline")
-        received = Received(self.owner, found.columns, counts, deadlines)
+        numbers, deadlines = found.lease_number, found.deadline_ms
+        if numbers is None or deadlines is None:
+            raise ValueError("leased records have a number and a deadline")
+        received = Received(self.owner, found.columns, numbers, deadlines)
         if len(received):
             with self.leased.taking:
                 self.leased.has(_each(received.receipts), int(deadlines.min()))
@@ -337,16 +344,17 @@ class SubscriptionSteps:
     def ack_many(self, messages: MessagesToSettle) -> Steps[AckResult]:
         """As of an embedded subscription."""
         path, every = self._path("ack"), self._receipts(messages)
-        if isinstance(messages, Received) and len(messages) > JSON_RECORDS and not self._how and _has_arrow():
+        if len(every) > JSON_RECORDS and not self._how and has_arrow():
             from afterlog.wire.arrow_stream import receipts_stream
 
-            request = HttpRequest("POST", path, receipts_stream(messages.receipts), ARROW)
+            columns = Receipts.of_rows(every)
+            request = HttpRequest("POST", path, receipts_stream(columns), ARROW)
             answer: AckResult = yield Call(request=request, read=lambda reply: rows.ack_result(json_of(reply)))
         elif every:
             answer = yield call("POST", path, rows.ack_result, {"receipts": [*map(str, every)], **self._how})
         else:
             answer = AckResult(acked=0)
-        _settle(messages)
+        self._settle(messages)
         return answer
 
     def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> Steps[ReceiptResult]:
@@ -400,7 +408,7 @@ class SubscriptionSteps:
         answer: ReceiptResult = yield call(
             "POST", self._path(what), rows.receipt_result, {"receipts": [*map(str, every)], **body}
         )
-        _settle(messages)
+        self._settle(messages)
         return answer
 
     # The whole subscription.
@@ -569,8 +577,16 @@ class SubscriptionSteps:
     # Messages.
 
     def _receipts(self, messages: MessagesToSettle) -> list[Receipt]:
-        """Of messages of this subscription. Raises InvalidReceipt."""
+        """Of messages of this subscription, or those that somebody kept. Raises InvalidReceipt, UnknownPartition."""
         self._check_open(messages)
+        if isinstance(messages, Receipts):
+            kept = messages.kept()
+            for number in {*kept.partition.tolist()} - self.partitions:
+                raise UnknownPartition(f"this reader does not have partition {number!r} of {self.topic}")
+            return _each(kept)
+        return self._receipts_of(messages)
+
+    def _receipts_of(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> list[Receipt]:
         if isinstance(messages, LeasedMessage):
             self._check_mine(messages)
             return [_receipt(messages)]
@@ -582,6 +598,16 @@ class SubscriptionSteps:
         for message in messages:
             self._check_mine(message)
         return [*map(_receipt, messages)]
+
+    def _settle(self, messages: MessagesToSettle) -> None:
+        """Note that they were acked, nacked, rejected or released."""
+        if isinstance(messages, LeasedMessage | Received):
+            messages.settle()
+        elif isinstance(messages, Receipts):
+            self.leased.settled_many(messages.kept().places())
+        else:
+            for message in messages:
+                message.settle()
 
     def _check_mine(self, messages: LeasedMessage | Received) -> None:
         if not isinstance(messages, LeasedMessage | Received):
@@ -599,16 +625,8 @@ class SubscriptionSteps:
             raise StoreClosed("the subscription is closed; make another with store.subscribe(topic, name)")
 
 
-def _settle(messages: MessagesToSettle) -> None:
-    if isinstance(messages, LeasedMessage | Received):
-        messages.settle()
-        return
-    for message in messages:
-        message.settle()
-
-
 def _receipt(message: LeasedMessage) -> Receipt:
-    return Receipt(message.partition, message.offset, message.delivery_offset, message.redelivery_count)
+    return Receipt(message.partition, message.offset, message.delivery_offset, message.lease_number)
 
 
 def _each(receipts: Receipts) -> list[Receipt]:
@@ -616,18 +634,11 @@ def _each(receipts: Receipts) -> list[Receipt]:
 
 
 def _place(receipt: Receipt) -> Place:
-    return receipt.partition, receipt.delivery_offset, receipt.redelivery_count
+    return receipt.partition, receipt.delivery_offset, receipt.lease_number
 
 
 def _place_of(message: LeasedMessage) -> Place:
-    return message.partition, message.delivery_offset, message.redelivery_count
-
-
-def _has_arrow() -> bool:
-    """Whether columns can be had."""
-    from importlib.util import find_spec
-
-    return find_spec("pyarrow") is not None
+    return message.partition, message.delivery_offset, message.lease_number
 
 
 def reading_of(

@@ -57,7 +57,7 @@ def run(folder: str, addresses: list[bytes]) -> Deliveries:
             assert letter.origin is not None
             print(f"{letter.message.value!r} failed {letter.origin.redelivery_count} times: {letter.origin.reason}")
         deliveries.mended = True
-        print("sent back:", store.redrive("mail.dead"))
+        print("sent back:", store.redrive("mail.dead").redriven)
         _until_done(readers[0], len(addresses) + 1)
         print(readers[0].stats())
     for worker in workers:

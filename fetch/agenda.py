@@ -17,10 +17,10 @@ Times are those of the store's clock, less what `clock_jump_limit_ms` holds back
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 
 from afterlog.clock import Clock
+from afterlog.locks import Condition
 from afterlog.log.notifier import NEVER_MS, Notifier
 
 OVERLOOKED_S = 5.0
@@ -62,7 +62,7 @@ class Agenda:
         self._numbers = itertools.count(1)
         self._overlooked = 0
         self._checked_s = clock.monotonic_s()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._sources: list[tuple[Notifier, Follower]] = []
         self._listener: Callable[[Agenda], None] | None = None
 

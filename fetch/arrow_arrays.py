@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
+from afterlog.extras import missing
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Bools, Ragged
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise missing(error, "columns of Arrow", "arrow") from error
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

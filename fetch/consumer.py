@@ -22,7 +22,7 @@ import numpy as np
 
 from afterlog.arguments import seconds, whole
 from afterlog.clock import Clock
-from afterlog.errors import StoreClosed, UnknownPartition, WrongType
+from afterlog.errors import CorruptFile, StoreClosed, UnknownPartition, WrongType
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
@@ -171,9 +171,8 @@ class Consumer:
         return {part.number: row.committed for part, row in zip(self._partitions, self._positions, strict=True)}
 
     def lag(self) -> int:
-        """How many due records, over all partitions, were not handed out yet."""
-        pairs = zip(self._partitions, self._handed, strict=True)
-        return sum(max(partition.high_watermark() - handed, 0) for partition, handed in pairs)
+        """How many due records, over all partitions, were not handed out yet: none that is cancelled, or a marker."""
+        return sum(part.due(handed) for part, handed in zip(self._partitions, self._handed, strict=True))
 
     def close(self) -> None:
         """Commit what is processed and let the partitions go. From another thread it ends the iteration.
@@ -334,12 +333,17 @@ class Consumer:
 
     def _sweep(self, max_records: int) -> Columns | None:
         """Due records of the partitions on the agenda; None where there are none."""
-        parts, left, moved = [], max_records, list(self._handed)
+        parts, left, moved = list[Columns](), max_records, list(self._handed)
         for row in in_turn(self.agenda.rows(), self._turn):
             partition, stirs = self._partitions[row], self.agenda.stirs(row)
             now_ms = partition.log.context.now_ms()
             reading = partition.reading()
-            columns, moved[row] = partition.columns(moved[row], left, POLL_BYTES, reading)
+            try:
+                columns, moved[row] = partition.columns(moved[row], left, POLL_BYTES, reading)
+            except CorruptFile:
+                if parts:  # which come first; then it is told
+                    break
+                raise
             if len(columns):
                 partition.handed_out(columns.delivery_offset, columns.due, moved[row])
                 parts.append(columns)

@@ -11,12 +11,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.arguments import INT64_MAX, whole
 from afterlog.clock import Clock
-from afterlog.errors import ClockBehind, InvalidDeliverAfter, NotPending, OffsetOutOfRange, PositionPending, WrongType
+from afterlog.errors import (
+    ClockBehind,
+    CorruptFile,
+    InvalidDeliverAfter,
+    NotPending,
+    OffsetOutOfRange,
+    PositionPending,
+    WrongType,
+)
 from afterlog.fetch import verified
 from afterlog.fetch.agenda import Agenda
 from afterlog.fetch.append_order import AppendOrder
@@ -34,13 +43,14 @@ from afterlog.log.cancellation import Int8Array
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
+from afterlog.names import LOG
 from afterlog.records import kernels
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import encode, offset_column, parse
 from afterlog.records.instants import Instant, instant_ms
-from afterlog.records.window import check_instants
+from afterlog.records.window import check_instants, check_timestamps
 
 CANCELLED_AT_ONCE = 1 << 20
 
@@ -65,6 +75,16 @@ class FetchResult:
     cancelled: Int64Array
 
 
+class PartitionCounts(NamedTuple):
+    """What `pending`, `due`, `high_watermark`, `next_due` and `log_end_offset` say."""
+
+    pending: int
+    due: int
+    high_watermark: int
+    next_due: int | None
+    log_end_offset: int
+
+
 class Partition:
     """A partition, open for appends and fetches. Thread-safe."""
 
@@ -85,15 +105,17 @@ class Partition:
 
         `deliver_after` speaks for all of them; None takes the `deliver-after` record headers, which foreign producers
         and `encode_batch` write. (A batch that was fetched from a topic has its time in the log, not in itself: state
-        it.) Returns when they are safe under the durability. Raises InvalidBatch, InvalidDeliverAfter, RecordTooLarge,
-        StorageFull.
+        it.) Returns when they are safe under the durability. Raises InvalidBatch, InvalidDeliverAfter, InvalidRecord,
+        RecordTooLarge, StorageFull.
         """
         self.log.commit.usable()
         asked_ms = None if deliver_after is None else instant_ms(deliver_after)
         batches = parse(batch, asked_ms, self.log.context.config)
         self.log.check_batches(batches)
         if self.log.context.settings.check_instants:
-            check_instants(batches.deliver_after, self.log.context.now_ms())
+            now_ms = self.log.context.now_ms()
+            check_instants(batches.deliver_after, now_ms)
+            check_timestamps(batches.max_timestamp, now_ms)
         return self.log.append(batches)
 
     def cancel(self, offsets: Int64Array) -> Int8Array:
@@ -177,9 +199,28 @@ class Partition:
 
     def pending(self) -> int:
         """The number of records that are not due yet, and not cancelled."""
-        reading = self.look()
+        return self._pending(self.look())
+
+    def _pending(self, reading: Reading) -> int:
         hidden = reading.hidden.count - reading.hidden.rank(reading.upto)
         return reading.end_offset - reading.high_watermark - hidden
+
+    def counts(self) -> PartitionCounts:
+        """All of one reading."""
+        reading = self.look()
+        due, next_due = self._due(reading.log_start, reading), self.next_due(reading)
+        return PartitionCounts(self._pending(reading), due, reading.high_watermark, next_due, self.log_end_offset)
+
+    def due(self, position: int | None = None) -> int:
+        """The number of records that are due from a delivery offset on, by default all in the log; none is hidden."""
+        reading = self.look()
+        return self._due(reading.log_start if position is None else position, reading)
+
+    def _due(self, position: int, reading: Reading) -> int:
+        start = max(position, reading.log_start)
+        if start >= reading.high_watermark:
+            return 0
+        return reading.high_watermark - start - self.hidden_between(start, reading.upto, reading)
 
     def next_due(self, reading: Reading | None = None) -> int | None:
         """When the next pending record is due, ms since the epoch; None where nothing is pending."""
@@ -356,9 +397,19 @@ class Partition:
         """Up to `max_records` decoded records from `position` on, and the position behind them: by a reading of now,
         or one that is given.
 
-        Cancelled ones are stepped over: where there are no others, the position is behind those that are due.
+        Cancelled ones are stepped over: where there are no others, the position is behind those that are due. Raises
+        CorruptFile where the first of them cannot be read: those before one that cannot come first.
         """
         reading = reading or self.reading()
+        while True:
+            try:
+                return self._columns(position, max_records, max_bytes, reading)
+            except CorruptFile as error:
+                if max_records == 1 or not str(error.path).endswith(LOG):
+                    raise
+                max_records //= 2
+
+    def _columns(self, position: int, max_records: int, max_bytes: int, reading: Reading) -> tuple[Columns, int]:
         visible = reading.visible
         while True:
             located = self._locate(position, reading, visible, max_records, max_bytes, whole=False)

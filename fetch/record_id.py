@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterlog.errors import InvalidRecord
+from afterlog.errors import InvalidRecord, WrongType
 from afterlog.names import parse_partition_folder
 
 _INT64_MAX = 2**63 - 1
@@ -20,6 +20,18 @@ class RecordId:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}@{self.offset}"
+
+    @staticmethod
+    def of(record: RecordId | str) -> RecordId:
+        """What names a record: one of these, or its text. Raises WrongType, InvalidRecord."""
+        if isinstance(record, RecordId):
+            return record
+        if isinstance(record, str):
+            return RecordId.parse(record)
+        raise WrongType(
+            "a record is named by what send returned, by message.id, or as text ('mail-0@1042'), "
+            f"not by {record!r:.100}"
+        )
 
     @staticmethod
     def parse(text: str) -> RecordId:

@@ -15,10 +15,10 @@ import numpy as np
 
 from afterlog.errors import StorageFull
 from afterlog.files import Bytes
+from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.index.origin_rows import OriginRows
 from afterlog.index.unique_keys import UniqueKeyIndex
-from afterlog.log.cancellation import Cancellations
 from afterlog.log.commit import Commit
 from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.mark import Mark
@@ -124,7 +124,7 @@ class Appender:
             self._claim_one(version.unique_keys, record.headers, offset, due_ms)
         if sent is not None and version.producers is not None:
             version.producers.appended(sent.producer_id, sent.epoch, sent.sequence, 1, offset, stamp_ms)
-        self._wrote(End(offset + 1, active.size), version.cancellations, due_ms)
+        self._wrote(End(offset + 1, active.size), None, due_ms)
         if AS_SOON_AS_POSSIBLE < record.deliver_after < stamp_ms:
             self.clamped_records += 1
         self._checkpoint_when_due()
@@ -217,12 +217,10 @@ class Appender:
             version.origins.note(origin.origin, origin.rows(offset, records))
         if control is not None and control.type == ControlType.CANCEL_AWAITED and version.origins is not None:
             version.origins.note_awaited(*Awaited.of_bytes(control.note))
-        cancellations = version.cancellations
-        if control is not None:
-            cancelled = control.rows(int(offset[0]))
+        cancelled = None if control is None else control.rows(int(offset[0]))
+        if cancelled is not None:
             active.add_cancelled(cancelled)
-            cancellations = cancellations.wrote(cancelled)
-        self._wrote(End(int(end[-1]), active.size), cancellations, due_ms)
+        self._wrote(End(int(end[-1]), active.size), cancelled, due_ms)
         self.clamped_records += clamped_records(asked, records, stamp_ms)
 
     def _claim_one(self, keys: UniqueKeyIndex, headers: bytes, offset: int, due_ms: int) -> None:
@@ -239,9 +237,9 @@ class Appender:
 
         keys.recent.add(rows_written(data, base_offset, self._config.decompressed_bytes_max, stamp_ms))
 
-    def _wrote(self, written: End, cancellations: Cancellations, due_ms: int) -> None:
+    def _wrote(self, written: End, cancelled: Cancelled | None, due_ms: int) -> None:
         """The swap of an append: it reached the operating system."""
-        self._versions.wrote(written, cancellations, due_ms, safe=self._safe_once_written)
+        self._versions.wrote(written, cancelled, due_ms, safe=self._safe_once_written)
         self._mark.there = False
 
     def _entries(

@@ -14,12 +14,12 @@ takes long looks whether it should end (a log that is being closed says so); `st
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
 from afterlog.clock import Clock, SystemClock
+from afterlog.locks import Condition, Thread
 
 logger = logging.getLogger("afterlog.log")
 
@@ -52,8 +52,8 @@ class Background:
         self._left_ms = left_ms or _never
         self._woken = False
         self._stopped = False
-        self._condition = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._condition = Condition()
+        self._thread: Thread | None = None
 
     @staticmethod
     def weakly(
@@ -108,7 +108,7 @@ class Background:
 
     def _begin(self) -> None:
         if self._thread is None and not self._stopped:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
     def _run(self) -> None:

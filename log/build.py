@@ -272,7 +272,10 @@ def _read(files: Files, segment: SegmentToIndex, config: Config, following: Iter
 
 def _sparse(found: Intact, config: Config) -> tuple[bytes, bytes]:
     """The contents of .index and .timeindex."""
-    sparse = found.index(SparseIndexes(found.base_offset, config.index_interval_bytes))
+    try:
+        sparse = found.index(SparseIndexes(found.base_offset, config.index_interval_bytes))
+    except ValueError as error:  # offsets of a foreign log may leave any gap
+        raise CorruptFile(f"no index holds its offsets: {error}", path=found.path) from error
     sparse.finish()
     return sparse.to_bytes()
 

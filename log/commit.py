@@ -214,7 +214,10 @@ class Commit:
         if self.closed or self.deleted or PROCESS.id != self._owner:
             self.owned()
         if self._poison is not None:
-            raise self._error(f"the disk failed ({self._poison}); close and reopen the store", path=self.path)
+            raise self._poisoned()
+
+    def _poisoned(self) -> AfterlogError:
+        return self._error(f"the disk failed ({self._poison}); close and reopen the store", path=self.path)
 
     def poison(self, error: BaseException) -> None:
         """Nobody knows what is on disk: refuse to write until a reopen has looked."""
@@ -233,7 +236,7 @@ class Commit:
         """A call to the disk did. Raises it where nobody need doubt the disk: there was no room, or no descriptor."""
         if isinstance(error, DiskFailed) or not isinstance(error, AfterlogError):
             self.poison(error)
-            self.usable()
+            raise self._poisoned() from error  # also while it is closed
         raise error
 
     def close(self) -> None:

@@ -38,6 +38,8 @@ class LogContext:
     """For waiting."""
     now_ms: Callable[[], int]
     """For deciding: the clock's wall time, with jumps held back where that is set."""
+    leapt_ms: Callable[[], int] = lambda: 0
+    """By how much `now_ms` has leapt in all, where somebody set the clock forward (`JumpGuard`)."""
     crowded: Callable[[], None] = lambda: None
     """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
     aside: Callable[[Path, DueCheckpoint], None] | None = None

@@ -49,7 +49,8 @@ class SegmentFacts:
     cancel_index: FileMark = NO_FILE
     """Of a segment without control batches: there is no file."""
     last_stamp_ms: int = -1
-    """When the last of its entries was appended, in a FIFO topic; -1 where that one does not say, or nobody asked."""
+    """When the last of its entries was appended, in a FIFO topic; or at the latest, where that one does not say and the
+    records tell of a later time. -1: as they say, or nobody asked."""
 
     @property
     def counted_from_ms(self) -> int:

@@ -623,7 +623,10 @@ class PartitionLog:
                 return look(self.version)
 
     def close(self) -> None:
-        """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go."""
+        """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go.
+
+        Where there is no room for that, everything is durable all the same, and the next one to open it recovers.
+        """
         self._closing = True
         with self._merge_lock, self._append_lock, self.commit.poisoning():
             if self.commit.closed:
@@ -631,9 +634,13 @@ class PartitionLog:
             try:
                 if not self.commit.poisoned:
                     self._mend()
-                    self._upkeep.merge_parts()
-                    self._upkeep.checkpoint()
-                    self.checkpoints.update(frontier=self._clock.frontier())
+                    try:
+                        self._upkeep.merge_parts()
+                        self._upkeep.checkpoint()
+                        self.checkpoints.update(frontier=self._clock.frontier())
+                    except StorageFull as error:
+                        self.commit.sync()
+                        logger.warning("%s: closed without a checkpoint: %s", self.context.folder, error)
             finally:
                 self.let_go()
 

@@ -134,7 +134,7 @@ class RecoveryPoint:
         index = version.delayed_index
         if version.active.saved is stored.saved:
             index = with_sealed(index, run)
-            self._versions.swap(delayed_index=index)
+            self._versions.swap(version, delayed_index=index)
             self._buckets.delete_replaced(version.delayed_index, index)
         elif run.key not in (*(each.key for each in index.runs), *index.bucket.stale):  # else it was begun anew with it
             self._buckets.delete(run)

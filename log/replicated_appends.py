@@ -121,8 +121,9 @@ class ReplicatedAppends:
 
     def _index(self) -> OriginIndex:
         """Made with the first use."""
-        index = self._versions.current.origins
+        version = self._versions.current
+        index = version.origins
         if index is None:
             index = OriginIndex()
-            self._versions.swap(origins=index)
+            self._versions.swap(version, origins=index)
         return index

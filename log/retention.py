@@ -11,7 +11,8 @@ With `retention_by_subscriptions` it does not go before all subscriptions have a
 The log start moves behind the largest key that went. Records of other segments with smaller keys satisfy the rule as
 well; they are out of reach from then on. So a far-future record keeps its own segment and no other (promise D13).
 A FIFO topic loses a prefix of append order. There the time is when the last of a segment's records was appended, where
-the interceptor `AppendBrokerTimestamp` has stamped it (PIP-70); else the latest that a record itself tells.
+the interceptor `AppendBrokerTimestamp` has stamped it (PIP-70); else the latest that a record itself tells, and no
+later than it was sealed: a record that tells of the year 58059 would hold all behind it for ever (docs/decisions/0064).
 
 One function judges every segment (`judged`): retention takes what nothing holds, and who asks what holds the rest
 (`afterlog.log.held`) is told by the same rules.

@@ -160,10 +160,11 @@ class SequencedAppends:
 
     def _states(self) -> ProducerStates:
         """Made with the first use: there is nothing to be remembered of before."""
-        states = self._versions.current.producers
+        version = self._versions.current
+        states = version.producers
         if states is None:
             states = ProducerStates()
-            self._versions.swap(producers=states)
+            self._versions.swap(version, producers=states)
         return states
 
 

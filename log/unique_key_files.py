@@ -61,11 +61,12 @@ class UniqueKeyFiles:
 
     def begin(self) -> None:
         """From now on there may be unique keys. Under the append lock, and a mark."""
-        if self._versions.current.unique_keys is None:
+        version = self._versions.current
+        if version.unique_keys is None:
             point = self._checkpoints.current.recovery.offset  # what lies behind it is read by recovery anyway
             mark = self._checkpoints.current.unique_keys or UniqueKeysMark(since=point, upto=point)
             self._checkpoints.update(unique_keys=mark)
-            self._versions.swap(unique_keys=UniqueKeyIndex((), RecentKeys(), mark.upto))
+            self._versions.swap(version, unique_keys=UniqueKeyIndex((), RecentKeys(), mark.upto))
 
     @property
     def recent_count(self) -> int:
@@ -94,7 +95,8 @@ class UniqueKeyFiles:
 
     def reconcile(self) -> None:
         """Under the append lock: make true in memory what the checkpoints say. Files that they do not name go."""
-        mark, keys = self._checkpoints.current.unique_keys, self._versions.current.unique_keys
+        mark, version = self._checkpoints.current.unique_keys, self._versions.current
+        keys = version.unique_keys
         if mark is None or keys is None:
             return
         held = {file.mark: file for file in keys.files}
@@ -102,7 +104,7 @@ class UniqueKeyFiles:
             return
         files = tuple(held.get(each) or opened_file(self._context, each) for each in mark.files)
         recent = keys.recent if mark.upto == keys.upto else keys.recent.behind(mark.upto)
-        self._versions.swap(unique_keys=UniqueKeyIndex(files, recent, mark.upto))
+        self._versions.swap(version, unique_keys=UniqueKeyIndex(files, recent, mark.upto))
         self._remove(set(held) - set(mark.files))
 
     def mend(self, rotten: CorruptFile) -> None:
@@ -121,7 +123,7 @@ class UniqueKeyFiles:
         keys = version.unique_keys
         assert keys is not None, "its file was looked into"
         files = tuple(opened_file(self._context, each) for each in anew.files)
-        self._versions.swap(unique_keys=UniqueKeyIndex(files, keys.recent, anew.upto))
+        self._versions.swap(version, unique_keys=UniqueKeyIndex(files, keys.recent, anew.upto))
         self._remove(set(mark.files) - set(anew.files))
 
     @property

@@ -104,7 +104,7 @@ class Upkeep:
         with self.recovery_point.files_lock, self._marked():
             version = self._versions.current
             index, last_due_ms = self._sealed_index(version)
-            stamp_ms = -1 if self._delayed else last_stamp_ms(version.active, version.written)
+            stamp_ms = self._sealed_ms(version)
             folder, interval_bytes = self._context.folder, self._context.config.index_interval_bytes
             beginning = End(version.written.offset, 0)
             with self._undone(version.delayed_index, index):
@@ -118,7 +118,9 @@ class Upkeep:
             loaded = version.active.loaded
             segment = SealedSegment(self._files, folder, mark, interval_bytes, self._context.remote, loaded)
             sealed = (*version.sealed, segment)
-            self._versions.swap(sealed=sealed, active=active, delayed_index=index, written=beginning, visible=beginning)
+            self._versions.swap(
+                version, sealed=sealed, active=active, delayed_index=index, written=beginning, visible=beginning
+            )
             self._buckets.delete_replaced(version.delayed_index, index)
             self._tables.reconcile()
         del version, segment, sealed, loaded  # what retention removes goes at once, where nobody else holds it
@@ -151,10 +153,10 @@ class Upkeep:
             self._buckets.delete_replaced(index, before)
             raise
 
-    def _swap_index(self, index: DelayedIndex) -> None:
-        """Another index from now on; the runs that it does not have go."""
-        before = self._versions.swap(delayed_index=index)
-        self._buckets.delete_replaced(before.delayed_index, index)
+    def _swap_index(self, since: Version, index: DelayedIndex) -> None:
+        """Another index from now on, made of that of a version; the runs that it does not have go."""
+        self._versions.swap(since, delayed_index=index)
+        self._buckets.delete_replaced(since.delayed_index, index)
 
     # Merges.
 
@@ -184,7 +186,7 @@ class Upkeep:
                 index = buckets.without(version.delayed_index, log_start)
                 if index is not version.delayed_index:
                     with self._marked():
-                        self._swap_index(index)
+                        self._swap_index(version, index)
                 parts, sealed, active = buckets.in_parts(index), index.sealed_runs, index.active_runs
             del version
             if parts:
@@ -203,10 +205,12 @@ class Upkeep:
                     else self._buckets.merge(sources, after=after, proceed=proceed)
                 )
                 with lock, writing():
-                    index = self._versions.current.delayed_index
+                    version = self._versions.current
+                    index = version.delayed_index
                     there = set(sources) <= set(index.runs)  # else a roll or retention took some meanwhile
                     if there:
-                        self._versions.swap(delayed_index=index.replacing(sources, [run]))
+                        self._versions.swap(version, delayed_index=index.replacing(sources, [run]))
+                    del version
                 for obsolete in sources if there else [run]:
                     self._buckets.delete(obsolete)
                 count += there
@@ -216,7 +220,8 @@ class Upkeep:
         for parts in buckets.in_parts(self._versions.current.delayed_index):
             with contextlib.suppress(StorageFull), self._marked():
                 run = self._buckets.merge_parts(parts)
-                self._swap_index(self._versions.current.delayed_index.replacing(parts, [run]))
+                version = self._versions.current
+                self._swap_index(version, version.delayed_index.replacing(parts, [run]))
 
     @contextlib.contextmanager
     def file_edit(self) -> Iterator[None]:
@@ -242,6 +247,7 @@ class Upkeep:
         return count
 
     def _retain(self, floor: Floor | None) -> int:
+        self._bound_times()
         removed = self.expired(floor)
         if removed:
             self._remove(removed)
@@ -287,7 +293,8 @@ class Upkeep:
             self._checkpoints.update(**changes)
             log_start = self._checkpoints.current.log_start
             index = buckets.without(version.delayed_index, log_start.key)
-            self._versions.retain([each for each in version.sealed if each not in removed], index, log_start)
+            sealed = tuple(each for each in version.sealed if each not in removed)
+            self._versions.swap(version, sealed=sealed, delayed_index=index, log_start=log_start)
             self._buckets.delete_replaced(version.delayed_index, index)
             for segment in removed:
                 remote = segment.mark.remote
@@ -354,6 +361,41 @@ class Upkeep:
             at_once=at_once,
         )
 
+    def _sealed_ms(self, version: Version) -> int:
+        """When the last entry of a FIFO topic's active segment was appended; now, where that one does not say so, and a
+        record tells of later; -1 where the records are believed, and in a delayed topic.
+        """
+        if self._delayed:
+            return -1
+        stamp_ms, told_ms = last_stamp_ms(version.active, version.written), version.active.sparse.latest[0]
+        if stamp_ms < 0 and told_ms > self._clock.last_stamp_ms:
+            now_ms = self._versions.stamp_reading()
+            return now_ms if told_ms > now_ms else -1
+        return stamp_ms
+
+    def _bound_times(self) -> None:
+        """Sealed segments of a FIFO topic whose records tell of times to come were appended by now: from now on that is
+        what counts. Such were sealed by versions that believed any record.
+        """
+        if self._delayed or self._context.settings.foreign:
+            return
+        sealed, known_ms = self._versions.current.sealed, self._clock.last_stamp_ms
+        if all(segment.mark.counted_from_ms <= known_ms for segment in sealed):
+            return
+        now_ms = self._versions.stamp_reading()
+        marks = {
+            segment.base_offset: replace(segment.mark, last_stamp_ms=now_ms)
+            for segment in sealed
+            if segment.mark.counted_from_ms > now_ms
+        }
+        if marks:
+            logger.warning(
+                "%s: %d sealed segments have records that tell of times to come; retention counts from now instead",
+                self._context.folder, len(marks),
+            )  # fmt: skip
+            with self._marked():
+                self._mark(marks)
+
     def _retention_ms(self) -> int:
         """What retention counts back from: for a delayed topic what is due, for a FIFO one the clock."""
         return self._versions.due_reading()[0] if self._delayed else self._context.now_ms()
@@ -394,14 +436,14 @@ class Upkeep:
         """When the first entry of the active segment was appended, as far as it says so."""
         base_offset, began_ms = self._began
         if base_offset != version.active.base_offset:
-            began_ms = first_appended_ms(version.active, version.written)
+            began_ms = min(first_appended_ms(version.active, version.written), self._clock.last_stamp_ms)
             self._began = version.active.base_offset, began_ms
         return began_ms
 
     def _last_ms(self, version: Version) -> int:
         """What retention counts from in the active segment of a FIFO topic, as in a sealed one."""
         stamp_ms = last_stamp_ms(version.active, version.written)
-        return version.active.sparse.latest[0] if stamp_ms < 0 else stamp_ms
+        return min(version.active.sparse.latest[0], self._clock.last_stamp_ms) if stamp_ms < 0 else stamp_ms
 
     # Object storage.
 
@@ -454,10 +496,11 @@ class Upkeep:
         """Change the marks of the sealed segments of these base offsets, durably first, and with them the frontier."""
         rows = tuple(marks.get(mark.base_offset, mark) for mark in self._checkpoints.current.sealed)
         self._checkpoints.move_frontier(used_ms, used_ms, sealed=rows)
-        sealed = self._versions.current.sealed
-        self._versions.swap(
-            sealed=tuple(each.marked(marks[each.base_offset]) if each.base_offset in marks else each for each in sealed)
+        version = self._versions.current
+        sealed = tuple(
+            each.marked(marks[each.base_offset]) if each.base_offset in marks else each for each in version.sealed
         )
+        self._versions.swap(version, sealed=sealed)
 
     def _let_runs_go(self) -> None:
         """Read the runs of segments that are not in the folder from object storage, and delete what holds no others."""
@@ -474,8 +517,9 @@ class Upkeep:
             if not run.remote and covered and not any(segment.is_local() for segment in covered):
                 far = [segment.remote_copy().run() for segment in covered]
                 with self._marked():
-                    index = self._versions.current.delayed_index
-                    self._swap_index(index.replacing([run], [each for each in far if each.last_key > log_start]))
+                    version = self._versions.current
+                    kept = [each for each in far if each.last_key > log_start]
+                    self._swap_index(version, version.delayed_index.replacing([run], kept))
 
     def check(self) -> None:
         """Prove that segments are dense but for what was removed, and that the index holds all behind the log start."""

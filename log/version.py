@@ -11,18 +11,24 @@ far they count. Files go when no version from now on names them, and the last on
 What an operation changes becomes true by one swap behind its last write, and by nothing else. An operation that did not
 get there has changed nothing that a version tells (`PartitionLog` heals what it left behind).
 
+*No update is lost.* Between the version that an operation began with and its swap others swap: a sync makes visible
+what was written before. So a swap is a function of the version of now, under the one lock: it says what it changes, and
+all else stays as it is by then. Of what it made out of an older version it says which that was, and it is refused where
+somebody has put another value there meanwhile: none can who holds the append lock, as all must that make one.
+
 Invariants (`check`):
 
 1. visible <= written; both only grow. Bytes below the written end never change, so readers need no lock to read them.
 2. An append is in flight under the clock from its stamp until it is visible: no fetch decides "due" above its stamp.
+3. What control batches below the visible end say is hidden; what waits to be (`landing`) lies behind it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import NamedTuple
 
+from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.hidden_keys import HiddenKeys
@@ -163,15 +169,17 @@ class VersionSet:
             self._clock.withdrawn()
         self.notifier.notify()  # a fetch may have been held back by it
 
-    def wrote(self, end: End, cancellations: Cancellations, due_ms: int, *, safe: bool) -> None:
+    def wrote(self, end: End, cancelled: Cancelled | None, due_ms: int, *, safe: bool) -> None:
         """The swap of an append: what is written goes up to `end`, and nothing of what came is due before `due_ms`.
 
-        safe: by the durability, so that it may be seen at once.
+        cancelled: what its control batch says, where it is one. safe: by the durability: it may be seen at once.
         """
         with self._lock:
             if due_ms < self._coming_ms:
                 self._coming_ms = due_ms
-            sealed, active, delayed_index, log_start, _, _, visible, keys, producers, origins = self.current
+            sealed, active, delayed_index, log_start, cancellations, _, visible, keys, producers, origins = self.current
+            if cancelled is not None:
+                cancellations = cancellations.wrote(cancelled)
             version = Version(
                 sealed, active, delayed_index, log_start, cancellations, end, visible, keys, producers, origins
             )
@@ -180,20 +188,21 @@ class VersionSet:
         if safe:
             self.notifier.notify(told_ms)
 
-    def swap(self, **parts: object) -> Version:
-        """Another version from now on, with these parts; the version before."""
-        with self._lock:
-            before = self.current
-            self.current = before._replace(**parts)  # type: ignore[arg-type]
-        return before
+    def swap(self, since: Version, **parts: object) -> None:
+        """Another version from now on, with these parts, which were made of those of the version `since`.
 
-    def retain(self, sealed: Iterable[SealedSegment], index: DelayedIndex, log_start: LogStart) -> None:
-        """Retention took the other sealed segments, and what lies before the log start in delivery order."""
+        What is cancelled goes by itself, as far as it lies before the log start. Raises RuntimeError where one of the
+        parts is not what it was then: what others made true meanwhile would be lost.
+        """
         with self._lock:
-            cancellations = self.current.cancellations.behind(log_start.key)
-            self.current = self.current._replace(
-                sealed=tuple(sealed), delayed_index=index, log_start=log_start, cancellations=cancellations
-            )
+            current = self.current
+            changed = [name for name in parts if getattr(current, name) is not getattr(since, name)]
+            if changed:
+                raise RuntimeError(f"{', '.join(changed)} of the version: changed by another operation meanwhile")
+            current = current._replace(**parts)  # type: ignore[arg-type]
+            if "log_start" in parts:
+                current = current._replace(cancellations=current.cancellations.behind(current.log_start.key))
+            self.current = current
 
     def show(self, version: Version) -> None:
         """What was written in that version may be seen from now on."""
@@ -233,4 +242,5 @@ class VersionSet:
             version = self.current
             assert version.visible.offset <= version.written.offset
             assert version.visible.position <= version.written.position
+            assert all(int(each.control[-1]) >= version.visible.offset for each in version.cancellations.landing)
             self._clock.check()

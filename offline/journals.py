@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from afterlog.errors import CorruptFile
+from afterlog.fetch.partition import Partition
 from afterlog.files import Files, read_file
+from afterlog.index.offset_set import column_of
 from afterlog.log.context import LogContext
+from afterlog.log.snapshot import ALL_MS, open_snapshot
 from afterlog.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subscription_folder
 from afterlog.offline.dump import Row
 from afterlog.subscription.events import (
@@ -22,6 +27,7 @@ from afterlog.subscription.events import (
     Extended,
     Intended,
     Kind,
+    Leapt,
     Leased,
     LeasedUntil,
     Replicated,
@@ -39,7 +45,9 @@ from afterlog.subscription.state import Owner
 def names(context: LogContext) -> list[str]:
     """The subscriptions to a partition, by name."""
     folder = context.folder / SUBSCRIPTIONS
-    known = context.files.names(folder) if context.files.exists(folder) else []
+    if not context.files.exists(folder):
+        return []
+    known = context.files.names(folder)
     return sorted(name for name in known if journals(context, name))
 
 
@@ -66,6 +74,28 @@ def torn(context: LogContext, name: str, log_end_offset: int) -> int:
         context.files, subscription_folder(context.folder, name), Owner(context.folder.name, name), log_end_offset
     )
     return 0 if replayed is None else replayed.cut_bytes + replayed.given_up_bytes
+
+
+def hidden(context: LogContext, name: str, log_end_offset: int) -> int:
+    """Of the records that a subscription has not acked, how many no reader sees: cancelled ones, and markers.
+
+    Raises CorruptFile.
+    """
+    replayed = replay(
+        context.files, subscription_folder(context.folder, name), Owner(context.folder.name, name), log_end_offset
+    )
+    if replayed is None or not replayed.state.acks.count:
+        return 0
+    log = open_snapshot(context, at_ms=ALL_MS)
+    try:
+        partition = Partition("", 0, log)
+        unacked, log_start = column_of(replayed.state.acks.unacked), partition.log_start
+        if not log.version.hidden.count:
+            return 0
+        there = unacked[(unacked >= log_start) & (unacked < partition.high_watermark())]
+        return int(np.count_nonzero(partition.offsets_at(there) < 0))
+    finally:
+        log.let_go()
 
 
 def dump(files: Files, path: Path) -> Iterator[Row]:
@@ -114,6 +144,8 @@ def _told(frame: Frame) -> Row:
             return {"records": len(event.offsets)}
         case Intended():
             return {"records": len(event.letters)}
+        case Leapt():
+            return {"ms": event.ms}
         case Skipped() | Sought():
             return {"upto": event.position}
         case AckedElsewhere():

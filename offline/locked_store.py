@@ -37,12 +37,14 @@ from afterlog.names import (
     position_file,
     position_files,
     segment_file,
+    subscription_folder,
 )
 from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.schedule_document import damages
+from afterlog.subscription.journal import numbers
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.restore import mark_in
@@ -306,8 +308,14 @@ class OfflineStore:
         self._files.sync_folder(path.parent)
 
     def _groups(self, folder: Path) -> list[str]:
+        """Consumer groups, and folders of nobody; a subscription has no position."""
         subscriptions = folder / SUBSCRIPTIONS
-        return self._files.names(subscriptions) if self._files.exists(subscriptions) else []
+        names = self._files.names(subscriptions) if self._files.exists(subscriptions) else []
+        return [
+            name for name in names
+            if any(map(self._files.exists, position_files(folder, name)))
+            or not numbers(self._files, subscription_folder(folder, name))
+        ]  # fmt: skip
 
     def _verify_readers(self, context: LogContext) -> Iterator[Finding]:
         try:
@@ -331,6 +339,12 @@ class OfflineStore:
                     message = f"its last {cut} bytes are torn, or speak of records that are gone"
                     path = journals.journals(context, name)[-1]
                     yield Finding(path=path, message=message, remedy="the subscription's next opening cuts them")
+                if count := journals.hidden(context, name, end):
+                    message = f"{count} records that it has not acked are cancelled, or markers, which nobody is given"
+                    path = journals.journals(context, name)[-1]
+                    yield Finding(
+                        path=path, message=message, remedy="the subscription's next receive is done with them"
+                    )
 
     def _journals_aside(self, context: LogContext, end: int) -> Iterator[JournalsAside]:
         """Subscriptions that cannot be opened on a log of this end."""

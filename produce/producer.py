@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from afterlog.errors import (
     UniqueKeyConflict,
 )
 from afterlog.files import PROCESS
+from afterlog.locks import Condition, Thread
 from afterlog.produce.numbering import Numbering
 from afterlog.produce.unique_asked import claim, unasked
 from afterlog.records.batch import Headers
@@ -85,7 +88,14 @@ class Target(Protocol[IdOf]):
 
 
 class SendFuture(Future[Id]):
-    """A future of what is buffered: it will be appended, so it runs from the beginning, and `cancel` answers no."""
+    """A future of what is buffered: it will be appended, so it runs from the beginning, and `cancel` answers no.
+
+    Who waits for it may be struck, and the producer can resolve it all the same.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition: Any = Condition()
 
     def cancel(self) -> bool:
         return False
@@ -124,6 +134,8 @@ class _Buffer(Generic[Id]):
 
 _SIZE = attrgetter("size")
 """Of a buffer."""
+_LINGERING: set[Producer[Any]] = set()
+"""Those that have something buffered: it is appended though nobody else holds them any more."""
 
 
 class Producer(Generic[Id]):
@@ -149,13 +161,13 @@ class Producer(Generic[Id]):
         self._batch_bytes = batch_bytes
         self._batch_bytes_max = batch_bytes_max
         self._buffers: dict[int, _Buffer[Id]] = {}
-        self._lock = threading.RLock()
-        """That of the condition: by itself it is entered without a call of Python."""
-        self._changed = threading.Condition(self._lock)
+        self._changed = Condition()
         self._append_lock = threading.RLock()  # a future's callback may flush
         self._closed = False
         self._owner = PROCESS.id
-        self._thread = threading.Thread(target=self._run, name="afterlog-producer", daemon=True)
+        run = partial(_linger, weakref.ref(self), self._changed, clock)
+        self._thread = Thread(target=run, name="afterlog-producer", daemon=True)
+        weakref.finalize(self, _wake, self._changed).atexit = False
         self._thread.start()
 
     def __enter__(self) -> Producer[Id]:
@@ -186,7 +198,7 @@ class Producer(Generic[Id]):
         """
         PROCESS.check_is(self._owner)
         now_ms = self._now_ms()
-        told = deliver_after is not None or check_instants is not None
+        told = deliver_after is not None or delay is not None or check_instants is not None
         check = told and self._target.checks_instants(check_instants)
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
@@ -205,7 +217,7 @@ class Producer(Generic[Id]):
         by = key if asked_claim is None else asked_claim[0]
         number = self._target.partition_of(by) if partition is None else self._target.checked_partition(partition)
         future = SendFuture[Id]()
-        with self._lock:
+        with self._changed:
             while not self._closed and sum(map(_SIZE, self._buffers.values())) > BUFFERED_BYTES_MAX:
                 self._clock.wait(self._changed, None, self._linger_s)
             if self._closed:
@@ -213,6 +225,7 @@ class Producer(Generic[Id]):
             buffer = self._buffers.get(number)
             if buffer is None:
                 buffer = self._buffers[number] = _Buffer(first_s=self._clock.monotonic_s())
+                _LINGERING.add(self)
                 self._changed.notify_all()
             buffer.records.append(_Buffered(value, key, section, now_ms, asked, asked_claim, future))
             if asked_claim is not None:
@@ -252,28 +265,32 @@ class Producer(Generic[Id]):
             self._changed.notify_all()
         if threading.current_thread() is not self._thread:  # closed in a future's callback
             self._thread.join()
-        self.flush()
+        try:
+            self.flush()
+        finally:
+            _LINGERING.discard(self)
 
-    def _run(self) -> None:
-        while not self._closed:
-            try:
-                self._append_ripe()
-            except Exception:  # no memory, say: the next time there may be some, and `flush` has not ended
-                logger.exception("a producer's linger is over, and nothing was appended")
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing is buffered, nor has it been closed."""
+        return not (self._buffers or self._closed)
 
-    def _append_ripe(self) -> None:
-        """Append what has lingered long enough, or wait until something has."""
+    def _append_ripe(self) -> bool:
+        """Append what has lingered long enough, or wait until something of what is buffered has; False: it is closed.
+
+        For its thread.
+        """
         with self._changed:
             if self._closed:
-                return
+                return False
             now_s = self._clock.monotonic_s()
             ready = [number for number, buffer in self._buffers.items() if self._ripe(buffer, now_s)]
-            if not ready:
-                firsts = [buffer.first_s for buffer in self._buffers.values()]
-                wait_s = None if not firsts else max(min(firsts) + self._linger_s - now_s, 0.0)
-                self._clock.wait(self._changed, None, wait_s)
+            if not ready and self._buffers:
+                first_s = min(buffer.first_s for buffer in self._buffers.values())
+                self._clock.wait(self._changed, None, max(first_s + self._linger_s - now_s, 0.0))
         for number in ready:
             self._append(number)
+        return True
 
     def _ripe(self, buffer: _Buffer[Id], now_s: float) -> bool:
         return buffer.size >= self._batch_bytes or now_s - buffer.first_s >= self._linger_s
@@ -334,6 +351,32 @@ class Producer(Generic[Id]):
         for record, found in zip(records, self._target.record_ids(number, offsets), strict=False):
             if not record.future.done():
                 record.future.set_result(found)
+
+
+def _linger(held: weakref.ref[Producer[Any]], changed: Condition, clock: Clock) -> None:
+    """A producer's thread: it holds the producer while something is buffered, and ends when nobody else does."""
+    while True:
+        producer = held()
+        if producer is None:
+            return
+        try:
+            if not producer._append_ripe():
+                return
+        except Exception:  # no memory, say: the next time there may be some, and `flush` has not ended
+            logger.exception("a producer's linger is over, and nothing was appended")
+        with changed:
+            is_idle = producer._is_idle
+            if is_idle:
+                _LINGERING.discard(producer)
+            del producer  # which may have been the last to hold it
+            if is_idle and held() is not None:
+                clock.wait(changed, None, None)
+
+
+def _wake(changed: Condition) -> None:
+    """Wherever the interpreter finds time to collect: its lock is one that its holder may take again."""
+    with changed:
+        changed.notify_all()
 
 
 def _columns(records: Sequence[_Buffered[Id]]) -> RecordColumns:

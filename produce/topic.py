@@ -119,6 +119,20 @@ class Topic:
         """The same for a call that says so for itself, or None."""
         return self.check_instants if asked is None else flag("check_instants", asked)
 
+    def log_now_ms(self, now_ms: int) -> int:
+        """From when a delay counts: now, or what one of its logs has delivered by, if that is later.
+
+        Since the clock was set back between two lives of the store, what is due before that is due at once. Of a topic
+        with several partitions those count that are open.
+        """
+        logs = self._logs
+        if len(logs) == 1 and logs[0] is None and self.settings.delayed:
+            self.log(0)
+        for log in logs:
+            if log is not None and log.frontier_ms > now_ms:
+                now_ms = log.frontier_ms
+        return now_ms
+
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
         log = self._logs[0]

@@ -54,6 +54,8 @@ def asked_column(
     late = int64_column(_milliseconds(column_array(delay, "delay")), count, "delay")
     if count and int(late.max()) > INT64_MAX - now_ms:
         raise InvalidDeliverAfter("delay reaches beyond the last instant that int64 milliseconds can name")
+    if check_instants and count:
+        window.check_delayed(int(late.max()) + now_ms, now_ms)
     return late + now_ms
 
 

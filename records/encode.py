@@ -332,11 +332,12 @@ def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms
 def parse(data: bytes | bytearray | memoryview, deliver_after: int | None, config: Config) -> Batches:
     """A producer's own RecordBatches (Kafka v2), checked as Kafka's broker checks them on produce.
 
-    `deliver_after` speaks for every batch; None takes the largest `deliver-after` record header of each.
+    `deliver_after` speaks for every batch; None takes the largest `deliver-after` record header of each. Where a record
+    of the batch says a later time itself, that counts: the batch's time satisfies every record in it (KIP-1277).
     Raises InvalidBatch, UnsupportedCodec, InvalidDeliverAfter; RecordTooLarge beyond `batch_bytes_max`.
     """
     columns = validate_batches(data, limit_bytes=config.decompressed_bytes_max)
-    asked = columns.deliver_after if deliver_after is None else np.full(len(columns.records), deliver_after)
+    asked = columns.deliver_after if deliver_after is None else np.maximum(columns.deliver_after, deliver_after)
     flat = np.frombuffer(data, np.uint8)
     return EncodedBatches(
         columns.positions, columns.records, asked, columns.max_timestamp, flat,

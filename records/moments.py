@@ -33,6 +33,8 @@ AS_SOON_AS_POSSIBLE = -1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_SURELY_MEANT_S = 10**9
+"""Delays of so many seconds, 31 years, are not looked at twice."""
 _FINE = ("ms", "us", "ns", "ps", "fs", "as")
 
 
@@ -53,6 +55,12 @@ def delay_ms(value: Delay) -> int:
         ms = value * 1000
     elif isinstance(value, timedelta):  # the largest one cannot be negated to round up
         ms = (value.days * 86_400 + value.seconds) * 1_000 - (-value.microseconds // 1_000)
+        if getattr(value, "nanoseconds", 0) and not value.microseconds % 1_000:  # of pandas
+            ms += 1
+    elif type(value).__name__ == "timedelta64":  # numpy calls it an integral number, of its own unit
+        import numpy as np
+
+        ms = int(whole_ms(np.array([value]), "delay")[0])
     else:
         ms = _ceil_seconds(value)
     return checked_ms(ms, value)
@@ -60,8 +68,8 @@ def delay_ms(value: Delay) -> int:
 
 def asked_ms(now_ms: int, delay: Delay | None, deliver_after: Instant | None, *, check_instants: bool = False) -> int:
     """The instant that one record asks for, or AS_SOON_AS_POSSIBLE where it asks for none."""
-    if type(delay) is int and deliver_after is None and delay >= 0:  # what people mostly give
-        return checked_ms(now_ms + delay * 1_000, delay)
+    if type(delay) is int and deliver_after is None and 0 <= delay < _SURELY_MEANT_S:  # what people mostly give
+        return now_ms + delay * 1_000
     check_one_time(delay, deliver_after)
     if deliver_after is not None:
         ms = instant_ms(deliver_after)
@@ -69,7 +77,10 @@ def asked_ms(now_ms: int, delay: Delay | None, deliver_after: Instant | None, *,
             window.check_instant(ms, now_ms)
         return ms
     if delay is not None:
-        return checked_ms(now_ms + delay_ms(delay), delay)
+        ms = checked_ms(now_ms + delay_ms(delay), delay)
+        if check_instants:
+            window.check_delayed(ms, now_ms)
+        return ms
     return AS_SOON_AS_POSSIBLE
 
 
@@ -90,6 +101,8 @@ def whole_ms(values: npt.NDArray[Any], name: str) -> Int64Array:
     """Of a column of datetime64 or timedelta64, rounded up. InvalidDeliverAfter."""
     import numpy as np
 
+    if np.datetime_data(values.dtype)[0] == "generic":
+        raise InvalidDeliverAfter(f"{name} has no unit: np.timedelta64(5, 's')")
     if bool(np.isnat(values).any()):
         raise InvalidDeliverAfter(f"{name} has a missing value (NaT): leave the time out, or send such records apart")
     try:
@@ -158,6 +171,6 @@ def _number(value: Any) -> int | float | None:
     """An int or a float, of numpy's too; None: it is neither."""
     if isinstance(value, int | float):
         return None if isinstance(value, bool) else value
-    if not hasattr(value, "dtype") or not isinstance(value, Real):
+    if getattr(getattr(value, "dtype", None), "kind", "") not in tuple("iuf") or not isinstance(value, Real):
         return None
     return int(value) if isinstance(value, Integral) else float(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from afterlog.errors import NotAllowed
 from afterlog.server.endpoint import Endpoint, Scope
@@ -48,3 +48,15 @@ def allowed_prefixes(caller: Caller, endpoint: Endpoint, topic: str | None) -> t
         where = "all topics" if topic is None else f"the topic {topic!r:.100}"
         raise NotAllowed(f"{endpoint.method} {endpoint.path} needs the scope {endpoint.scope.value} for {where}")
     return prefixes
+
+
+def check_named(body: Mapping[str, Any], endpoint: Endpoint, prefixes: tuple[str, ...]) -> None:
+    """The topics that a body names, besides that of the path: where dead letters go. Raises NotAllowed."""
+    reader = body.get("reader")
+    for topic in (reader.get("dead_letter") if isinstance(reader, Mapping) else None, body.get("target")):
+        if topic is not None and not topic.startswith(prefixes):
+            assert endpoint.scope is not None, "who may name a topic has a scope"
+            raise NotAllowed(
+                f"{endpoint.method} {endpoint.path} needs the scope {endpoint.scope.value} for the topic "
+                f"{topic!r:.100}, too, to which dead letters would go"
+            )

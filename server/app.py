@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl
 
 from afterlog import errors
 from afterlog.errors import AfterlogError, InvalidRequest, NotServed, ServerBusy, ServerFailed, ServerUnavailable
-from afterlog.server.access import Caller, Peer, allowed_prefixes
+from afterlog.server.access import Caller, Peer, allowed_prefixes, check_named
 from afterlog.server.bodies import Bodies, json_of
 from afterlog.server.endpoint import ARROW, NOTHING, Endpoint
 from afterlog.server.limits import Limits
@@ -39,6 +39,8 @@ logger = logging.getLogger("afterlog.server")
 
 _ARROW: Final = ARROW.encode()
 _JSON: Final = JSON.encode()
+LONG_JSON_BYTES: Final = 64 << 10
+"""Some ms: more is read in a thread, so that nobody else waits for all of it."""
 PEER: Final = "afterlog.peer"
 """Where the scope of a request has its peer."""
 DATED_S: Final = 0.2
@@ -151,7 +153,8 @@ class App:
         local = asked.peer.trusted and not asked.peer.tcp and b"authorization" not in asked.headers
         if endpoint.method == "GET":
             request = Request(arguments, {}, None, wants_arrow, prefixes, receive, scopes, local)
-            return await _with_arrow(endpoint.handler(self.served, request))
+            reply = await _with_arrow(endpoint.handler(self.served, request))
+            return await self._still_allowed(asked, request, reply)
         most = self.limits.body_bytes if is_arrow else self.limits.json_bytes
         data = await self._bodies.read(receive, asked.headers, most)
         self.served.counts.received_bytes += len(data)
@@ -159,13 +162,30 @@ class App:
             if is_arrow:
                 body = _parameters(endpoint.arrow or {}, query)
             else:
-                body = _json_body(endpoint, data, asked.media_type)
+                is_long = len(data) > LONG_JSON_BYTES
+                body = await self.served.aside(is_long, lambda: _json_body(endpoint, data, asked.media_type))
+            check_named(body, endpoint, prefixes)
             request = Request(
                 arguments, body, data if is_arrow else None, wants_arrow, prefixes, receive, scopes, local
             )
-            return await _with_arrow(endpoint.handler(self.served, request))
+            reply = await _with_arrow(endpoint.handler(self.served, request))
+            return await self._still_allowed(asked, request, reply)
         finally:
             self._bodies.free(data)
+
+    async def _still_allowed(self, asked: _Asked, request: Request, reply: Reply) -> Reply:
+        """What was waited for is for who may have it by now: a token may have been taken away meanwhile."""
+        if not (request.body.get("wait_ms") or request.arguments.get("wait_ms")) or asked.endpoint is None:
+            return reply
+        try:
+            allowed_prefixes(
+                self._authenticate(asked.peer, asked.headers), asked.endpoint, request.arguments.get("topic")
+            )
+        except AfterlogError:
+            if reply.unsent is not None:
+                await reply.unsent()
+            raise
+        return reply
 
     async def _send(self, answer: Reply, send: Send, asked: _Asked) -> None:
         headers = [*_FIXED, self._now(asked.started_s), *answer.headers]

@@ -1,5 +1,11 @@
 """One connection, as uvicorn's HTTP protocol has it, and what that leaves open: who is at the other end, how large
 heads may be and how long they may take, and answers that nobody takes.
+
+*No request is read where another ends.* A client may offer to change the protocol (`Upgrade`: Java's client and curl do
+with every first request): what is not taken is ignored (RFC 9110, 7.8), and the body belongs to the request. The parser
+gives up there, so another one goes on behind the head, told how long the body is. What comes behind a body in chunks is
+not of the head. A body that a client held back until it was wanted, and that was not, may never come: the connection
+ends with the answer. What follows a CONNECT is no HTTP.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from afterlog.environment import user_id
+from afterlog.environment import descriptors, user_id
 from afterlog.errors import InvalidRequest
 from afterlog.listeners import hold, is_unix, let_go, peer_user
 from afterlog.server.access import Peer
@@ -28,18 +34,31 @@ from afterlog.wire.problem import MEDIA_TYPE, problem_of
 logger = logging.getLogger("afterlog.server")
 
 
+_FRAMING = (b"connection", b"content-length", b"transfer-encoding", b"upgrade")
+"""What says where a request ends, and whether another follows."""
+
+
 class Connections:
     """Of one server: how many each client has."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, descriptors: int | None = None) -> None:
+        """descriptors: that the process may have. A quarter is left for the store's files; else connections, of which
+        nobody knows yet who they are, could take all of them, and the log that they fill be closed."""
         self.limits = limits
+        most = limits.connections if descriptors is None else min(limits.connections, descriptors * 3 // 4)
+        if most < limits.connections:
+            logger.info(
+                "%d connections at most, of the %d files that this process may have open: raise `ulimit -n`",
+                most, descriptors,
+            )  # fmt: skip
+        self.most = most
+        self.most_of_one = min(limits.client_connections, max(most * 4 // 5, 1))
         self.by_name: Counter[str] = Counter()
         self.total = 0
 
     def add(self, peer: Peer) -> bool:
         """False where it is one too many, and is not counted."""
-        limits = self.limits
-        if self.total >= limits.connections or self.by_name[peer.name] >= limits.client_connections:
+        if self.total >= self.most or self.by_name[peer.name] >= self.most_of_one:
             logger.warning(
                 "peer=%s refused: it has %d of %d connections", peer.name, self.by_name[peer.name], self.total
             )
@@ -64,10 +83,15 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_head = False
+        self._begun = 0
+        """Requests, in what came last."""
         self._exchange: Exchange | None = None
         """The last one that has begun; those behind it, pipelined; and that of which the body comes."""
         self._queued: deque[Exchange] = deque()
         self._coming: Exchange | None = None
+        self._upgrade: _Upgrade | None = None
+        self._is_deaf = False
+        """What comes is no request any more."""
         self._patience = Patience(self.loop)
         self._taking_deadline: asyncio.TimerHandle | None = None
         self._peer = peer_of(transport)
@@ -101,17 +125,46 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_deaf:
             return
-        super().data_received(data)
-        if self._in_head:
+        goes_on, self._begun = self._in_head or (self._coming is not None and not self._coming.is_whole), 0
+        self._feed(data)
+        if (
+            self._in_head and goes_on + self._begun == 1
+        ):  # all of it is of one head; where others end in it, the next is
             self._head_bytes += len(data)
             if self._head_bytes > self.open_connections.limits.head_bytes:
                 self.send_400_response("the head of the request is too large")
 
-    def shutdown(self) -> None:
-        """Closed, or else once its answer is out."""
-        if self._exchange is None or self._exchange.done:
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stopped:  # behind the head, whose body it takes for something else
+                data = data[stopped.args[0] :]
+                upgrade, self._upgrade = self._upgrade, None
+                assert upgrade is not None, "it has told of a head"
+                if upgrade.method == b"CONNECT":
+                    self._is_deaf = True
+                    self.on_message_complete()
+                    return
+                self.parser = httptools.HttpRequestParser(upgrade)
+                try:
+                    self.parser.feed_data(upgrade.head)
+                except httptools.HttpParserError as error:
+                    self.send_400_response(f"no HTTP request: {error}")
+                    return
+                upgrade.protocol = self
+                if upgrade.is_whole:
+                    self.on_message_complete()
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+
+    def shutdown(self, *, wait_for_body: bool = True) -> None:
+        """Closed, or else once its answer is out; one that has no whole request yet may not get one."""
+        if self._exchange is None or self._exchange.done or not (wait_for_body or self._exchange.is_whole):
             self.transport.close()
         else:
             self._exchange.keep_alive = False
@@ -123,12 +176,18 @@ class Connection(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._in_head, self._head_bytes = True, 0
+        self._begun += 1
         self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
-        self.headers.append((name, value))
         self._head_bytes += len(name) + len(value)
+        if self._in_head:
+            self.headers.append((name, value))
+        elif (
+            name in _FRAMING and self._coming is not None
+        ):  # behind a body in chunks: the parser may heed it, we do not
+            self._coming.keep_alive = False
         if self._head_bytes > 2 * self.open_connections.limits.head_bytes:  # those of a piece are counted twice
             raise ValueError("the head of the request is too large")
         if name == b"expect" and value.lower() == b"100-continue":
@@ -137,10 +196,10 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._patience.end()
-        parser, version = self.parser, self.parser.get_http_version()
+        parser, version, method = self.parser, self.parser.get_http_version(), self.parser.get_method()
         path, query = _target(self.url)
         scope: dict[str, Any] = {
-            **self._scope, "http_version": version, "method": parser.get_method().decode("ascii"),
+            **self._scope, "http_version": version, "method": method.decode("ascii"),
             "path": unquote(path.decode("ascii")), "raw_path": path, "query_string": query, "headers": self.headers,
         }  # fmt: skip
         exchange = self._coming = Exchange(
@@ -149,11 +208,14 @@ class Connection(HttpToolsProtocol):
             self.flow,
             self.loop,
             self.on_response_complete,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
-            expects=self.expect_100_continue,
+            keep_alive=version != "1.0" and method != b"CONNECT" and parser.should_keep_alive(),
+            expects=self.expect_100_continue and version != "1.0",
         )
+        if parser.should_upgrade():
+            self._upgrade = _Upgrade(method, version, self.headers)
         if self._exchange is None or self._exchange.done:
             self._begin(exchange)
+            self._await_body()
         else:  # pipelined: answers come in the order of the requests
             self.flow.pause_reading()
             self._queued.append(exchange)
@@ -163,8 +225,17 @@ class Connection(HttpToolsProtocol):
             self._coming.came(body)
 
     def on_message_complete(self) -> None:
-        if self._coming is not None and not self._coming.done:
-            self._coming.ended()
+        if self._upgrade is not None:  # the parser thinks that there is no body
+            return
+        coming = self._coming
+        if coming is None:
+            return
+        if coming is self._exchange:
+            self._patience.end()
+        if coming.done:  # it was answered before its body had come
+            self._await_next()
+        else:
+            coming.ended()
 
     def on_response_complete(self) -> None:
         if self.transport.is_closing():
@@ -172,8 +243,10 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._queued:
             self._begin(self._queued.popleft())
+            if self._exchange is not None and not self._exchange.is_whole:
+                self._await_body()
         elif not self._in_head:
-            self._patience.begin(self.open_connections.limits.idle_s, self.transport.close)
+            self._await_next()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -185,8 +258,15 @@ class Connection(HttpToolsProtocol):
             self._taking_deadline.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """In place of uvicorn's plain text."""
+        """In place of uvicorn's plain text; behind requests that are not answered yet the connection ends with them."""
         logger.warning("peer=%s status=400 error=InvalidRequest: %s", self._peer.name, msg)
+        self._is_deaf = True
+        pending = [each for each in (self._exchange, *self._queued) if each is not None and not each.done]
+        if pending and not pending[-1].is_whole:  # of that one it is said
+            pending.pop().disconnect()
+        if pending:
+            pending[-1].keep_alive = False
+            return
         body = json.dumps(problem_of(InvalidRequest(msg))).encode()
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
@@ -211,9 +291,57 @@ class Connection(HttpToolsProtocol):
         """The head that is to come, or has begun, is there in time, or never."""
         self._patience.begin(self.open_connections.limits.body_s, self._give_up)
 
+    def _await_body(self) -> None:
+        """So is the body of the request that has begun."""
+        seconds = self.open_connections.limits.body_s
+        self._patience.begin(seconds, lambda: self.send_400_response(f"the body did not come within {seconds:g} s"))
+
+    def _await_next(self) -> None:
+        self._patience.begin(self.open_connections.limits.idle_s, self.transport.close)
+
     def _give_up(self) -> None:
         logger.warning("peer=%s refused: too slow", self._peer.name)
         self.transport.abort()
+
+
+class _Upgrade:
+    """What a parser is told in place of a connection that goes on behind a head: the same, without the offer."""
+
+    def __init__(self, method: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> None:
+        self.method = method
+        framing = [header for header in headers if header[0] in (b"content-length", b"transfer-encoding")]
+        lines = b"".join(b"%s: %s\r\n" % header for header in framing)
+        self.head = b"%s / HTTP/%s\r\n%s\r\n" % (method, version.encode(), lines)
+        self.protocol: Connection | None = None
+        """From when on it is told: the head is known."""
+        self.is_whole = False
+        """No body follows."""
+
+    def on_message_begin(self) -> None:
+        if self.protocol is not None:
+            self.protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if self.protocol is not None:
+            self.protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.protocol is not None:
+            self.protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.protocol is not None:
+            self.protocol.on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self.protocol is not None:
+            self.protocol.on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.protocol is None:
+            self.is_whole = True
+        else:
+            self.protocol.on_message_complete()
 
 
 class Patience:
@@ -273,7 +401,7 @@ def _target(url: bytes) -> tuple[bytes, bytes]:
 
 def connection_class(limits: Limits) -> type[Connection]:
     """What uvicorn makes for each connection of one server."""
-    return type("ServerConnection", (Connection,), {"open_connections": Connections(limits)})
+    return type("ServerConnection", (Connection,), {"open_connections": Connections(limits, descriptors())})
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:

@@ -26,8 +26,8 @@ class Exchange:
     """Of one connection. on_done: once the answer is written."""
 
     __slots__ = (
-        "_body", "_expects", "_flow", "_is_whole", "_loop", "_news", "_on_done", "_size", "_start", "_transport",
-        "_waiting", "disconnected", "done", "keep_alive", "scope",
+        "_body", "_expects", "_flow", "_loop", "_news", "_on_done", "_size", "_start", "_transport",
+        "_waiting", "disconnected", "done", "is_whole", "keep_alive", "scope",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,8 @@ class Exchange:
         self._expects = expects
         self._body: list[bytes] = []
         self._size = 0
-        self._is_whole = False
+        self.is_whole = False
+        """Whether its body has come."""
         self._news = False
         self._waiting: asyncio.Future[None] | None = None
         self._start: dict[str, Any] | None = None
@@ -68,7 +69,7 @@ class Exchange:
 
     def ended(self) -> None:
         """The body has come."""
-        self._is_whole = True
+        self.is_whole = True
         self._stir()
 
     def disconnect(self) -> None:
@@ -89,7 +90,7 @@ class Exchange:
         if self.disconnected or self.done:
             return _GONE
         body, self._body, self._size = b"".join(self._body), [], 0
-        return {"type": "http.request", "body": body, "more_body": not self._is_whole}
+        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
 
     async def send(self, message: dict[str, Any]) -> None:
         """A start, which is kept until its body comes, and a body."""
@@ -104,6 +105,8 @@ class Exchange:
     def _write(self, body: bytes) -> None:
         assert self._start is not None, "a body has a start"
         status, headers = self._start["status"], self._start["headers"]
+        if self._expects and not self.is_whole:  # the body was not asked for, and may not come
+            self.keep_alive = False
         if _CLOSE in headers:
             self.keep_alive = False
         elif not self.keep_alive:

@@ -7,7 +7,7 @@ from typing import Final
 from afterlog import errors
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import Reply, Request, as_json
-from afterlog.server.schema import answer
+from afterlog.server.schema import Text, answer
 from afterlog.server.served import Served
 
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,7 +27,7 @@ async def metrics(served: Served, request: Request) -> Reply:
     from afterlog.metrics import exposition
 
     try:
-        text = await served.run(lambda: exposition(served.store))
+        text = await served.run(lambda: exposition(served.store, request.arguments["detail"]))
     except ImportError as error:
         raise errors.NotServed(str(error)) from None
     return Reply(f"{text}{served.counted()}".encode(), media_type=_TEXT)
@@ -39,5 +39,6 @@ ENDPOINTS: Final = (
     Endpoint(method="GET", path="/readyz", scope=None, summary="It takes work", handler=ready,
              answer=answer({"ready": {"type": "boolean"}}), errors=(errors.StoreClosed,)),
     Endpoint(method="GET", path="/metrics", scope=Scope.LOOK, summary="Metrics for Prometheus", handler=metrics,
+             parameters={"detail": Text("topic", "partition", default="topic", about="how much of each topic")},
              answer={"type": "string"}, media_type=_TEXT, errors=(errors.NotServed,)),
 )  # fmt: skip

@@ -2,24 +2,29 @@
 
     GET /v1/overview?filter=mail&sort=pending&descending=true&limit=50
 
-It asks indexes and open subscriptions alone: no record and no journal is read. A topic that was at rest is opened, as a
-scrape of metrics opens it. What was asked less than a second ago is answered again, so that ten people who look cost
-what one does.
+It asks indexes and subscriptions alone: no record is read, and the journal of a subscription that nobody has open once
+for each change of it. A topic that was at rest is opened, as a scrape of metrics opens it. What was asked less than a
+second ago is answered again, so that ten people who look cost what one does.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from afterlog.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, UnknownTopic
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
+from afterlog.names import REDRIVE
+from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store import Store
+from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.partition_subscription import PartitionSubscription
+from afterlog.subscription.standing import ClosedSubscriptions
 
 ANSWERED_AGAIN_S: Final = 1.0
 SORTS: Final = ("name", "pending", "next_due", "due", "lag", "retrying", "dead", "sent", "bytes")
@@ -35,6 +40,7 @@ class Overview:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._closed = ClosedSubscriptions()
         self._lock = threading.Lock()
         self._rows: list[TopicCounts] = []
         self._counted_s: float | None = None
@@ -81,24 +87,23 @@ class Overview:
             now_s = self._store.clock.monotonic_s()
             if self._counted_s is None or not 0 <= now_s - self._counted_s < ANSWERED_AGAIN_S:
                 self._counted_ms = self._store.now_ms()
-                self._rows = topic_rows(self._store)
+                self._rows = topic_rows(self._store, self._closed)
                 self._counted_s = now_s
             return self._rows, self._counted_ms
 
 
-def topic_rows(store: Store) -> list[TopicCounts]:
+def topic_rows(store: Store, closed: ClosedSubscriptions) -> list[TopicCounts]:
     """A row for each topic, by name; counts are of all its partitions. Raises StoreClosed."""
     subscriptions: dict[str, list[PartitionSubscription]] = defaultdict(list)
     for each in store.open_subscriptions():
         subscriptions[each.partition.topic].append(each)
-    return [topic_row(topic, subscriptions[topic.name]) for topic in store.topics()]
+    return [topic_row(topic, subscriptions[topic.name], closed) for topic in store.topics()]
 
 
-def topic_row(topic: Topic, subscriptions: Sequence[PartitionSubscription]) -> TopicCounts:
+def topic_row(topic: Topic, subscriptions: Sequence[PartitionSubscription], closed: ClosedSubscriptions) -> TopicCounts:
     """due: in the log, whoever has read it; sent, became_due, handed_out: counters; unreadable: why, or None.
 
-    lag, leased, retrying, dead: of subscriptions that have a reader; lag is that of the slowest, None where there is
-    none.
+    lag, leased, retrying, dead: of all subscriptions; lag is that of the slowest, None where there is none.
     """
     row: TopicCounts = {"topic": topic.name, "partitions": topic.partition_count, "delayed": topic.settings.delayed}
     row |= dict.fromkeys(_SUMMED, 0)
@@ -110,7 +115,7 @@ def topic_row(topic: Topic, subscriptions: Sequence[PartitionSubscription]) -> T
             raise
         except (AfterlogError, OSError) as error:
             row["unreadable"] = f"{topic.name}-{number}: {error}"
-    _add_subscriptions(row, subscriptions)
+    _add_subscriptions(row, topic, subscriptions, closed)
     return row
 
 
@@ -127,7 +132,7 @@ def total_of(rows: Sequence[TopicCounts]) -> TopicCounts:
 def _add_partition(row: TopicCounts, partition: Partition) -> None:
     high_watermark, segments = partition.high_watermark(), partition.log.version.segments
     row["pending"] += partition.pending()
-    row["due"] += high_watermark - partition.log_start
+    row["due"] += partition.due()
     row["sent"] += partition.log_end_offset
     row["became_due"] += high_watermark
     row["bytes"] += sum(segment.size for segment in segments)
@@ -141,17 +146,37 @@ def _add_partition(row: TopicCounts, partition: Partition) -> None:
         row["handed_out"] += up_to[-1]
 
 
-def _add_subscriptions(row: TopicCounts, subscriptions: Sequence[PartitionSubscription]) -> None:
+def _add_subscriptions(
+    row: TopicCounts, topic: Topic, subscriptions: Sequence[PartitionSubscription], closed: ClosedSubscriptions
+) -> None:
     lags: dict[str, int] = defaultdict(int)
+    for name, stats in _stats(topic, subscriptions, closed):
+        lags[name] += stats.due + stats.leased + stats.retrying
+        for count in ("leased", "retrying", "dead"):
+            row[count] += getattr(stats, count)
+    row["lag"] = max(lags.values(), default=None)
+
+
+def _stats(
+    topic: Topic, subscriptions: Sequence[PartitionSubscription], closed: ClosedSubscriptions
+) -> Iterator[tuple[str, PartitionStats]]:
+    """Of each partition of each subscription, but for that which sends dead letters back."""
+    read = set[tuple[int, str]]()
     for each in subscriptions:
         try:
             stats = each.stats()
         except (AfterlogError, OSError):  # it is just being closed, or its disk has failed, which its readers are told
             continue
-        lags[each.name] += stats.due + stats.leased + stats.retrying
-        for name in ("leased", "retrying", "dead"):
-            row[name] += getattr(stats, name)
-    row["lag"] = max(lags.values(), default=None)
+        finally:
+            read.add((each.partition.number, each.name))
+        if each.name != REDRIVE:
+            yield each.name, stats
+    for number in range(topic.partition_count):
+        with suppress(AfterlogError, OSError):  # of one that cannot be read verify tells, and stats
+            partition = topic.partition(number)
+            for name in names(partition.log.context):
+                if (number, name) not in read and name != REDRIVE:
+                    yield name, closed.stats(partition, name)
 
 
 def _ordered(rows: Sequence[TopicCounts], name: str, descending: bool) -> list[TopicCounts]:

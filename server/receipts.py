@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from afterlog.server.request import Request
 from afterlog.subscription.received import Receipts
 from afterlog.wire.receipt import Receipt
@@ -15,5 +13,4 @@ def named(request: Request) -> Receipts:
         from afterlog.wire.arrow_stream import receipts_of
 
         return receipts_of(request.data)
-    rows = [Receipt.parse(text) for text in request.body["receipts"]]
-    return Receipts(*np.array(rows, np.int64).reshape(-1, 4).T.copy())
+    return Receipts.of_rows([Receipt.parse(text) for text in request.body["receipts"]])

@@ -69,6 +69,8 @@ RESCHEDULE: Final = Fields(
 )
 
 
+FEW_ROWS: Final = 256
+"""Of JSON that the event loop reads: some ms; of more a thread does."""
 FEW_PLACES: Final = 4_096
 """Of an answer to columns that the event loop writes: 50 us; of more a thread does."""
 
@@ -95,15 +97,16 @@ async def send(served: Served, request: Request) -> Reply:
     rows, partition = body["records"], body["partition"]
     sequence = _sequence(body["producer"], partition)
     check = topic.checks_instants(body["check_instants"])
-    sent = [sent_record(row) for row in rows]
+    sent = await served.aside(len(rows) > FEW_ROWS, lambda: [sent_record(row) for row in rows])
     if len(sent) == 1 and sent[0].unique_key is None:
-        number, record = _single(topic, sent[0], served.store.now_ms(), partition, check)
+        now_ms = topic.log_now_ms(served.store.now_ms())
+        number, record = _single(topic, sent[0], now_ms, partition, check)
         offsets = await served.sends.send(topic, number, AppendRequest(record, sequence))
         if not request.wants_arrow:
             return Reply(f'{{"ids":["{topic.name}-{number}@{offsets.item()}"]}}'.encode())
         return _placed(request, topic, SentPlaces(np.array([number]), offsets))
     placed = await _send_rows(served, topic, sent, partition, body["on_conflict"], check, sequence)
-    return _placed(request, topic, placed)
+    return await served.aside(len(rows) > FEW_ROWS, lambda: _placed(request, topic, placed))
 
 
 async def cancel(served: Served, request: Request) -> Reply:
@@ -156,22 +159,25 @@ async def _send_rows(
     sequence: ProducerSequence | None,
 ) -> SentPlaces:
     """Records of one call: all that go to one partition in one append, and checked everywhere before any is written."""
-    now_ms = served.store.now_ms()
+    now_ms = topic.log_now_ms(served.store.now_ms())
     unique = any(row.unique_key is not None for row in rows)
     turn = topic.partition_of(None) if partition is None and rows else 0
-    numbers, records = [], []
-    for row in rows:
-        named = _named(row.partition, partition)
-        if named is None and row.key is None:
-            named = turn
-        number, record = _single(topic, row, now_ms, named, check)
-        numbers.append(number)
-        records.append(record)
+
+    def each() -> list[tuple[int, SingleRecord]]:
+        placed = []
+        for row in rows:
+            named = _named(row.partition, partition)
+            placed.append(_single(topic, row, now_ms, turn if named is None and row.key is None else named, check))
+        return placed
+
+    is_long = len(rows) > FEW_ROWS
+    placed = await served.aside(is_long, each)
+    records = [record for _, record in placed]
     if unique:
         _check_unnumbered(sequence)
         return await _send_unique(served, topic, rows, records, partition, on_conflict)
-    columns = columns_of(records) if records else None
-    return await _send_columns(served, topic, columns, np.array(numbers, np.int64), sequence)
+    columns = await served.aside(is_long, lambda: columns_of(records) if records else None)
+    return await _send_columns(served, topic, columns, np.array([number for number, _ in placed], np.int64), sequence)
 
 
 async def _send_unique(
@@ -200,7 +206,7 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
     names = {"id": "producer_id", "epoch": "producer_epoch", "sequence": "sequence"}
     producer = {name: asked[given] for name, given in names.items()}
     sequence = _sequence(None if all(each is None for each in producer.values()) else producer, asked["partition"])
-    check, now_ms = topic.checks_instants(asked["check_instants"]), served.store.now_ms()
+    check, now_ms = topic.checks_instants(asked["check_instants"]), topic.log_now_ms(served.store.now_ms())
     partition = asked["partition"]
 
     def read() -> tuple[SentColumns, Int64Array]:
@@ -218,9 +224,7 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
         placed = await served.run(lambda: _sent_unique(topic, sent.records, keys, way, partition))
     else:
         placed = await _send_columns(served, topic, sent.records, numbers, sequence)
-    if len(placed.offset) <= FEW_PLACES:
-        return _placed(request, topic, placed)
-    return await served.run(lambda: _placed(request, topic, placed))
+    return await served.aside(len(placed.offset) > FEW_PLACES, lambda: _placed(request, topic, placed))
 
 
 def _numbers(topic: Topic, records: RecordColumns, named: Int64Array | None, of_all: int | None) -> Int64Array:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from afterlog.listeners import (
     listening_at_path,
     remove_socket,
 )
+from afterlog.locks import Thread
 from afterlog.names import SERVER_SOCKET
 from afterlog.server.app import App
 from afterlog.server.limits import Limits
@@ -55,6 +55,8 @@ LOOK_S: Final = 0.05
 """Between looks at connections of which the last answer is on its way, while the server stops."""
 FINISH_S: Final = 30.0
 """A request that was begun is finished within that, or cut."""
+BODY_FINISH_S: Final = 2.0
+"""One whose body has not come by then is closed: nothing of it has been done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +109,14 @@ class Serving:
         self._stopped: asyncio.Event | None = None
         self._cut: asyncio.Event | None = None
         self._started: Future[None] = Future()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self.app: App | None = None
         try:
             self._listen()
+            if tokens is not None and not self._files.exists(tokens.path):
+                raise InvalidArgument(
+                    f"there is no {tokens.path}, and nobody could come in: afterlog tokens add makes it"
+                )
         except BaseException:
             self._close_listeners()
             raise
@@ -125,7 +131,7 @@ class Serving:
 
     def start(self) -> None:
         """In a thread of its own."""
-        thread = self._thread = threading.Thread(target=self._run_in_thread, name="afterlog-server", daemon=True)
+        thread = self._thread = Thread(target=self._run_in_thread, name="afterlog-server", daemon=True)
         thread.start()
         self._started.result()
 
@@ -218,12 +224,15 @@ class Serving:
     async def _finish(self, state: ServerState) -> None:
         """Requests that are under way are answered; connections without one are closed."""
         assert self._cut is not None, "it is being served"
-        cut = asyncio.ensure_future(self._cut.wait())
+        loop, cut = asyncio.get_running_loop(), asyncio.ensure_future(self._cut.wait())
+        begun_s = loop.time()
         try:
             async with asyncio.timeout(FINISH_S):
                 while (state.tasks or state.connections) and not cut.done():
-                    for connection in list(state.connections):
-                        connection.shutdown()  # those that have nothing under way are closed once their answer is out
+                    wait_for_body = loop.time() - begun_s < BODY_FINISH_S
+                    connections: list[Any] = list(state.connections)
+                    for connection in connections:  # one with nothing under way is closed once its answer is out
+                        connection.shutdown(wait_for_body=wait_for_body)
                     await asyncio.wait({*state.tasks, cut}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             logger.warning("%d requests were not done within %g s, and are cut", len(state.tasks), FINISH_S)

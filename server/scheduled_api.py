@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
 from afterlog import errors
+from afterlog.errors import InvalidTopic, UnknownTopic
+from afterlog.produce.topic import Topic
 from afterlog.schedule_document import Schedule
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
@@ -13,9 +16,11 @@ from afterlog.server.schema import LEFT_OUT, Fields, Number, Shape, Text, Told, 
 from afterlog.server.served import Served
 from afterlog.server.shapes import BYTES, COUNT, HEADERS, INSTANT, MESSAGE, PARTITION, RECORDS_MAX, SCHEDULED
 from afterlog.statistics import due_histogram
-from afterlog.subscription.redrive import DeadLetterMessage
+from afterlog.subscription.answers import RedriveResult
+from afterlog.subscription.redrive import SUBSCRIPTION, DeadLetterMessage
+from afterlog.subscription.redrive import redrive as send_back
 from afterlog.wire.byte_text import bytes_of, headers_of, text_or_base64
-from afterlog.wire.record_json import message_row
+from afterlog.wire.record_json import clients_headers, message_row
 
 _LIMIT = Whole(0, RECORDS_MAX, default=100)
 _BYTES = Told(BYTES, default=LEFT_OUT)
@@ -31,7 +36,9 @@ _SETTINGS: Final[dict[str, Shape]] = {
 }
 NEW_SCHEDULE: Final = Fields({"topic": Text(most=249), "name": Text(most=249), **_SETTINGS, "partition": PARTITION})
 CHANGED_SCHEDULE: Final = Fields(_SETTINGS)
-REDRIVE: Final = Fields({"limit": Whole(default=None, null=True)})
+REDRIVE: Final = Fields(
+    {"limit": Whole(default=None, null=True), "target": Text(default=None, null=True, most=249)},
+)
 PENDING: Final[dict[str, Shape]] = {
     "limit": _LIMIT,
     "key": Text(default=None, null=True, most=4_000, about="text, or base64:…"),
@@ -75,8 +82,22 @@ async def dead_letters(served: Served, request: Request) -> Reply:
 
 
 async def redrive(served: Served, request: Request) -> Reply:
-    limit = request.body["limit"]
-    return as_json({"redriven": await served.run(lambda: served.store.redrive(request.topic, limit=limit))})
+    """To the topics that the token may manage: letters of others stay, as those do whose topic is gone."""
+
+    def topic_of(name: str) -> Topic:
+        if not name.startswith(request.prefixes):
+            raise UnknownTopic(f"{name!r:.100} is not for this token")
+        return served.store.topic(name)
+
+    def ask() -> RedriveResult:
+        target = request.body["target"]
+        if target == request.topic:
+            raise InvalidTopic(f"{target} is where the dead letters are: name another target")
+        to = None if target is None else topic_of(target)
+        with served.store.subscribe(request.topic, SUBSCRIPTION) as subscription:
+            return send_back(subscription, topic_of, request.body["limit"], to)
+
+    return as_json(asdict(await served.run(ask)))
 
 
 async def list_schedules(served: Served, request: Request) -> Reply:
@@ -152,7 +173,7 @@ def _schedule_settings(asked: dict[str, Any]) -> dict[str, Any]:
             if name in asked:
                 asked[name] = bytes_of(asked[name])
         if "headers" in asked:
-            asked["headers"] = headers_of(asked["headers"])
+            asked["headers"] = clients_headers(headers_of(asked["headers"]))
     except (ValueError, OverflowError) as error:
         raise errors.InvalidRequest(str(error)) from None
     return asked
@@ -180,12 +201,10 @@ def schedule_row(schedule: Schedule) -> dict[str, Any]:
 
 def _letter_row(letter: DeadLetterMessage) -> dict[str, Any]:
     origin = letter.origin
-    told = None
-    if origin is not None:
-        told = {
-            "record": str(origin.record), "subscription": origin.subscription, "reason": origin.reason,
-            "redelivery_count": origin.redelivery_count,
-        }  # fmt: skip
+    told = {
+        "record": str(origin.record), "subscription": origin.subscription, "reason": origin.reason,
+        "redelivery_count": origin.redelivery_count,
+    }  # fmt: skip
     return {"message": message_row(letter.message), "origin": told}
 
 
@@ -197,7 +216,7 @@ _SCHEDULING = (
     *_UNKNOWN, errors.InvalidSchedule, errors.ScheduleExists, errors.InvalidRecord, errors.RecordTooLarge,
     errors.InvalidTopic, errors.UnknownSchedule, errors.NotServed,
 )  # fmt: skip
-_LETTER = answer({"message": MESSAGE, "origin": {"type": ["object", "null"]}})
+_LETTER = answer({"message": MESSAGE, "origin": {"type": "object"}})
 
 
 def _list_of(name: str, row: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -215,8 +234,8 @@ ENDPOINTS: Final = (
              handler=dead_letters, parameters={"limit": _LIMIT}, answer=_list_of("dead_letters", _LETTER),
              errors=(*_UNKNOWN, errors.ClockBehind)),
     Endpoint(method="POST", path=f"{_T}/redrive", scope=Scope.MANAGE, summary="Send dead letters back",
-             handler=redrive, body=REDRIVE, answer=answer({"redriven": COUNT}),
-             errors=(*_UNKNOWN, errors.ClockBehind)),
+             handler=redrive, body=REDRIVE, answer=answer({"redriven": COUNT, "left": {"type": "object"}}),
+             errors=(*_UNKNOWN, errors.InvalidTopic, errors.ClockBehind)),
     Endpoint(method="GET", path="/v1/schedules", scope=Scope.LOOK, summary="Recurring schedules, by name",
              handler=list_schedules, parameters={"topic": Text(default=None, null=True, most=249)}, filters=True,
              answer=_list_of("schedules", _SCHEDULE), errors=_UNKNOWN),

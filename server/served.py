@@ -47,6 +47,10 @@ class Served:
         """A blocking call, in a thread."""
         return await self.calls.run(call)
 
+    async def aside(self, is_long: bool, call: Callable[[], Answered]) -> Answered:
+        """A call that does not block, in a thread where it is long: so nobody else waits for all of it."""
+        return await self.calls.run(call) if is_long else call()
+
     def counted(self) -> str:
         """What is counted here, in Prometheus' text format."""
         appends, parts, records = self.sends.counts

@@ -59,7 +59,7 @@ MESSAGE: Final[dict[str, Any]] = {
     **SCHEDULED, "properties": {**SCHEDULED["properties"], "delivery_offset": COUNT}
 }  # fmt: skip
 RECEIPT: Final[dict[str, Any]] = {
-    "type": "string", "pattern": r"^[0-9]{1,10}\.[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,19}$",
+    "type": "string", "pattern": r"^[0-9]{1,10}\.(-1|[0-9]{1,19})\.[0-9]{1,19}\.[0-9]{1,19}$",
     "description": "as receive gave it",
 }  # fmt: skip
 LEASED: Final[dict[str, Any]] = {

@@ -104,7 +104,7 @@ async def ack(served: Served, request: Request) -> Reply:
         one = Receipt.parse(texts[0])
         async with _lent(served, request) as reader:
             found = await served.run(
-                lambda: reader.subscription.ack_receipt(one.partition, one.delivery_offset, one.redelivery_count)
+                lambda: reader.subscription.ack_receipt(one.partition, one.delivery_offset, one.lease_number)
             )
         return as_json({**_acked(found), "now_ms": served.store.now_ms()})
 
@@ -195,7 +195,7 @@ def _nothing(request: Request, now_ms: int) -> Reply:
 
         none = np.empty(0, np.int64)
         empty = Columns.empty(request.topic)
-        data = delivered_stream(empty, {"now_ms": now_ms}, redelivery_count=none, deadline_ms=none)
+        data = delivered_stream(empty, {"now_ms": now_ms}, lease_number=none, deadline_ms=none)
         return Reply(data, media_type=MEDIA_TYPE)
     return Reply(b'{"messages":[],"now_ms":%d}' % now_ms)
 
@@ -209,7 +209,7 @@ def _arrow(found: Received, now_ms: int) -> Reply:
     from afterlog.wire.arrow_stream import delivered_stream
 
     data = delivered_stream(
-        found.columns, {"now_ms": now_ms}, redelivery_count=found.redelivery_count, deadline_ms=found.deadline_ms
+        found.columns, {"now_ms": now_ms}, lease_number=found.lease_number, deadline_ms=found.deadline_ms
     )
     return Reply(data, media_type=MEDIA_TYPE)
 

@@ -5,7 +5,8 @@
 
 Scopes by name, each with the prefixes of the topics that it is for; "" of all topics, and of what concerns the store. A
 token is 256 random bits, so its hash gives nothing away, and needs no salt. It is shown once, when it is made. A server
-looks at the file's stamp every LOOK_S, so a token that is removed is refused from then on.
+looks at the file's stamp every LOOK_S, so a token that is removed is refused from then on, and what waits by it gets
+nothing more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -97,6 +98,17 @@ class TokenFile:
         if len(left) == len(tokens):
             raise InvalidArgument(f"there is no token {name!r} in {self.path}")
         self._write(left)
+
+    def rotate(self, name: str) -> str:
+        """Another token in the place of one, for the same; whoever has the old one is refused from then on.
+
+        Raises InvalidArgument where there is none of that name, CorruptFile, StorageFull.
+        """
+        text, tokens = PREFIX + random_token(), self.read()
+        if not any(token.name == name for token in tokens):
+            raise InvalidArgument(f"there is no token {name!r} in {self.path}")
+        self._write(replace(token, sha256=hashed(text)) if token.name == name else token for token in tokens)
+        return text
 
     def stamp(self) -> FileStamp | None:
         return self._files.stamp(self.path) if self._files.exists(self.path) else None

@@ -10,7 +10,6 @@ the same after a restart; of a batch write `writeId`, or else a random id that t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,6 +23,7 @@ from pyspark.sql.types import StructType
 from afterlog.clock import Clock, SystemClock
 from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
 from afterlog.files import OsFiles, ReadOnlyFiles, unused_name
+from afterlog.locks import Condition
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
 from afterlog.names import TOPICS, prepared_file
@@ -155,7 +155,7 @@ def _files(messages: CommitMessages) -> tuple[PreparedFile, ...]:
 def _opened(options: WriteOptions, clock: Clock) -> Store:
     """The store, when nobody else has it open any more. Raises StoreLocked."""
     remote = open_remote(options.remote, **options.remote_options) if options.remote else None
-    patience, until_s = threading.Condition(), clock.monotonic_s() + options.lock_timeout_ms / 1_000
+    patience, until_s = Condition(), clock.monotonic_s() + options.lock_timeout_ms / 1_000
     while True:
         try:
             return open_store(options.location, None, clock, None, remote, background=False)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from afterlog.subscription.lease_number import failures
 
 if TYPE_CHECKING:  # who only has messages needs no numpy
+    from pyroaring import BitMap64
+
     from afterlog.fetch.message_columns import Columns
     from afterlog.index.growing_columns import Int64Array
 
@@ -14,18 +18,23 @@ if TYPE_CHECKING:  # who only has messages needs no numpy
 class Lease:
     """Records leased to one reader until `deadline_ms`, by the time at which they became due to this subscription.
 
-    redelivery_count: int64[n], earlier deliveries of each that failed. With the delivery offset it is the receipt that
-    nack, extend and release ask for: once the lease has expired and somebody else has the record, it is stale.
+    lease_number: int64[n], see `lease_number.py`. With the delivery offset it is the receipt that nack, extend and
+    release ask for: once this lease has ended, however it did, it is stale.
 
     exhausted: records that failed as often as the policy allows, leased as well, for the dead letters and no reader;
-    exhausted_count: the same as redelivery_count, of these.
+    exhausted_number: their lease numbers.
     """
 
     columns: Columns
-    redelivery_count: Int64Array
+    lease_number: Int64Array
     exhausted: Columns
-    exhausted_count: Int64Array
+    exhausted_number: Int64Array
     deadline_ms: int
+
+    @property
+    def redelivery_count(self) -> Int64Array:
+        """int64[n], earlier deliveries of each that failed."""
+        return failures(self.lease_number)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -48,6 +57,26 @@ class ReceiptResult:
     stale: int = 0
     deadline_ms: int = 0
     """Of extend: the new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveResult:
+    """How many dead letters were sent back; and why others stay, and how many: `redrive(…, target=…)` takes them."""
+
+    redriven: int
+    left: dict[str, int]
+
+
+class Acks(NamedTuple):
+    """What a subscription has acked of one partition, at one instant, durable or not."""
+
+    position: int
+    unacked: BitMap64
+    """All else below the position counts as acked."""
+    sought: int
+    """What lies before this delivery offset a seek may have passed, unread or un-acked."""
+    lost: bool
+    """Whether retention, or a purge, took something that was not acked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ that was killed has left is synced before it counts. Under durability `os` the l
 behind its end are given up (`afterlog.subscription.journal`).
 
 A journal that nobody has open does not change: it is read once. One that cannot be read holds everything, and says so.
-That nobody opens it meanwhile, or goes back, is seen to by the log's lock of letting go.
+That nobody opens it meanwhile, or goes back, is seen to by the log's lock of letting go. What a redrive left holds
+nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from afterlog.errors import CorruptFile, StoreClosed
 from afterlog.fetch.group import GroupPosition
 from afterlog.files import FileStamp, opened
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import SUBSCRIPTIONS, journal_file, position_files, subscription_folder
+from afterlog.names import REDRIVE, SUBSCRIPTIONS, journal_file, position_files, subscription_folder
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replay import replay
@@ -80,7 +81,8 @@ class Backlogs:
 
     def _names(self, log: PartitionLog) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
-            return log.context.files.names(log.context.folder / SUBSCRIPTIONS)
+            names = log.context.files.names(log.context.folder / SUBSCRIPTIONS)
+            return [name for name in names if name != REDRIVE]
         return []
 
     def _of_closed(self, log: PartitionLog, name: str, durable: bool) -> int | None:

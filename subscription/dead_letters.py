@@ -72,7 +72,7 @@ class DeadLetters:
                     receipts.delivery_offset.tolist(), receipts.offset.tolist(), failures.tolist(), strict=True
                 )
             ]
-            intended = self._subscription.intend_dead_letters(letters, receipts.redelivery_count)
+            intended = self._subscription.intend_dead_letters(letters, receipts.lease_number)
             self._append(target, partition.number, intended)
             return len(intended)
 

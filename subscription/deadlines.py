@@ -47,6 +47,12 @@ class Deadlines:
         self._ends[until_ms] = bits.of_one(offset)
         return True
 
+    def later(self, ms: int) -> Deadlines:
+        """The same, by so much later."""
+        made = Deadlines()
+        made._ends.update({until_ms + ms: offsets for until_ms, offsets in self.items()})
+        return made
+
     def remove(self, offsets: BitMap64) -> None:
         """Take these out, where they are here."""
         for until_ms, found in self._found(offsets):

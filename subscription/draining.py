@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from afterlog.arguments import seconds, whole
 from afterlog.errors import InvalidArgument, NotInMainThread
+from afterlog.locks import Thread
 
 logger = logging.getLogger("afterlog.subscription")
 
@@ -54,7 +55,7 @@ class Draining:
         self._previous: Any = None
         self._words: SimpleQueue[bool] = SimpleQueue()
         """To the thread: True for a signal, False for the end. Its `put` may be interrupted by itself."""
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self.signalled = False
         """Whether the signal came."""
         self.drained = True
@@ -78,7 +79,7 @@ class Draining:
         try:
             self._previous = signal.getsignal(self._number)
             work = self._words, self._reader
-            self._thread = threading.Thread(target=_drain, args=work, name="afterlog-drain", daemon=True)
+            self._thread = Thread(target=_drain, args=work, name="afterlog-drain", daemon=True)
             self._thread.start()
             signal.signal(self._number, self._handler)
         except (OSError, ValueError) as error:

@@ -15,6 +15,7 @@
     11 EXTENDED        until_ms i64 | delivery offsets, Roaring               extend, of LEASED_UNTIL; by itself, too
     12 REPLICATED      nothing                                                subscribe, with replicated
     13 ACKED_ELSEWHERE bytes u16 | origin, ASCII | offsets there, Roaring     the same subscription in another cluster
+    14 LEAPT           ms i64                                                 the first call behind a clock set forward
 
 Integers are little-endian; Roaring is the portable 64-bit format. LEASED also names records that are leased again; what
 it reads and does not name are control records and cancelled ones, which nobody shall get. Its deadline is not written:
@@ -67,6 +68,7 @@ class Kind(enum.IntEnum):
     EXTENDED = 11
     REPLICATED = 12
     ACKED_ELSEWHERE = 13
+    LEAPT = 14
 
 
 class Reason(enum.IntEnum):
@@ -181,9 +183,16 @@ class AckedElsewhere:
     offsets: BitMap64
 
 
+@dataclass(frozen=True, slots=True)
+class Leapt:
+    """The log's clock was set forward by so much, while no time went by: what is held or retrying is so much later."""
+
+    ms: int
+
+
 Event = (
     Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed | LeasedUntil | Extended | Replicated
-    | AckedElsewhere
+    | AckedElsewhere | Leapt
 )  # fmt: skip
 
 
@@ -209,6 +218,8 @@ def encode(event: Event) -> tuple[Kind, bytes]:
             return Kind.SOUGHT, _INT64.pack(event.position)
         case Closed():
             return Kind.CLOSED, b""
+        case Leapt():
+            return Kind.LEAPT, _INT64.pack(event.ms)
         case Extended():
             return Kind.EXTENDED, _INT64.pack(event.until_ms) + event.offsets.serialize()
         case Replicated():
@@ -237,6 +248,8 @@ def decode(kind: Kind, body: memoryview) -> Event:
             return Sought(_int64(body))
         case Kind.CLOSED:
             return Closed()
+        case Kind.LEAPT:
+            return Leapt(_time(body))
         case Kind.LEASED_UNTIL:
             return LeasedUntil(_int64(body[8:16]), bitmap(body[16:]), _time(body[:8]))
         case Kind.EXTENDED:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
+from afterlog.errors import CorruptFile
 from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
@@ -110,7 +111,14 @@ class Fresh:
         times = min(READ_AHEAD_RECORDS, READ_AHEAD_BYTES // self._record_bytes) // max_records
         parts, end, wanted, size = [Columns.empty(self._partition.topic)], position, max_records * max(times, 1), 0
         while end < high_watermark and wanted > 0 and size < max_bytes:
-            columns, end = self._partition.columns(end, min(wanted, high_watermark - end), max_bytes - size, reading)
+            try:
+                columns, end = self._partition.columns(
+                    end, min(wanted, high_watermark - end), max_bytes - size, reading
+                )
+            except CorruptFile:
+                if end > position:  # what is intact comes first
+                    break
+                raise
             if end > high_watermark:  # it stepped over cancelled ones, up to what is due to others but not here yet
                 columns = columns[: int(columns.delivery_offset.searchsorted(high_watermark))]
                 end = high_watermark

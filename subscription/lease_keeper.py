@@ -101,6 +101,7 @@ class LeaseKeeper:
         self._in_thread = background
         self._background: Background | None = None
         self._next_ms: int | None = None
+        """Of the boot-time clock: how long it sleeps is elapsed time."""
         self._lock = threading.Lock()
 
     def wake(self) -> None:
@@ -117,11 +118,11 @@ class LeaseKeeper:
     def look(self) -> None:
         """Keep what is to be kept by now."""
         lefts = [left for kept in self._kept() if (left := kept.keep()) is not None]
-        self._next_ms = self._clock.now_ms() + min(lefts) if lefts else None
+        self._next_ms = self._clock.boot_ms() + min(lefts) if lefts else None
 
     def left_ms(self) -> int | None:
         """How long until the next look; None: until a block opens."""
-        return None if self._next_ms is None else self._next_ms - self._clock.now_ms()
+        return None if self._next_ms is None else self._next_ms - self._clock.boot_ms()
 
     def stop(self) -> None:
         """Nothing is extended any more when it returns, and nothing later."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from afterlog.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
 from afterlog.subscription.intake import Intake, Place
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.open_blocks import OpenBlocks
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from afterlog.subscription.answers import ReceiptResult
 
 logger = logging.getLogger("afterlog.subscription")
-
 
 AwaitedCall: TypeAlias = Callable[[Callable[[], object]], Awaitable[object]]
 """Makes a call without blocking the event loop."""
@@ -47,9 +47,6 @@ class Settling(Protocol):
 class LeasedMessage(Message):
     """A record leased to one reader until `deadline_ms`, by the log's clock.
 
-    redelivery_count: earlier deliveries of it that failed, by a nack, an expired lease, or the end of the process where
-    the lease was not to outlive it (`durable_leases`).
-
         with message:
             deliver(message.value)
 
@@ -66,7 +63,8 @@ class LeasedMessage(Message):
     Received in `afterlog.aio` it is `async with message:`, and the cancelling of the task gives the message back.
     """
 
-    redelivery_count: int
+    lease_number: int
+    """Which lease of the record this is: with partition and delivery offset the receipt (`Receipts`)."""
     deadline_ms: int
     subscription: Settling = field(repr=False, compare=False)
     settled: bool = field(default=False, init=False, repr=False, compare=False)
@@ -86,7 +84,13 @@ class LeasedMessage(Message):
             intake.extended([self._place()], deadline_ms)
 
     def _place(self) -> Place:
-        return self.partition, self.delivery_offset, self.redelivery_count
+        return self.partition, self.delivery_offset, self.lease_number
+
+    @property
+    def redelivery_count(self) -> int:
+        """Earlier deliveries of it that failed, by a nack, an expired lease, or the end of the process where the lease
+        was not to outlive it (`durable_leases`)."""
+        return failures(self.lease_number)
 
     def reject(self, reason: str = "") -> ReceiptResult:
         """It can never be worked off: to the dead letters at once, with the reason, whatever the policy says.
@@ -186,10 +190,10 @@ class LeasedMessage(Message):
         return None
 
 
-def complete(message: LeasedMessage, subscription: Settling, redelivery_count: int, deadline_ms: int) -> None:
+def complete(message: LeasedMessage, subscription: Settling, lease_number: int, deadline_ms: int) -> None:
     """Fill in what a lease adds to a message that was just made, and that nobody has yet."""
     put = object.__setattr__
     put(message, "subscription", subscription)
-    put(message, "redelivery_count", redelivery_count)
+    put(message, "lease_number", lease_number)
     put(message, "deadline_ms", deadline_ms)
     put(message, "settled", False)

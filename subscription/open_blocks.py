@@ -12,11 +12,11 @@ for as long as that has patience, and its lease is kept for `max_lease_ms`: late
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from afterlog.clock import Clock
+from afterlog.locks import Condition
 
 Inside = TypeVar("Inside")
 
@@ -37,7 +37,7 @@ class OpenBlocks(dict[int, Inside]):
         self.wake: Callable[[], object] = _nothing
         self.watched = False
         """Whether who ends the last block calls `ended`."""
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._listeners: list[Callable[[], object]] = []
 
     def ended(self) -> None:

@@ -12,6 +12,9 @@ that; the sync that makes it durable is waited for outside, and shared.
 is elsewhere, a server's client. Its deadline and each extension are in the journal, a close leaves it as it is, and the
 next life goes on with it: nobody else has the record before the deadline, and the receipt is good as it was.
 
+*Time.* Leases and retries last for a time: their timers go by the log's clock, as do the instants on disk, and where
+that was set forward while no time went by, the first call behind it moves them all along, on disk too (`_now_ms`, D18).
+
 *Interruptions.* An exception may strike between any two of these: an operation leaves a mark, as on a log
 (`afterlog.log.mark`), and whoever comes next and finds it makes state and timers anew from the journal. Leases keep
 their deadlines; what was leased by a call that did not return goes out again, uncounted.
@@ -20,7 +23,8 @@ D4: what is leased or retrying has a timer, and what is not read is read next. D
 `Returned`, whose reasons are counted. D9: an ack returns when its frame is safe under the durability. D10: a nacked
 record waits in the timers, and its attempts are in the journal.
 
-Invariants, proved by `check`: those of the state, the timers and the journal; the journal replays to the state.
+Invariants, proved by `check`: those of the state, the timers and the journal; the journal replays to the state; nothing
+that is un-acked is hidden from readers.
 """
 
 from __future__ import annotations
@@ -34,7 +38,15 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.errors import AfterlogError, InvalidSubscription, InvalidTopic, StoreClosed, StoreForked
+from afterlog.errors import (
+    AfterlogError,
+    CorruptFile,
+    InvalidSubscription,
+    InvalidTopic,
+    StorageFull,
+    StoreClosed,
+    StoreForked,
+)
 from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
@@ -47,7 +59,7 @@ from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
 from afterlog.records.instants import instant_ms
 from afterlog.subscription import bits
-from afterlog.subscription.answers import AckResult, Lease, PartitionStats, ReceiptResult
+from afterlog.subscription.answers import AckResult, Acks, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.events import (
     Acked,
     AckedElsewhere,
@@ -55,6 +67,7 @@ from afterlog.subscription.events import (
     DeadLetter,
     Extended,
     Intended,
+    Leapt,
     Leased,
     LeasedUntil,
     Reason,
@@ -64,6 +77,7 @@ from afterlog.subscription.events import (
 )
 from afterlog.subscription.fresh import Fresh
 from afterlog.subscription.journal import Journal
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.redeliveries import UNKNOWN
@@ -122,6 +136,7 @@ class PartitionSubscription:
         self._fresh = Fresh(partition, delay_ms)
         self._log_start = 0
         """Below, nothing is un-acked."""
+        self._leapt_ms = self._context.leapt_ms()
         self._ledger = Ledger(partition, name, self._sought(start))
         self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
         self._timers = Timers(self._ledger.state, self._precision_ms)
@@ -161,8 +176,9 @@ class PartitionSubscription:
             raise InvalidSubscription(f"max_records must be at least 1, not {max_records}")
         check_span("lease_ms", lease_ms, 1)
         with self._lock, self._changing():
+            self._now_ms()
             position = self._state.position
-            lease = self._receive(max_records, lease_ms, policy, max_bytes, self.partition.reading(), held)
+            lease = self._receive(max_records, lease_ms, policy, max_bytes, self._reading(), held)
             self._handed_out(lease.columns, position)
         if len(lease):
             self.notifier.notify(lease.deadline_ms)
@@ -170,19 +186,19 @@ class PartitionSubscription:
 
     def receive_one(
         self, lease_ms: int, kind: type[MadeMessage], *, held: bool = False
-    ) -> tuple[MadeMessage, int] | None:
+    ) -> tuple[MadeMessage, int, int] | None:
         """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back; None:
         `receive` is to be asked.
 
-        The record as a message, with the slots that are not `Message`'s left empty, and the end of its lease. Raises as
-        `receive` does.
+        The record as a message, with the slots that are not `Message`'s left empty, the number of its lease, and when
+        that ends. Raises as `receive` does.
         """
         with self._lock:
             if self._closed or self._mark.there:
                 self._look()
             ledger, timers = self._ledger, self._timers
             state, now_ms = ledger.state, ledger.now_ms()
-            if state.dying or state.elsewhere or not timers.quiet(now_ms):
+            if state.dying or state.elsewhere or not timers.quiet(now_ms) or self._context.leapt_ms() != self._leapt_ms:
                 return None
             found = self._fresh.one(state.acks.position, kind)
             if found is None or self.partition.log_start > self._log_start:
@@ -198,7 +214,7 @@ class PartitionSubscription:
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
         if is_news:
             self.notifier.notify(until_ms)
-        return message, until_ms
+        return message, state.redeliveries.first, until_ms
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.
@@ -235,7 +251,7 @@ class PartitionSubscription:
         return answer
 
     def nack(
-        self, delivery_offsets: Offsets, offsets: Offsets, redelivery_count: Offsets, delays_ms: Offsets | int
+        self, delivery_offsets: Offsets, offsets: Offsets, lease_numbers: Offsets, delays_ms: Offsets | int
     ) -> ReceiptResult:
         """These failed: they go out again after a delay, one for all or one for each.
 
@@ -245,17 +261,18 @@ class PartitionSubscription:
         if len(delays):
             check_span("delay_ms", int(delays.min()), 0)
             check_span("delay_ms", int(delays.max()), 0)
-        return self._returned(Reason.NACKED, delivery_offsets, offsets, redelivery_count, delays)
+        return self._returned(Reason.NACKED, delivery_offsets, offsets, lease_numbers, delays)
 
-    def nack_one(self, delivery_offset: int, offset: int, redelivery_count: int, delay_ms: int) -> ReceiptResult:
+    def nack_one(self, delivery_offset: int, offset: int, lease_number: int, delay_ms: int) -> ReceiptResult:
         """`nack` of one."""
         check_span("delay_ms", delay_ms, 0)
         with self._lock:
             self._look()
-            retry_ms, good = self._ledger.now_ms() + delay_ms, self._state.is_leased(delivery_offset, redelivery_count)
+            good = delivery_offset >= self.partition.log_start and self._state.is_leased(delivery_offset, lease_number)
             if good:
                 column = np.array([delivery_offset])
                 with self._mark.held(AfterlogError):
+                    retry_ms = self._now_ms() + delay_ms
                     self._give_back(Reason.NACKED, column, np.array([retry_ms]), np.array([offset]))
             end = self.journal.written
         self.journal.commit.committed(end)
@@ -264,30 +281,30 @@ class PartitionSubscription:
         self.notifier.notify(retry_ms)
         return _RETURNED
 
-    def release(self, delivery_offsets: Offsets, offsets: Offsets, redelivery_count: Offsets) -> ReceiptResult:
+    def release(self, delivery_offsets: Offsets, offsets: Offsets, lease_numbers: Offsets) -> ReceiptResult:
         """Give these back, to go out again at once; it does not count as a failure."""
         delays = np.zeros(len(delivery_offsets), np.int64)
-        return self._returned(Reason.RELEASED, delivery_offsets, offsets, redelivery_count, delays)
+        return self._returned(Reason.RELEASED, delivery_offsets, offsets, lease_numbers, delays)
 
-    def extend(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> ReceiptResult:
+    def extend(self, delivery_offsets: Offsets, lease_numbers: Offsets, lease_ms: int) -> ReceiptResult:
         """Lease these for `lease_ms` from now. Journaled are those that are held: another ends with the process anyway.
 
         Raises StoreClosed, and where one is held StorageFull, SubscriptionPoisoned.
         """
         check_span("lease_ms", lease_ms, 1)
         with self._lock, self._changing():
-            rows, column = self._good(delivery_offsets, redelivery_count)
-            until_ms = deadline_ms(self._ledger.now_ms(), lease_ms)
+            until_ms = deadline_ms(self._now_ms(), lease_ms)
+            rows, column = self._good(delivery_offsets, lease_numbers)
             self._extend(until_ms, bits.of_column(column))
         self.notifier.notify(until_ms)
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows), deadline_ms=until_ms)
 
-    def prolong(self, delivery_offsets: Offsets, redelivery_count: Offsets, lease_ms: int) -> int:
+    def prolong(self, delivery_offsets: Offsets, lease_numbers: Offsets, lease_ms: int) -> int:
         """Lease these for `lease_ms` from now, where that is longer than they are; until when. Stale receipts do
         nothing. Raises as `extend` does."""
         with self._lock, self._changing():
-            _, column = self._good(delivery_offsets, redelivery_count)
-            until_ms = deadline_ms(self._ledger.now_ms(), lease_ms)
+            until_ms = deadline_ms(self._now_ms(), lease_ms)
+            _, column = self._good(delivery_offsets, lease_numbers)
             self._extend(until_ms, self._timers.ending_before(until_ms, bits.of_column(column)))
         return until_ms
 
@@ -314,7 +331,7 @@ class PartitionSubscription:
 
     # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
 
-    def intend_dead_letters(self, letters: Sequence[DeadLetter], redelivery_count: Offsets) -> tuple[DeadLetter, ...]:
+    def intend_dead_letters(self, letters: Sequence[DeadLetter], lease_numbers: Offsets) -> tuple[DeadLetter, ...]:
         """Before the append: those whose receipts are good, and so to be appended. The rest is somebody else's.
 
         Append offsets that are UNKNOWN are looked up; what is not due again yet, after the clock stepped back, stays
@@ -322,7 +339,7 @@ class PartitionSubscription:
         a power cut could take the intent and leave the append.
         """
         with self._lock, self._changing():
-            rows, column = self._good([letter.delivery_offset for letter in letters], redelivery_count)
+            rows, column = self._good([letter.delivery_offset for letter in letters], lease_numbers)
             mine = tuple(letters[row] for row in rows.tolist())
             if any(letter.offset == UNKNOWN for letter in mine):
                 places = self._ledger.append_offsets(column).tolist()
@@ -396,11 +413,13 @@ class PartitionSubscription:
                     break
             return self._state.position - begun
 
-    def acks(self) -> tuple[int, BitMap64]:
-        """(position, un-acked): all else below the position is acked. A copy, of one instant, durable or not."""
+    def acks(self) -> Acks:
+        """What is acked, and what is only passed. A copy."""
         with self._lock:
             self._look()
-            return self._state.position, self._state.acks.unacked.copy()
+            state = self._state
+            lost = state.counts.removed > 0 or state.acks.mark_delete < self.partition.log_start
+            return Acks(state.position, state.acks.unacked.copy(), state.sought, lost)
 
     @property
     def is_replicated(self) -> bool:
@@ -436,7 +455,8 @@ class PartitionSubscription:
             self._look()
             reading = self.partition.look()
             high_watermark = self._fresh.high_watermark(reading)
-            return standing(self._state, self.partition, reading, high_watermark, self._fresh.upto(reading))
+            state = self._state.behind_retention(reading.log_start)
+            return standing(state, self.partition, reading, high_watermark, self._fresh.upto(reading))
 
     def rest_ms(self) -> int:
         """Until when `receive` will find nothing but for what comes; not later than now where there is something."""
@@ -466,11 +486,14 @@ class PartitionSubscription:
                     with self._mark.held(AfterlogError):
                         leased = self._state.leased()
                         leased -= self._state.held_among(leased)
-                        now_ms = at_once_ms(self._ledger.now_ms(), self._precision_ms)
+                        now_ms = at_once_ms(self._now_ms(), self._precision_ms)
                         self._give_back(Reason.RELEASED, column_of(leased), now_ms)
                     self._ledger.seal()
             except (StoreClosed, StoreForked):
                 pass
+            except StorageFull as error:  # what is leased counts as crashed, when it is opened again
+                self.journal.commit.sync()
+                logger.warning("%s: closed without its end: %s", self.journal.path, error)
             finally:
                 self.journal.close()
         self.notifier.notify()
@@ -481,6 +504,10 @@ class PartitionSubscription:
             self._look()
             self._ledger.check()
             self._timers.check()
+            reading = self.partition.look()
+            unacked = column_of(self._state.acks.unacked)
+            unacked = unacked[(unacked >= reading.log_start) & (unacked < reading.high_watermark)]
+            assert bool((self.partition.offsets_at(unacked, reading) >= 0).all()), "what is hidden is nobody's"
 
     # Interruptions.
 
@@ -507,6 +534,35 @@ class PartitionSubscription:
         self.notifier.notify()
         self._mark.there = False
 
+    # Time, under the lock.
+
+    def _now_ms(self) -> int:
+        """Now by the log's clock, with all timers as far along as that has leapt. Raises StorageFull."""
+        while True:
+            leapt_ms, now_ms = self._context.leapt_ms(), self._ledger.now_ms()
+            if leapt_ms == self._context.leapt_ms():  # else it leapt between the two
+                break
+        if leapt_ms != self._leapt_ms:
+            self._leap(leapt_ms)
+        return now_ms
+
+    def _reading(self) -> Reading:
+        """The same of a reading to deliver by. Raises as `Partition.reading`."""
+        while True:
+            reading = self.partition.reading()
+            if self._context.leapt_ms() == self._leapt_ms:
+                return reading
+            self._now_ms()
+
+    def _leap(self, leapt_ms: int) -> None:
+        """Leases end and retries come later by what the clock leapt, for no time has gone by."""
+        ms = leapt_ms - self._leapt_ms
+        if self._state.held or self._state.retrying_count:
+            self._ledger.record(Leapt(ms))
+        self._timers, _ = self._timers.anew(self._state, ms)
+        self._leapt_ms = leapt_ms
+        self.notifier.notify()
+
     # Receiving, under the lock.
 
     def _receive(
@@ -519,18 +575,57 @@ class PartitionSubscription:
             self._ledger.skip(reading.log_start)
         self._log_start = reading.log_start
         end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held)
-        fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
+        try:
+            fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
+        except CorruptFile:
+            if not self._timers.has_due(now_ms):
+                raise
+            fresh, position = self._nothing, self._state.position
         if self._state.elsewhere:
             fresh = fresh.take(np.flatnonzero(~self._acked_elsewhere(fresh.offset)))
         if not self._timers.has_due(now_ms):
-            return self._leased(fresh, np.zeros(len(fresh), np.int64), position, end, policy)
+            return self._leased(fresh, np.full(len(fresh), self._state.redeliveries.first), position, end, policy)
         if position < high_watermark and len(fresh):  # there are more: no retry may overtake them
             now_ms = min(now_ms, int(fresh.due.max()) + self.delay_ms)
         retries = self._timers.due(now_ms, max_records)
         try:
-            return self._leased(*self._merged(fresh, retries, position, max_records, reading), end, policy)
+            merged = self._intact(fresh, self._shown(retries, reading), position, max_records, reading)
+            return self._leased(*merged, end, policy)
         finally:
             self._timers.put_back(retries)
+
+    def _intact(
+        self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading
+    ) -> tuple[Columns, Int64Array, int]:
+        """`_merged`, of what can be read where a retry cannot: fresh ones, or the retries before it."""
+        while True:
+            try:
+                return self._merged(fresh, retries, position, max_records, reading)
+            except CorruptFile:
+                if len(fresh):
+                    return fresh, np.full(len(fresh), self._state.redeliveries.first), position
+                if len(retries) <= 1:
+                    raise
+                retries = retries[: len(retries) // 2]
+
+    def _shown(self, retries: Keys, reading: Reading) -> Keys:
+        """Without those that nobody sees: cancelled ones and markers, which older versions may have leased."""
+        rows = np.argsort(retries.offset)
+        offset = np.empty_like(rows)
+        offset[rows] = self._ledger.append_offsets(retries.offset[rows], reading)
+        hidden = (offset == UNKNOWN) & (retries.offset < reading.high_watermark)
+        if not hidden.any():
+            return retries
+        self._step_over(retries.offset[hidden])
+        return retries.take(np.flatnonzero(~hidden))
+
+    def _step_over(self, delivery_offset: Int64Array) -> None:
+        """These were leased, and are nobody's."""
+        logger.warning(
+            "%s: %d cancelled records or markers, from delivery offset %d on, were leased by an older version",
+            self.journal.path, len(delivery_offset), int(delivery_offset.min()),
+        )  # fmt: skip
+        self._ledger.record(Acked(bits.of_column(np.sort(delivery_offset))))
 
     def _acked_elsewhere(self, offset: Int64Array) -> Bools:
         """Which records, by append offset, other clusters have acked; of UNKNOWN none."""
@@ -550,7 +645,7 @@ class PartitionSubscription:
     def _merged(
         self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading
     ) -> tuple[Columns, Int64Array, int]:
-        """The first `max_records` of both by (time, delivery offset), their failures, and the position behind."""
+        """The first `max_records` of both by (time, delivery offset), their lease numbers, and the position behind."""
         time = np.concatenate([np.maximum.accumulate(fresh.due) + self.delay_ms, retries.deliver_after])
         order = np.lexsort((np.concatenate([fresh.delivery_offset, retries.offset]), time))[:max_records]
         again = order >= len(fresh)
@@ -563,13 +658,17 @@ class PartitionSubscription:
         context[ascending] = np.arange(len(ascending))
         offset = self._ledger.append_offsets(delivery_offset[ascending])[context]
         columns = [fresh[:fresh_count], self.partition.records_at(offset, delivery_offset, reading)]
-        redelivery_count = np.zeros(len(order), np.int64)
-        redelivery_count[again] = self._state.redeliveries.attempts(delivery_offset[ascending])[context]
+        numbers = np.full(len(order), self._state.redeliveries.first)
+        numbers[again] = self._state.redeliveries.lease_numbers(delivery_offset[ascending])[context]
         merged = Columns.concatenate(columns).take(np.where(again, order - len(fresh) + fresh_count, order))
-        return merged, redelivery_count, position
+        hidden = reading.hidden.holds(merged.due, merged.offset)
+        if hidden.any():  # where a nack has said where it lies
+            self._step_over(merged.delivery_offset[hidden])
+            merged, numbers = merged.take(np.flatnonzero(~hidden)), numbers[~hidden]
+        return merged, numbers, position
 
     def _leased(
-        self, columns: Columns, redelivery_count: Int64Array, position: int, end: _LeaseEnd, policy: RetryPolicy | None
+        self, columns: Columns, lease_number: Int64Array, position: int, end: _LeaseEnd, policy: RetryPolicy | None
     ) -> Lease:
         """Lease the records, with everything below `position` read."""
         if len(columns) or position > self._state.position:
@@ -578,16 +677,16 @@ class PartitionSubscription:
             self._ledger.record(LeasedUntil(position, offsets, end.ms) if is_held else Leased(position, offsets))
             if len(columns):
                 self._timers.lease(end.ms, offsets)
-        exhausted, nobody = self._nothing, redelivery_count[:0]
-        if policy is not None and redelivery_count.any():
-            done = policy.exhausted(redelivery_count)
-            exhausted, nobody = columns.take(np.flatnonzero(done)), redelivery_count[done]
-            columns, redelivery_count = columns.take(np.flatnonzero(~done)), redelivery_count[~done]
+        exhausted, nobody = self._nothing, lease_number[:0]
+        if policy is not None and lease_number.any():
+            done = policy.exhausted(failures(lease_number))
+            exhausted, nobody = columns.take(np.flatnonzero(done)), lease_number[done]
+            columns, lease_number = columns.take(np.flatnonzero(~done)), lease_number[~done]
         return Lease(
             columns=columns,
-            redelivery_count=redelivery_count,
+            lease_number=lease_number,
             exhausted=exhausted,
-            exhausted_count=nobody,
+            exhausted_number=nobody,
             deadline_ms=end.ms,
         )
 
@@ -614,12 +713,12 @@ class PartitionSubscription:
         reason: Reason,
         delivery_offsets: Offsets,
         offsets: Offsets,
-        redelivery_count: Offsets,
+        lease_numbers: Offsets,
         delays_ms: Int64Array,
     ) -> ReceiptResult:
         with self._lock, self._changing():
-            rows, column = self._good(delivery_offsets, redelivery_count)
-            now_ms = self._ledger.now_ms()
+            rows, column = self._good(delivery_offsets, lease_numbers)
+            now_ms = self._now_ms()
             retry_ms = now_ms + delays_ms[rows] if reason == Reason.NACKED else at_once_ms(now_ms, self._precision_ms)
             self._give_back(reason, column, retry_ms, _column(offsets)[rows])
             end = self.journal.written
@@ -628,12 +727,13 @@ class PartitionSubscription:
             self.notifier.notify(int(np.min(retry_ms)))
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
 
-    def _good(self, delivery_offsets: Offsets, redelivery_count: Offsets) -> tuple[Int64Array, Int64Array]:
+    def _good(self, delivery_offsets: Offsets, lease_numbers: Offsets) -> tuple[Int64Array, Int64Array]:
         """The rows whose receipts are good, by ascending delivery offset, and these offsets."""
         column, rows = np.unique(_column(delivery_offsets), return_index=True)
-        inside = slice(int(column.searchsorted(0)), int(column.searchsorted(self._state.position)))
+        log_start = max(self.partition.log_start, 0)  # what retention has taken is nobody's
+        inside = slice(int(column.searchsorted(log_start)), int(column.searchsorted(self._state.position)))
         column, rows = column[inside], rows[inside]
-        good = self._state.leased_rows(column, _column(redelivery_count)[rows])
+        good = self._state.leased_rows(column, _column(lease_numbers)[rows])
         return rows[good], column[good]
 
     def _give_back(

@@ -13,6 +13,7 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.index.growing_columns import Int64Array
 from afterlog.subscription.answers import Lease, ReceiptResult
 from afterlog.subscription.dead_letters import DeadLetters
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts
@@ -42,49 +43,49 @@ class ReaderPart:
                 try:
                     self._give_up(lease, settings)
                 except BaseException:
-                    self.undo(lease.columns, lease.redelivery_count)
-                    self.undo(lease.exhausted, lease.exhausted_count)
+                    self.undo(lease.columns, lease.lease_number)
+                    self.undo(lease.exhausted, lease.exhausted_number)
                     raise
             if len(lease) or not len(lease.exhausted):
                 return lease
 
     def nack(self, receipts: Receipts, delay_ms: int | None, reason: str, settings: ReaderSettings) -> ReceiptResult:
         """These failed: they go out again after the delay, by default the policy's, or to the dead letters."""
-        failures = receipts.redelivery_count + 1
-        exhausted = settings.policy.exhausted(failures)
+        counts = failures(receipts.lease_number) + 1
+        exhausted = settings.policy.exhausted(counts)
         answers = []
         if bool(exhausted.any()):
-            answers.append(self.bury(receipts.at(exhausted), failures[exhausted], reason or "nacked", settings))
-            receipts, failures = receipts.at(~exhausted), failures[~exhausted]
-        if len(failures):
-            given = None if delay_ms is None else np.full(len(failures), delay_ms)
-            delays_ms = settings.policy.delays_ms(failures, settings.random) if given is None else given
+            answers.append(self.bury(receipts.at(exhausted), counts[exhausted], reason or "nacked", settings))
+            receipts, counts = receipts.at(~exhausted), counts[~exhausted]
+        if len(counts):
+            given = None if delay_ms is None else np.full(len(counts), delay_ms)
+            delays_ms = settings.policy.delays_ms(counts, settings.random) if given is None else given
             answers.append(
-                self.subscription.nack(receipts.delivery_offset, receipts.offset, receipts.redelivery_count, delays_ms)
+                self.subscription.nack(receipts.delivery_offset, receipts.offset, receipts.lease_number, delays_ms)
             )
         return summed(answers)
 
-    def bury(self, receipts: Receipts, failures: Int64Array, reason: str, settings: ReaderSettings) -> ReceiptResult:
+    def bury(self, receipts: Receipts, counts: Int64Array, reason: str, settings: ReaderSettings) -> ReceiptResult:
         """Move leased records to the dead letters."""
         assert settings.dead_letter is not None
-        buried = self.dead_letters.bury(settings.dead_letter, receipts, failures, reason)
-        return ReceiptResult(done=buried, stale=len(failures) - buried)
+        buried = self.dead_letters.bury(settings.dead_letter, receipts, counts, reason)
+        return ReceiptResult(done=buried, stale=len(counts) - buried)
 
     def release(self, receipts: Receipts) -> ReceiptResult:
         """Give these back, to go out again at once."""
-        return self.subscription.release(receipts.delivery_offset, receipts.offset, receipts.redelivery_count)
+        return self.subscription.release(receipts.delivery_offset, receipts.offset, receipts.lease_number)
 
-    def undo(self, columns: Columns, redelivery_count: Int64Array) -> None:
+    def undo(self, columns: Columns, lease_number: Int64Array) -> None:
         """Give back what a receive that failed had leased already; where that fails too, the lease ends by itself."""
         with contextlib.suppress(AfterlogError):
-            self.subscription.release(columns.delivery_offset, columns.offset, redelivery_count)
+            self.subscription.release(columns.delivery_offset, columns.offset, lease_number)
 
     def _give_up(self, lease: Lease, settings: ReaderSettings) -> None:
-        columns, failures = lease.exhausted, lease.exhausted_count
-        receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, failures)
-        for count in np.unique(failures).tolist():
-            rows = failures == count
-            self.bury(receipts.at(rows), failures[rows], LEASE_ENDED.format(count), settings)
+        columns, counts = lease.exhausted, failures(lease.exhausted_number)
+        receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, lease.exhausted_number)
+        for count in np.unique(counts).tolist():
+            rows = counts == count
+            self.bury(receipts.at(rows), counts[rows], LEASE_ENDED.format(count), settings)
 
 
 def summed(answers: Sequence[ReceiptResult]) -> ReceiptResult:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 from afterlog.errors import InvalidReceipt
 from afterlog.subscription.intake import Place
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 
 if TYPE_CHECKING:  # what a server gave comes as messages, and may stay so
@@ -19,38 +20,49 @@ if TYPE_CHECKING:  # what a server gave comes as messages, and may stay so
 class Receipts(NamedTuple):
     """What ack_many, nack, reject, release and extend go by: int64[n] each; plain numbers, which can be kept elsewhere.
 
-    partition and delivery_offset name a record, redelivery_count one of its leases: the receipt is stale once the lease
-    has ended by a nack or its deadline. offset: in append order, of what was received here; UNKNOWN of what a caller
-    hands in, who is not believed.
+    partition and delivery_offset name a record, lease_number one of its leases: the receipt is stale once that has
+    ended, by an ack, a nack, a release, a seek or its deadline. offset: in append order, of what was received here;
+    UNKNOWN of what a caller hands in, who is not believed.
     """
 
     partition: Int64Array
     offset: Int64Array
     delivery_offset: Int64Array
-    redelivery_count: Int64Array
+    lease_number: Int64Array
 
     @staticmethod
-    def of_columns(partition: Offsets, delivery_offset: Offsets, redelivery_count: Offsets) -> Receipts:
+    def of_columns(partition: Offsets, delivery_offset: Offsets, lease_number: Offsets) -> Receipts:
         """From columns of one length, of integers: what somebody kept. Raises InvalidReceipt."""
         import numpy as np
 
         from afterlog.subscription.redeliveries import UNKNOWN
 
-        columns = [_column(values) for values in (partition, delivery_offset, redelivery_count)]
+        columns = [_column(values) for values in (partition, delivery_offset, lease_number)]
         if len({len(column) for column in columns}) != 1:
             raise InvalidReceipt(f"columns of {', '.join(str(len(column)) for column in columns)} receipts")
         return Receipts(columns[0], np.full(len(columns[0]), UNKNOWN), columns[1], columns[2])
 
+    def kept(self) -> Receipts:
+        """As who hands them in may have kept them: checked, and not believed where nobody goes by it. Raises
+        InvalidReceipt."""
+        return Receipts.of_columns(self.partition, self.delivery_offset, self.lease_number)
+
     @staticmethod
-    def of(messages: Iterable[LeasedMessage]) -> Receipts:
+    def of_rows(rows: Sequence[tuple[int, int, int, int]]) -> Receipts:
+        """From one tuple each."""
         import numpy as np
 
-        rows = [(each.partition, each.offset, each.delivery_offset, each.redelivery_count) for each in messages]
         return Receipts(*np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T))
+
+    @staticmethod
+    def of(messages: Iterable[LeasedMessage]) -> Receipts:
+        return Receipts.of_rows(
+            [(each.partition, each.offset, each.delivery_offset, each.lease_number) for each in messages]
+        )
 
     def places(self) -> Iterator[Place]:
         """See `Place`."""
-        return zip(self.partition.tolist(), self.delivery_offset.tolist(), self.redelivery_count.tolist(), strict=True)
+        return zip(self.partition.tolist(), self.delivery_offset.tolist(), self.lease_number.tolist(), strict=True)
 
     def at(self, rows: Bools) -> Receipts:
         return Receipts(*(column[rows] for column in self))
@@ -85,18 +97,18 @@ def _column(values: Offsets) -> Int64Array:
 class Received(Sequence[LeasedMessage]):
     """Leased records, in due order within each partition. `ack_many` takes it as it is, with no object per record.
 
-    columns: the records; redelivery_count, deadline_ms: int64[n], see `LeasedMessage`. The messages are made when the
-    first of them is asked for.
+    columns: the records; redelivery_count, lease_number, deadline_ms: int64[n], see `LeasedMessage`. The messages are
+    made when the first of them is asked for.
     """
 
-    __slots__ = ("_columns", "_deadline_ms", "_messages", "_redelivery_count", "subscription")
+    __slots__ = ("_columns", "_deadline_ms", "_lease_number", "_messages", "subscription")
 
     def __init__(
-        self, subscription: Settling, columns: Columns, redelivery_count: Int64Array, deadline_ms: Int64Array
+        self, subscription: Settling, columns: Columns, lease_number: Int64Array, deadline_ms: Int64Array
     ) -> None:
         self.subscription = subscription
         self._columns = columns
-        self._redelivery_count = redelivery_count
+        self._lease_number = lease_number
         self._deadline_ms = deadline_ms
         self._messages: list[LeasedMessage] | None = None
 
@@ -105,8 +117,12 @@ class Received(Sequence[LeasedMessage]):
         return self._columns
 
     @property
+    def lease_number(self) -> Int64Array:
+        return self._lease_number
+
+    @property
     def redelivery_count(self) -> Int64Array:
-        return self._redelivery_count
+        return failures(self.lease_number)
 
     @property
     def deadline_ms(self) -> Int64Array:
@@ -132,7 +148,7 @@ class Received(Sequence[LeasedMessage]):
     def receipts(self) -> Receipts:
         """By which all can be settled, also where the messages are not at hand: see `Receipts`."""
         columns = self.columns
-        return Receipts(columns.partition, columns.offset, columns.delivery_offset, self.redelivery_count)
+        return Receipts(columns.partition, columns.offset, columns.delivery_offset, self.lease_number)
 
     def settle(self) -> None:
         """Note that all were acked, nacked or released."""
@@ -154,7 +170,7 @@ class Received(Sequence[LeasedMessage]):
 
             self._messages = self.columns.each(
                 LeasedMessage,
-                redelivery_count=self.redelivery_count,
+                lease_number=self.lease_number,
                 deadline_ms=self.deadline_ms,
                 subscription=Same(self.subscription),
                 settled=Same(False),
@@ -179,8 +195,8 @@ class ReceivedMessages(Received):
         return Columns.concatenate(parts) if parts else Columns.empty(self.subscription.topic)
 
     @property
-    def redelivery_count(self) -> Int64Array:
-        return self.receipts.redelivery_count
+    def lease_number(self) -> Int64Array:
+        return self.receipts.lease_number
 
     @property
     def deadline_ms(self) -> Int64Array:

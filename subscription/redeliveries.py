@@ -3,7 +3,7 @@
     delivery_offset   int64   the key
     offset            int64   append offset, by which the log finds the record at once; -1 where it is to be looked up
     retry_ms          int64   when it is, or was, to go out again
-    attempts          int64   deliveries that failed
+    lease_number      int64   of its next lease, or the one it has: `lease_number.py`
 
 32 bytes a record: sorted columns, and in front of them a dict of up to RECENT records, folded into the columns when it
 is full. A record that fails again is changed where it is. One that has been acked stays until `keep` drops it.
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from afterlog.clock import INT64_MAX
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
 
@@ -31,7 +32,7 @@ class Rows(NamedTuple):
     delivery_offset: Int64Array
     offset: Int64Array
     retry_ms: Int64Array
-    attempts: Int64Array
+    lease_number: Int64Array
 
     def at(self, rows: Bools | Int64Array) -> Rows:
         return Rows(*(column[rows] for column in self))
@@ -40,8 +41,10 @@ class Rows(NamedTuple):
 class Redeliveries:
     """A table by delivery offset. One thread at a time."""
 
-    def __init__(self, rows: Rows | None = None) -> None:
+    def __init__(self, rows: Rows | None = None, first: int = 0) -> None:
+        """first: the number of the first lease of a record."""
         nothing = np.empty(0, np.int64)
+        self.first = first
         self._rows = rows or Rows(nothing, nothing, nothing, nothing)
         self._recent: dict[int, tuple[int, int, int]] = {}
 
@@ -69,25 +72,25 @@ class Redeliveries:
         if len(self._recent) > RECENT:
             self._fold()
 
-    def put_one(self, delivery_offset: int, offset: int, retry_ms: int, attempts: int) -> None:
+    def put_one(self, delivery_offset: int, offset: int, retry_ms: int, lease_number: int) -> None:
         """The same of one."""
         place = self._place(delivery_offset)
         if place is None:
-            self._recent[delivery_offset] = offset, retry_ms, attempts
+            self._recent[delivery_offset] = offset, retry_ms, lease_number
             if len(self._recent) > RECENT:
                 self._fold()
         else:
-            for held, new in zip(self._rows[1:], (offset, retry_ms, attempts), strict=True):
+            for held, new in zip(self._rows[1:], (offset, retry_ms, lease_number), strict=True):
                 held[place] = new
 
     def find(self, delivery_offset: Int64Array) -> Rows:
-        """What is known of these, ascending: UNKNOWN offset and no attempts where they never came back."""
+        """What is known of these, ascending: UNKNOWN offset and the first lease where they never came back."""
         place, known = self._places(delivery_offset)
         rows = Rows(
             delivery_offset,
             np.full(len(delivery_offset), UNKNOWN),
             np.zeros(len(delivery_offset), np.int64),
-            np.zeros(len(delivery_offset), np.int64),
+            np.full(len(delivery_offset), self.first),
         )
         if known.any():
             place = place[known]
@@ -95,26 +98,26 @@ class Redeliveries:
                 row[known] = held[place]
         if self._recent and not known.all():
             unknown = np.flatnonzero(~known)
-            nothing = (UNKNOWN, 0, 0)
+            nothing = (UNKNOWN, 0, self.first)
             found = [self._recent.get(key, nothing) for key in delivery_offset[unknown].tolist()]
-            rows.offset[unknown], rows.retry_ms[unknown], rows.attempts[unknown] = np.array(found, np.int64).T
+            rows.offset[unknown], rows.retry_ms[unknown], rows.lease_number[unknown] = np.array(found, np.int64).T
         return rows
 
-    def attempts(self, delivery_offset: Int64Array) -> Int64Array:
-        """How often deliveries of these failed, ascending."""
+    def lease_numbers(self, delivery_offset: Int64Array) -> Int64Array:
+        """Of these, ascending."""
         if not len(self):
-            return np.zeros(len(delivery_offset), np.int64)
+            return np.full(len(delivery_offset), self.first)
         if len(delivery_offset) == 1:
-            return np.array([self.attempts_of(int(delivery_offset[0]))])
-        return self.find(delivery_offset).attempts
+            return np.array([self.lease_number_of(int(delivery_offset[0]))])
+        return self.find(delivery_offset).lease_number
 
-    def attempts_of(self, delivery_offset: int) -> int:
+    def lease_number_of(self, delivery_offset: int) -> int:
         """The same of one."""
         recent = self._recent.get(delivery_offset)
         if recent is not None:
             return recent[2]
         place = self._place(delivery_offset)
-        return 0 if place is None else int(self._rows.attempts[place])
+        return self.first if place is None else int(self._rows.lease_number[place])
 
     def keep(self, held: Int64Array) -> None:
         """Drop what is not among these, ascending."""
@@ -122,6 +125,11 @@ class Redeliveries:
         if not np.array_equal(held, self._rows.delivery_offset):
             place, known = self._places(held)
             self._rows = self._rows.at(place[known])
+
+    def later(self, ms: int) -> None:
+        """All go out again by so much later."""
+        self._fold()
+        self._rows = self._rows._replace(retry_ms=np.minimum(self._rows.retry_ms, INT64_MAX - ms) + ms)
 
     def rows(self) -> Rows:
         """All of them; views that the next change may write to."""

@@ -5,7 +5,10 @@ first. Looked at now and then, and so no cost for who acks.
     mark   0 … all acked …│ first append offset that is not: pending, leased, waiting for a retry
 
 It is rebuilt when it is opened, by the first look, from the acks and from delivery order; nothing of it is on disk.
-A seek forward acks, as mark_delete moves with it (PIP-33); a seek back takes no ack back.
+
+What is passed here is not acked elsewhere: what retention or a purge took before it was acked, and what a seek or a
+reset stepped over, is handed out where it is still there. So the mark goes over what is not in the log any more only as
+long as nothing was lost or sought. A seek back takes no ack back.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from __future__ import annotations
 import numpy as np
 from pyroaring import BitMap64
 
+from afterlog.index.entries import Entries
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
+from afterlog.log.version import Version
 from afterlog.subscription import bits
 from afterlog.subscription.partition_subscription import PartitionSubscription
 
@@ -36,11 +41,15 @@ class ReplicatedAcks:
         self._hidden = -1
         """How many of these were known."""
         self._mark = 0
+        self._is_passed = False
+        """Whether the subscription stands behind something that it never acked."""
+        self._gone_as_of: tuple[object, ...] = ()
 
     def look(self) -> dict[str, BitMap64]:
         """What was acked since the last look, by origin: offsets there. Raises as a fetch does."""
-        position, unacked = self.subscription.acks()
-        start = max(self._position, self._partition.log_start)
+        position, unacked, sought, self._is_passed = self.subscription.acks()
+        self._is_passed |= sought > 0
+        start = max(self._position, self._partition.log_start, sought)
         acked = self._unacked - unacked
         if position > start:
             read = BitMap64()
@@ -48,7 +57,7 @@ class ReplicatedAcks:
             acked |= read - unacked
         found: dict[str, BitMap64] = {}
         delivered = column_of(acked)
-        delivered = delivered[delivered.searchsorted(self._partition.log_start) :]
+        delivered = delivered[delivered.searchsorted(max(self._partition.log_start, sought)) :]
         for first in range(0, len(delivered), STEP_RECORDS):
             offset = self._partition.offsets_at(delivered[first : first + STEP_RECORDS])
             self._note(np.sort(offset[offset >= 0]), found)
@@ -56,13 +65,16 @@ class ReplicatedAcks:
         return found
 
     def mark_delete(self) -> int:
-        """All records with append offsets below are acked, cancelled, or gone."""
+        """All records with append offsets below are acked, cancelled, or gone since they were, as of the last look."""
         version = self._partition.log.pin()
         hidden = version.cancellations.hidden
         if hidden.count != self._hidden:
             self._done |= bits.of_column(np.sort(hidden.offsets()))
             self._hidden = hidden.count
-        self._mark = max(self._mark, version.log_start_offset)
+        as_of = version.log_start, version.log_start_offset, len(version.sealed)
+        if not self._is_passed and as_of != self._gone_as_of:
+            self._gone_as_of = as_of
+            self._done |= _gone(version, delayed=self._partition.log.delayed)
         low, high = self._mark, version.visible.offset
         while low < high:  # the first that is missing
             middle = (low + high + 1) // 2
@@ -86,3 +98,25 @@ class ReplicatedAcks:
             name = own if number < 0 or index is None else index.names[number]
             found.setdefault(name, BitMap64())
             found[name] |= bits.of_column(there[numbers == number])
+
+
+def _gone(version: Version, *, delayed: bool) -> BitMap64:
+    """Append offsets that are out of reach: of segments that are gone, and before the log start in delivery order."""
+    if delayed and not any(run.remote for run in version.delayed_index.runs):
+        entries = Entries.concatenate(
+            [*(run.entries() for run in version.delayed_index.runs), version.delayed_index.bucket.entries()]
+        )
+        start = version.log_start.key
+        due, first = entries.deliver_after, entries.offset
+        later = (due > start.deliver_after) | ((due == start.deliver_after) & (first > start.offset))
+        entries = entries.take(np.flatnonzero(later))
+        order = np.argsort(entries.offset)
+        starts, ends = entries.offset[order], (entries.offset + entries.records)[order]
+    else:
+        starts = np.array([segment.base_offset for segment in version.segments], np.int64)
+        ends = np.array([*(segment.end_offset for segment in version.sealed), version.written.offset], np.int64)
+    gone, ends = BitMap64(), np.concatenate([np.zeros(1, np.int64), ends])
+    starts = np.concatenate([starts, [version.written.offset]])
+    for row in np.flatnonzero(starts > ends).tolist():
+        gone.add_range(int(ends[row]), int(starts[row]))
+    return gone

@@ -9,32 +9,45 @@ until its deadline, and the rest goes out again as soon as somebody subscribes.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from afterlog.clock import INT64_MAX
+from afterlog.errors import CorruptFile
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
+from afterlog.files import FileStamp
 from afterlog.index.entries import Key
-from afterlog.names import subscription_folder
+from afterlog.names import journal_file, subscription_folder
 from afterlog.subscription.answers import PartitionStats
-from afterlog.subscription.events import Skipped
+from afterlog.subscription.journal import numbers
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner, SubscriptionState
 
 _EVERYTHING = Key(INT64_MAX - 1, INT64_MAX)
 
 
-def at_rest(partition: Partition, name: str) -> PartitionStats:
-    """How a subscription that nobody has open stands, by the times of the topic: without a delay of its own.
-
-    Raises CorruptFile.
+class ClosedSubscriptions:
+    """Those that nobody has open, for who asks again and again: a journal that has not changed is read once. One thread
+    at a time.
     """
-    context = partition.log.context
-    folder, owner = subscription_folder(context.folder, name), Owner(context.folder.name, name)
-    replayed = replay(context.files, folder, owner, partition.log_end_offset)
-    assert replayed is not None, "who calls has seen its journal"
-    state, reading = replayed.state, partition.look()
-    if reading.log_start > state.acks.mark_delete:  # as the next receive will find out
-        state.apply(Skipped(reading.log_start))
-    return standing(state, partition, reading, reading.high_watermark, reading.upto)
+
+    def __init__(self) -> None:
+        self._states: dict[Path, tuple[int, FileStamp, SubscriptionState]] = {}
+
+    def stats(self, partition: Partition, name: str) -> PartitionStats:
+        """How one stands, by the times of the topic: without a delay of its own. Raises CorruptFile."""
+        context = partition.log.context
+        files, folder = context.files, subscription_folder(context.folder, name)
+        number = numbers(files, folder)[-1]
+        stamp, known = files.stamp(folder / journal_file(number)), self._states.get(folder)
+        if known is None or known[:2] != (number, stamp):
+            replayed = replay(files, folder, Owner(context.folder.name, name), partition.log_end_offset)
+            if replayed is None:
+                raise CorruptFile("its journals went while they were read", path=folder)
+            known = self._states[folder] = number, stamp, replayed.state
+        reading = partition.look()
+        state = known[2].behind_retention(reading.log_start)
+        return standing(state, partition, reading, reading.high_watermark, reading.upto)
 
 
 def standing(

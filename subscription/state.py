@@ -30,7 +30,8 @@ The body of a SNAPSHOT is one line of JSON, and behind it what it gives the leng
 
 Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascending, and behind the rest are the offsets
 that are held until each, Roaring. Where other clusters have the subscription, too, it has `"replicated":true` and
-`"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring.
+`"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring. Where a
+seek passed something it has `"sought"`.
 
 *Elsewhere.* What another cluster has acked is known by where it was appended first, for it may not be here yet, or not
 be due. It is kept beside the rest: what is read is looked for there, and what is there counts as stepped over.
@@ -59,6 +60,7 @@ from afterlog.subscription.events import (
     Event,
     Extended,
     Intended,
+    Leapt,
     Leased,
     LeasedUntil,
     Reason,
@@ -71,6 +73,7 @@ from afterlog.subscription.events import (
     letters,
     parsed,
 )
+from afterlog.subscription.lease_number import FAILED, RELEASED, behind_a_seek
 from afterlog.subscription.redeliveries import RECENT, Redeliveries, Rows
 
 _HEAD = re.compile(rb"[^\n]*\n")
@@ -117,6 +120,8 @@ class SubscriptionState:
         self.is_replicated = False
         self.elsewhere: dict[str, BitMap64] = {}
         """What other clusters have acked, by origin: offsets there."""
+        self.sought = 0
+        """A seek passed what lies before this delivery offset: it counts as acked here, and nobody has acked it."""
 
     @property
     def position(self) -> int:
@@ -147,20 +152,20 @@ class SubscriptionState:
         """Those of leased offsets whose lease outlives the process."""
         return self.held.among(offsets) if self.held else BitMap64()
 
-    def leased_rows(self, delivery_offset: Int64Array, redelivery_count: Int64Array) -> Bools:
-        """Which rows, ascending, are leased by who has failed so often before: other receipts are stale."""
+    def leased_rows(self, delivery_offset: Int64Array, lease_number: Int64Array) -> Bools:
+        """Which rows, ascending, are leased under these numbers: other receipts are stale."""
         rows = bits.rows_in(delivery_offset, self.leased_among(bits.of_column(delivery_offset)))
-        rows &= self.redeliveries.attempts(delivery_offset) == redelivery_count
+        rows &= self.redeliveries.lease_numbers(delivery_offset) == lease_number
         return rows
 
-    def is_leased(self, delivery_offset: int, redelivery_count: int) -> bool:
+    def is_leased(self, delivery_offset: int, lease_number: int) -> bool:
         """`leased_rows` of one, whatever it is: an offset that was never delivered is not leased."""
         return (
             0 <= delivery_offset < self.position
             and delivery_offset in self.acks.unacked
             and delivery_offset not in self.retrying
             and delivery_offset not in self.dying
-            and self.redeliveries.attempts_of(delivery_offset) == redelivery_count
+            and self.redeliveries.lease_number_of(delivery_offset) == lease_number
         )
 
     def ackable(self, offsets: BitMap64) -> BitMap64:
@@ -198,8 +203,20 @@ class SubscriptionState:
                 self._extend(event)
             case Replicated():
                 self.is_replicated = True
+            case Leapt():
+                self.redeliveries.later(event.ms)
+                self.held = self.held.later(event.ms)
             case AckedElsewhere():
                 self.elsewhere[event.origin] = self.elsewhere.get(event.origin, BitMap64()) | event.offsets
+
+    def behind_retention(self, log_start: int) -> SubscriptionState:
+        """As the next receive will find it, once retention has taken all below: for who only looks."""
+        if log_start <= self.acks.mark_delete:
+            return self
+        owner = Owner("", "")
+        left = SubscriptionState.of_bytes(memoryview(self.to_bytes(owner)), owner)
+        left.apply(Skipped(log_start))
+        return left
 
     # Of one record by itself: what `apply` would do, without an event.
 
@@ -252,15 +269,15 @@ class SubscriptionState:
         return self.acks.ack(offsets)
 
     def _return(self, event: Returned) -> None:
-        count, failed = len(event.delivery_offset), event.reason != Reason.RELEASED
+        count, step = len(event.delivery_offset), RELEASED if event.reason == Reason.RELEASED else FAILED
         if count == 1:
-            self._return_one(int(event.delivery_offset[0]), int(event.offset[0]), int(event.retry_ms[0]), failed)
+            self._return_one(int(event.delivery_offset[0]), int(event.offset[0]), int(event.retry_ms[0]), step)
         else:
             offsets = bits.of_column(event.delivery_offset)
             if count != len(offsets) or len(self.leased_among(offsets)) != count:
                 raise ValueError(_NOT_LEASED)
-            attempts = self.redeliveries.attempts(event.delivery_offset) + failed
-            self.redeliveries.put(Rows(event.delivery_offset, event.offset, event.retry_ms, attempts))
+            numbers = self.redeliveries.lease_numbers(event.delivery_offset) + step
+            self.redeliveries.put(Rows(event.delivery_offset, event.offset, event.retry_ms, numbers))
             bits.insert(self.retrying, offsets)
             self.held.remove(offsets)
         self.retrying_count += count
@@ -269,11 +286,11 @@ class SubscriptionState:
         if len(self.redeliveries) > 2 * self.acks.count + RECENT:
             self.redeliveries.keep(column_of(self.acks.unacked))
 
-    def _return_one(self, delivery_offset: int, offset: int, retry_ms: int, failed: bool) -> None:
-        attempts = self.redeliveries.attempts_of(delivery_offset)
-        if not self.is_leased(delivery_offset, attempts):
+    def _return_one(self, delivery_offset: int, offset: int, retry_ms: int, step: int) -> None:
+        number = self.redeliveries.lease_number_of(delivery_offset)
+        if not self.is_leased(delivery_offset, number):
             raise ValueError(_NOT_LEASED)
-        self.redeliveries.put_one(delivery_offset, offset, retry_ms, attempts + failed)
+        self.redeliveries.put_one(delivery_offset, offset, retry_ms, number + step)
         self.retrying.add(delivery_offset)
         if self.held:
             self.held.remove(bits.of_one(delivery_offset))
@@ -294,10 +311,11 @@ class SubscriptionState:
             self.counts.removed += self.acks.read(position, BitMap64())
 
     def _seek(self, position: int) -> None:
+        self.sought = position if position > self.position else min(self.sought, position)
         self.acks = AckSet(position)
         self.retrying = BitMap64()
         self.retrying_count = 0
-        self.redeliveries = Redeliveries()
+        self.redeliveries = Redeliveries(first=behind_a_seek(self.redeliveries.first))
         self.dying = {}
         self.held = Deadlines()
         self.elsewhere = {}  # who goes back wants them again
@@ -315,6 +333,10 @@ class SubscriptionState:
         if held:
             head["held"] = [(until_ms, len(offsets)) for until_ms, offsets in held]
         elsewhere = [(origin, offsets.serialize()) for origin, offsets in sorted(self.elsewhere.items())]
+        if self.sought:
+            head["sought"] = self.sought
+        if self.redeliveries.first:
+            head["first_lease"] = self.redeliveries.first
         if self.is_replicated:
             head |= {"replicated": True, "elsewhere": [(origin, len(offsets)) for origin, offsets in elsewhere]}
         parts: list[bytes | memoryview] = [json.dumps(head).encode(), b"\n", unacked, retrying]
@@ -342,7 +364,9 @@ class SubscriptionState:
         state = SubscriptionState(AckSet(_size(head["position"]), bitmap(view[: sizes[0]])))
         state.retrying = bitmap(view[sizes[0] : sizes[0] + sizes[1]])
         state.retrying_count = len(state.retrying)
-        state.redeliveries = Redeliveries(Rows(*columns(view[sizes[0] + sizes[1] : rest], 4)))
+        state.redeliveries = Redeliveries(
+            Rows(*columns(view[sizes[0] + sizes[1] : rest], 4)), _size(head.get("first_lease", 0))
+        )
         state.dying = {letter.delivery_offset: letter for letter in letters(head["dying"])}
         state.counts = Counts(**{field.name: _size(head[field.name]) for field in fields(Counts)})
         for until_ms, size in held:
@@ -352,6 +376,7 @@ class SubscriptionState:
             state.held.put(until_ms, offsets)
             rest += size
         state.is_replicated = bool(head.get("replicated", False))
+        state.sought = _size(head.get("sought", 0))
         for origin, size in elsewhere:
             state.elsewhere[origin] = bitmap(view[rest : rest + size])
             rest += size

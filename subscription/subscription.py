@@ -41,6 +41,7 @@ from afterlog.records.deliver_after import Delay
 from afterlog.records.deliver_after import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import check_span
@@ -169,12 +170,12 @@ class Subscription:
         """Its partitions, for who is inside."""
         return [part.subscription for part in self._parts.values()]
 
-    def ack_receipt(self, partition: int, delivery_offset: int, redelivery_count: int) -> AckResult:
+    def ack_receipt(self, partition: int, delivery_offset: int, lease_number: int) -> AckResult:
         """`ack_many` of one receipt that somebody kept, by its numbers."""
         self._check_open()
         answer = self._part(partition).subscription.ack_one(delivery_offset)
         if self.intake is not None:
-            self.intake.settled((partition, delivery_offset, redelivery_count))
+            self.intake.settled((partition, delivery_offset, lease_number))
         return answer
 
     def nack(self, messages: Messages, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
@@ -205,7 +206,7 @@ class Subscription:
         if self._settings.dead_letter is None:
             raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
         answers = [
-            self._part(number).bury(each, each.redelivery_count + 1, reason or "rejected", self._settings)
+            self._part(number).bury(each, failures(each.lease_number) + 1, reason or "rejected", self._settings)
             for number, each in receipts.by_partition()
         ]
         self._settle(messages)
@@ -222,7 +223,7 @@ class Subscription:
         """Lease one or many for `lease_ms` from now, by default as long as at first; `deadline_ms` says until when."""
         lease_ms = self._settings.lease_ms if lease_ms is None else lease_ms
         answers = [
-            self._part(number).subscription.extend(receipts.delivery_offset, receipts.redelivery_count, lease_ms)
+            self._part(number).subscription.extend(receipts.delivery_offset, receipts.lease_number, lease_ms)
             for number, receipts in self._receipts(messages).by_partition()
         ]
         answer = summed(answers)
@@ -333,10 +334,10 @@ class Subscription:
 
     def _nack_one(self, message: LeasedMessage, delay_ms: int | None) -> ReceiptResult:
         """`nack` of one that is tried again."""
-        part, failures = self._part_of(message), message.redelivery_count
+        part = self._part_of(message)
         if delay_ms is None:
-            delay_ms = self._policy.delay_ms(failures + 1, self._settings.random)
-        answer = part.subscription.nack_one(message.delivery_offset, message.offset, failures, delay_ms)
+            delay_ms = self._policy.delay_ms(message.redelivery_count + 1, self._settings.random)
+        answer = part.subscription.nack_one(message.delivery_offset, message.offset, message.lease_number, delay_ms)
         message.settle()
         return answer
 
@@ -362,7 +363,7 @@ class Subscription:
 
     def _kept(self, receipts: Receipts) -> Receipts:
         """As a caller hands them in. Raises InvalidReceipt, UnknownPartition."""
-        kept = Receipts.of_columns(receipts.partition, receipts.delivery_offset, receipts.redelivery_count)
+        kept = receipts.kept()
         for number in np.unique(kept.partition).tolist():
             self._part(number)
         return kept

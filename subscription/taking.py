@@ -17,7 +17,7 @@ import numpy as np
 
 from afterlog.arguments import whole
 from afterlog.clock import Clock
-from afterlog.errors import StoreClosed, StoreForked
+from afterlog.errors import CorruptFile, StoreClosed, StoreForked
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import agenda_of
@@ -42,6 +42,7 @@ class Taking:
         self._rows = tuple(parts)
         self._parts = {part.number: part for part in parts}
         self._settings = settings
+        self._clock = clock
         self._now_ms = parts[0].subscription.partition.log.context.now_ms
         self._shared = shared = tuple(part.subscription for part in parts)
         self.agenda = agenda_of([each.partition for each in shared], clock, delay_ms=shared[0].delay_ms)
@@ -117,8 +118,8 @@ class Taking:
         if found is None:
             return None
         self._turn = (self._turn + 1) % len(self._shared)
-        message, until_ms = found
-        complete(message, self._reader, 0, until_ms)
+        message, number, until_ms = found
+        complete(message, self._reader, number, until_ms)
         return ReceivedOne(message)
 
     def nothing(self) -> Received:
@@ -190,7 +191,12 @@ class Taking:
         try:
             for row in in_turn(self.agenda.rows(), turn):
                 part, stirs = self._rows[row], self.agenda.stirs(row)
-                lease = part.lease(left, self._settings)
+                try:
+                    lease = part.lease(left, self._settings)
+                except CorruptFile:
+                    if leases:  # which come first; then it is told
+                        break
+                    raise
                 if len(lease):
                     leases.append((part, lease))
                     left -= len(lease)
@@ -200,18 +206,18 @@ class Taking:
                     self.agenda.rest(row, stirs, part.subscription.rest_ms())
         except BaseException:
             for part, lease in leases:
-                part.undo(lease.columns, lease.redelivery_count)
+                part.undo(lease.columns, lease.lease_number)
             raise
         return self._received([lease for _, lease in leases]) if leases else None
 
     def _received(self, leases: Sequence[Lease]) -> Received:
         if len(leases) == 1:
             [lease] = leases
-            return Received(self._reader, lease.columns, lease.redelivery_count, np.full(len(lease), lease.deadline_ms))
+            return Received(self._reader, lease.columns, lease.lease_number, np.full(len(lease), lease.deadline_ms))
         return Received(
             self._reader,
             Columns.concatenate([lease.columns for lease in leases]),
-            np.concatenate([lease.redelivery_count for lease in leases]),
+            np.concatenate([lease.lease_number for lease in leases]),
             np.repeat([lease.deadline_ms for lease in leases], [len(lease) for lease in leases]),
         )
 
@@ -249,14 +255,14 @@ class Taking:
         rate, max_in_flight = self._settings.rate, self._settings.max_in_flight
         if rate is None and max_in_flight is None:
             return None
-        return Intake(rate, max_in_flight, now_ms=self._now_ms, freed=self.agenda.resume)
+        return Intake(rate, max_in_flight, now_ms=self._now_ms, boot_ms=self._clock.boot_ms, freed=self.agenda.resume)
 
     def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
         """Lease what is in handlers for as long as at first; until when."""
         every = Receipts.of(messages)
         until_ms = min(
             self._parts[number].subscription.prolong(
-                receipts.delivery_offset, receipts.redelivery_count, self._settings.lease_ms
+                receipts.delivery_offset, receipts.lease_number, self._settings.lease_ms
             )
             for number, receipts in every.by_partition()
         )

@@ -91,9 +91,9 @@ class Timers:
                 yield deadline_ms, live
             self._leases.forget(deadline_ms)
 
-    def anew(self, state: SubscriptionState) -> tuple[Timers, BitMap64]:
+    def anew(self, state: SubscriptionState, later_ms: int = 0) -> tuple[Timers, BitMap64]:
         """After an interruption: timers for the state as it is, with the deadlines that are known; and what is leased
-        and has none.
+        and has none. Or after a leap of the clock: these so much later.
 
         What is held ends when the state says, where a deadline of it is known here: else nobody has heard of it.
         """
@@ -102,7 +102,7 @@ class Timers:
         for deadline_ms, offsets in self._leases.items():
             found = left & offsets
             if found:
-                timers.lease(deadline_ms, found - held)
+                timers.lease(deadline_ms + later_ms, found - held)
                 left -= found
         return timers, left
 

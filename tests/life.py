@@ -327,7 +327,7 @@ class Life:
         self.clock.advance(400)
         elsewhere.extend(received)
         first, last = (message.value or b"" for message in (received[0], received[-1]))
-        kept = [Receipts.of_columns([0], [each.delivery_offset], [each.redelivery_count]) for each in received]
+        kept = [Receipts.of_columns([0], [each.delivery_offset], [each.lease_number]) for each in received]
         self.told.perhaps |= {first, last}
         elsewhere.ack_many(kept[0])
         self.told.acked.add(first)

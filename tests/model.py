@@ -65,6 +65,8 @@ class Model:
     """Records below had their stamps from a clock that was put back since."""
     meanwhile: Sequence[int] = ()
     """What else the wall clock showed during the operation: it stepped."""
+    closed_ms: int = 0
+    """The reading used last, where the life before was closed."""
 
     # What happens.
 
@@ -140,10 +142,15 @@ class Model:
         self.delivered = self.delivered_ms = 0
         self.stamp_ms = max((record.due for record in self.records if record.due > record.asked), default=0)
 
+    def closed(self) -> None:
+        """In order: the reading that was used last is durable."""
+        self.closed_ms = self.reading_ms
+
     def reopened(self) -> None:
         """A new life: readings may start below those of the one before, where a crash lost them."""
         self.life_reading_ms = 0
-        self.opened_ms = max(self.stamp_ms, self.delivered_ms)
+        self.opened_ms = max(self.stamp_ms, self.delivered_ms, self.closed_ms)
+        self.closed_ms = 0
 
     def holders(self, key: bytes, after_ms: int) -> list[int]:
         """Who holds a unique key, of those that are due later."""

@@ -29,7 +29,6 @@ from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile
 from afterlog.index.unique_keys import RecentKeys, to_merge
 from afterlog.log import claims, producer_files, recovery, unique_key_files
 from afterlog.log.append import Appender
-from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
@@ -158,8 +157,8 @@ def shown_unsynced(commit: Commit, *_: object) -> None:
     versions.show(versions.current)
 
 
-def shown_at_once(appender: Appender, end: End, cancellations: Cancellations, due_ms: int) -> None:
-    ORIGINAL_WROTE(appender, end, cancellations, due_ms)
+def shown_at_once(appender: Appender, end: End, cancelled: Cancelled | None, due_ms: int) -> None:
+    ORIGINAL_WROTE(appender, end, cancelled, due_ms)
     appender._versions.show(appender._versions.current)
 
 

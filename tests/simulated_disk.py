@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import StoreLocked
-from afterlog.files import Bytes, Data, FileStamp, failed_call
+from afterlog.files import Bytes, Data, FileStamp, failed_call, replaced, store_locked
 
 Numbers = dict[int, dict[str, int]]
 """The names in each folder, by number of the folder; 0 is the root. A number that is no folder's is a file's."""
@@ -273,8 +272,8 @@ class SimulatedFiles:
         with self._lock:
             file = self._file(path) if self.exists(path) else self.create(path).number
             if file in self._held:
-                raise StoreLocked(f"the store is open in process {os.getpid()}; close it there first", path=path)
-            lock = SimulatedLock(self._held, file)
+                raise store_locked(os.getpid(), path)
+            lock = SimulatedLock(self, path, self._held, file)
             self._held.add(file)
             return lock
 
@@ -406,9 +405,22 @@ class SimulatedLock:
 
     _file = -1
 
-    def __init__(self, held: set[int], file: int) -> None:
+    def __init__(self, files: SimulatedFiles, path: Path, held: set[int], file: int) -> None:
+        self._files = files
+        self._path = path
         self._held = held
         self._file = file
+
+    def check(self) -> None:
+        if self._file < 0:  # let go of
+            return
+        with self._files._lock:
+            try:
+                there = self._files._number(self._path)
+            except OSError:
+                there = -1
+        if there != self._file:
+            raise replaced(self._path, is_there=there >= 0)
 
     def release(self) -> None:
         if self._file >= 0:

@@ -2,8 +2,9 @@
 and a failed allocation do.
 
 A place is an instruction that may raise or heeds signals, and the way back from a call to C; in the project's own code,
-and in contextlib, in whose frames our blocks are entered and left. Places that are reached in the same way, by the
-innermost frames, are one place: a loop does not count for each of its turns.
+and in the Python of the standard library that it calls: in its frames our blocks are entered and left, threads begin,
+files are named. Places that are reached in the same way, by the innermost frames, are one place: a loop does not count
+for each of its turns.
 
 What Python cannot do is not done: it heeds no signal between a block and its `__exit__`, nor between `__enter__` and
 the block.
@@ -11,11 +12,17 @@ the block.
 
 from __future__ import annotations
 
+import _weakrefset
+import concurrent.futures.thread
 import contextlib
 import dis
 import functools
 import gc
+import selectors
 import sys
+import tempfile
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -24,6 +31,22 @@ from typing import Any
 import afterlog
 
 ROOT = f"{Path(afterlog.__file__).parent}/"
+ROOTS: tuple[str, ...] = (ROOT,)
+"""Whose code is struck."""
+STANDARD = frozenset(
+    module.__file__
+    for module in (
+        _weakrefset,
+        contextlib,
+        concurrent.futures._base,
+        concurrent.futures.thread,
+        selectors,
+        tempfile,
+        threading,
+        weakref,
+    )
+)
+"""Of the standard library, what holds locks, names and numbers for us."""
 FRAMES = 4
 """Innermost frames that tell one place from another."""
 SILENT = """
@@ -82,10 +105,10 @@ def watched(seen: Seen) -> Iterator[None]:
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    """Whether a frame is the project's, or one of contextlib that it called."""
-    if frame is not None and frame.f_code.co_filename == contextlib.__file__:
+    """Whether a frame is the project's, or one of the standard library's that it called."""
+    while frame is not None and frame.f_code.co_filename in STANDARD:
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(ROOT)
+    return frame is not None and frame.f_code.co_filename.startswith(ROOTS)
 
 
 def places(operation: Callable[[], object]) -> list[int]:

@@ -19,6 +19,7 @@ from afterlog.clock import ManualClock
 from afterlog.config import OS, Config
 from afterlog.fetch.partition import Partition
 from afterlog.files import Files
+from afterlog.locks import Condition
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
@@ -210,7 +211,7 @@ class SteppedClock(ManualClock):
     def monotonic_s(self) -> float:
         return self.patience_s
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         if threading.get_ident() != self._thread:
             condition.wait(PATIENCE_S)
             return

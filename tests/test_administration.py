@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -30,9 +31,10 @@ from afterlog.errors import (
     UnknownTopic,
     WrongType,
 )
-from afterlog.fetch.positions import EARLIEST, AtTime
+from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.files import Files, remove_tree
 from afterlog.log import recovery
+from afterlog.log.partition_log import PartitionLog
 from afterlog.log.tombstones import Tombstones, read_tombstones, write_tombstones
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.names import DELETED, parse_partition_folder
@@ -442,6 +444,31 @@ def test_what_is_pending_is_purged_when_asked(disk: SimulatedFiles, clock: Manua
         store.check()
 
 
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("upto", [LATEST, AtTime(NOW_MS + 1_000)])
+def test_what_falls_due_while_it_is_purged_goes_too(
+    disk: SimulatedFiles, clock: ManualClock, partitions: int, upto: Position
+) -> None:
+    """Between the call and the stamp by which it would have been cancelled, in each partition."""
+    cancel = PartitionLog.cancel
+
+    def slowly(log: PartitionLog, offsets: Any) -> Any:
+        clock.advance(40)
+        return cancel(log, offsets)
+
+    with open_small(disk, clock) as store:
+        store.create_topic("t", partitions)
+        for number in range(partitions):
+            store.send_many("t", [b"x"] * 100, deliver_after=range(NOW_MS, NOW_MS + 200, 2), partition=number)
+        with patch.object(PartitionLog, "cancel", slowly):
+            assert 100 * partitions <= store.purge("t", upto, pending=True) <= 201 * partitions
+        clock.advance(10_000)
+        assert [] == values(store)
+        store.send("t", b"after")
+        assert [b"after"] == values(store)
+        store.check()
+
+
 def test_a_part_is_purged(disk: SimulatedFiles, clock: ManualClock) -> None:
     with open_small(disk, clock) as store:
         store.create_topic("t")
@@ -581,3 +608,24 @@ def test_a_topic_that_is_deleted_during_a_sync_fails_it_not(monkeypatch: pytest.
         store.delete_topic("a")
         monkeypatch.setattr(store, "_commits", lambda: commits)
         store.sync()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_topics_and_topic_agree_after_a_deletion_that_was_struck(
+    disk: SimulatedFiles, clock: ManualClock, before: bool
+) -> None:
+    """Before it has happened, or behind it: what the one names the other finds, and it can be read."""
+    begin_topic = Deletions.begin_topic
+
+    def struck(deletions: Deletions, name: str, settings: TopicSettings) -> None:
+        if not before:
+            begin_topic(deletions, name, settings)
+        raise KeyboardInterrupt
+
+    with open_small(disk, clock) as store:
+        store.create_topics(["a", "b"])
+        with patch.object(Deletions, "begin_topic", struck), pytest.raises(KeyboardInterrupt):
+            store.delete_topic("a")
+        assert (["a", "b"] if before else ["b"]) == [topic.name for topic in store.topics()]
+        assert before == ("a" in store.topics())
+        store.check()

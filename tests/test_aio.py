@@ -20,6 +20,7 @@ from afterlog.clock import ManualClock
 from afterlog.errors import NameTaken, StoreClosed, StoreLocked, UnknownTopic
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.record_id import RecordId
+from afterlog.locks import Condition
 from afterlog.produce.producer import Producer
 from afterlog.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
@@ -47,7 +48,7 @@ class PatientClock(ManualClock):
     def boot_ms(self) -> int:
         return self._now_ms - self.jumped_ms
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         with self._lock:
             self._waiting.add(condition)
             if until_ms is not None and self._now_ms >= until_ms:
@@ -230,7 +231,7 @@ def test_the_example(caplog: pytest.LogCaptureFixture) -> None:
         assert (b"never", "ConnectionError: refused", 3) == (
             letter.message.value, letter.origin.reason, letter.origin.redelivery_count,
         )  # fmt: skip
-        assert 1 == await setting.store.redrive("mail.dead")
+        assert 1 == (await setting.store.redrive("mail.dead")).redriven
 
     run(test)
     assert 3 == caplog.text.count("mail-0@1 failed in sender")

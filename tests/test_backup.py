@@ -249,6 +249,14 @@ class TestRefused:
         with pytest.raises(InvalidArgument, match="folder of its own"):
             store.backup(dest)
 
+    def test_a_link_that_leads_nowhere_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+        (tmp_path / "file").write_bytes(b"x")
+        with afterlog.open(tmp_path / "data") as store:
+            for dest in ("link", "link/x", "file", "file/x"):
+                with pytest.raises(InvalidArgument, match="is no folder"):
+                    store.backup(tmp_path / dest)
+
     def test_a_folder_with_something_else_in_it_is_none_either(self, store: Store, disk: SimulatedFiles) -> None:
         disk.make_folder(DEST)
         disk.create(DEST / "photo.jpg").close()
@@ -643,3 +651,16 @@ def test_appends_wait_for_nothing_but_the_few_files_of_their_partition(store: St
         store.backup(DEST)
     assert sent
     assert isinstance(store.topic("t").log(0), PartitionLog)
+
+
+@pytest.mark.parametrize("durability", [afterlog.ALWAYS, afterlog.OS, afterlog.Durability.interval(3_600_000)])
+def test_all_that_was_sent_before_is_in_it(tmp_path: Path, durability: afterlog.Durability) -> None:
+    """Also what nobody has synced yet."""
+    with afterlog.open(tmp_path / "data", config=afterlog.Config(durability=durability)) as store:
+        store.create_topic("mail", partitions=2)
+        for number in range(2):
+            store.send("mail", b"x", partition=number, delay=60)
+        made = store.backup(tmp_path / "backups")
+    shutil.copytree(made.path, tmp_path / "copy")
+    with afterlog.open(tmp_path / "copy") as store:
+        assert 2 == len(store.pending("mail"))

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import BacklogQuotaExceeded, CorruptFile, InvalidTopic
+from afterlog.errors import BacklogQuotaExceeded, CorruptFile, InvalidTopic, StoreClosed, TopicDeleted
 from afterlog.fetch.positions import EARLIEST
 from afterlog.log.partition_log import PartitionLog
 from afterlog.names import SUBSCRIPTIONS
@@ -367,6 +368,30 @@ def test_eviction_from_a_fifo_topic_is_counted(caplog: pytest.LogCaptureFixture)
     assert 6 == scene.partition.log.evicted_records
 
 
+@pytest.mark.parametrize("policy", ["consumer_backlog_eviction", "producer_exception"])
+def test_a_record_of_a_time_to_come_is_as_old_as_its_segment(policy: str) -> None:
+    scene = Scene(
+        delayed=False,
+        retention_by_subscriptions=True,
+        backlog_quota_ms=1_000,
+        backlog_quota_policy=policy,
+        check_instants=False,
+    )
+    scene.store.send_many("t", [b"v"], timestamps=np.array([NOW_MS * 1_000]))
+    scene.send()
+    scene.partition.log.roll()
+    scene.store.subscribe("t", "s").close()
+    scene.send()
+    assert (0, 0) == scene.cleaned(900)
+    scene.clock.advance(200)
+    if policy == "producer_exception":
+        scene.cleaned()
+        with pytest.raises(BacklogQuotaExceeded):
+            scene.send(1)
+    else:
+        assert 11 <= scene.cleaned()[1]
+
+
 def test_eviction_takes_nothing_that_is_pending() -> None:
     scene = Scene(
         retention_by_subscriptions=True, backlog_quota_bytes=0, backlog_quota_policy="consumer_backlog_eviction"
@@ -466,3 +491,32 @@ def test_a_subscription_is_not_deleted_while_a_pass_reads_it(monkeypatch: pytest
         cleaning.answer()
         deleting.answer()
         assert [] == store.subscriptions("t")
+
+
+@pytest.mark.parametrize("error", [StoreClosed("closed"), CorruptFile("gone", path="x"), FileNotFoundError("gone")])
+def test_what_is_just_being_deleted_is_no_fault(error: Exception) -> None:
+    """Whatever is found of it meanwhile: the pass goes on to the next topic, and who asks is told."""
+    scene = Scene(retention_ms=10)
+    scene.store.create_topic("u", retention_ms=10)
+    names, ripe, gone = scene.store._topics.by_name, [], True
+
+    def deleted(log: PartitionLog, *_: object) -> Any:
+        if log.context.folder.name == "t-0":
+            if gone:
+                names.pop("t", None)
+            raise error
+        ripe.append(log)
+        return False
+
+    scene.store.send("u", b"x")
+    with patch.object(PartitionLog, "is_ripe", deleted), patch.object(PartitionLog, "held", deleted):
+        topic = scene.store.topic("t")
+        with pytest.raises(TopicDeleted):
+            scene.store.held_bytes("t")
+        names["t"] = topic
+        assert 0 == scene.store.enforce_retention()
+        assert ripe
+        names["t"], gone = topic, False
+        with pytest.raises(type(error)):
+            scene.store.enforce_retention()
+    scene.store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -11,20 +12,22 @@ import pytest
 
 from afterlog.clock import INT64_MAX, Clock, JumpGuard, ManualClock, ScaledClock, SystemClock, check_deliver_after
 from afterlog.errors import InvalidDeliverAfter
+from afterlog.locks import Condition
+from tests import campaigns
 
 PATIENCE_S = 20.0
 
 
 def waits(clock: Clock, until_ms: int | None, timeout_s: float | None) -> float:
     """Seconds that one wait took."""
-    condition = threading.Condition()
+    condition = Condition()
     started = time.monotonic()
     with condition:
         clock.wait(condition, until_ms, timeout_s)
     return time.monotonic() - started
 
 
-def until(clock: Clock, condition: threading.Condition, until_ms: int, entered: threading.Event) -> Callable[[], None]:
+def until(clock: Clock, condition: Condition, until_ms: int, entered: threading.Event) -> Callable[[], None]:
     """What a consumer does: wait in a loop until its time has come."""
 
     def run() -> None:
@@ -58,7 +61,7 @@ class TestEveryClock:
         assert (int, int) == (type(clock.now_ms()), type(clock.boot_ms()))
 
     def test_a_notified_waiter_wakes(self, clock: Clock) -> None:
-        condition, entered, woken = threading.Condition(), threading.Event(), threading.Event()
+        condition, entered, woken = Condition(), threading.Event(), threading.Event()
 
         def run() -> None:
             with condition:
@@ -85,7 +88,7 @@ class TestSystemClock:
     def test_a_wait_ends_when_its_time_has_come(self) -> None:
         clock = SystemClock()
         due_ms = clock.now_ms() + 30
-        run = until(clock, threading.Condition(), due_ms, threading.Event())
+        run = until(clock, Condition(), due_ms, threading.Event())
         run()
         assert due_ms <= clock.now_ms() < due_ms + 1_000
 
@@ -108,7 +111,7 @@ class TestManualClock:
         threads = []
         for due_ms in (10, 20, 20):
             entered = threading.Event()
-            condition = threading.Condition()
+            condition = Condition()
             threads.append(threading.Thread(target=until(clock, condition, due_ms, entered)))
             threads[-1].start()
             assert entered.wait(PATIENCE_S)
@@ -225,7 +228,7 @@ class TestJumpGuard:
         clock.step(-40_000)
         assert (1_000_000, 60_000) == (guard.now_ms(), guard.held_ms)
         clock.step(-70_000)
-        assert (990_000, 0) == (guard.now_ms(), guard.held_ms)
+        assert (1_000_000, 0, 10_000) == (guard.now_ms(), guard.held_ms, guard.ahead_ms)
 
     def test_small_steps_do_not_add_up(self) -> None:
         clock = SteppedClock()
@@ -237,11 +240,38 @@ class TestJumpGuard:
         clock.step(60_000)
         assert (before_ms, 60_000, 1) == (guard.now_ms(), guard.held_ms, guard.jumps)
 
-    def test_a_step_back_that_was_not_ahead_is_passed_on(self) -> None:
+    def test_set_back_it_goes_on_until_the_clock_is_there(self, caplog: pytest.LogCaptureFixture) -> None:
+        """At seven eighths of its speed: a delay is that much longer, and no shorter."""
         clock = SteppedClock()
         guard = JumpGuard(clock, 0)
         clock.step(-50_000)
-        assert (950_000, 0) == (guard.now_ms(), guard.jumps)
+        assert (1_000_000, 50_000, 0) == (guard.now_ms(), guard.ahead_ms, guard.jumps)
+        assert ["the wall clock was set back by 50000 ms: going on from where it was, more slowly"] == caplog.messages
+        for _ in range(80):
+            clock.pass_by(1_000)
+            guard.now_ms()
+        assert (1_070_000, 40_000) == (guard.now_ms(), guard.ahead_ms)
+        clock.pass_by(8 * 40_000)
+        assert (clock.now_ms(), 0) == (guard.now_ms(), guard.ahead_ms)
+
+    def test_it_never_goes_back(self) -> None:
+        """Whatever is done to the wall clock, beyond what two readings differ by anyway."""
+        clock, source, highest_ms = SteppedClock(), random.Random(campaigns.SEED), 0
+        guard = JumpGuard(clock, None)
+        for _ in range(2_000):
+            clock.pass_by(source.choice((0, 1, 7, 1_000)))
+            clock.step(source.choice((0, 0, -1, -3, -50, -90_000, 2, 40, 80_000, -31_536_000_000, 31_536_000_000)))
+            now_ms = guard.now_ms()
+            assert now_ms >= highest_ms - JumpGuard.SLACK_MS
+            highest_ms = max(highest_ms, now_ms)
+
+    def test_set_forward_again_it_makes_up_for_the_step_back(self) -> None:
+        clock = SteppedClock()
+        guard = JumpGuard(clock, 0)
+        clock.step(-50_000)
+        guard.now_ms()
+        clock.step(50_000)
+        assert (1_000_000, 0, 0, 0) == (guard.now_ms(), guard.ahead_ms, guard.held_ms, guard.jumps)
 
     @pytest.mark.parametrize("pause_ms", [600, 10_000, 3_600_000])
     @pytest.mark.parametrize("reading", [0, 1, 2])

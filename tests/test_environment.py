@@ -109,6 +109,11 @@ class TestDescriptors:
         monkeypatch.setattr("resource.setrlimit", limit)
         return environment.allow_descriptors(), asked
 
+    @pytest.mark.parametrize(("soft", "known"), [(1_024, 1_024), (-1, None)])
+    def test_how_many_that_are(self, monkeypatch: pytest.MonkeyPatch, soft: int, known: int | None) -> None:
+        monkeypatch.setattr("resource.getrlimit", lambda _: (soft, soft))
+        assert known == environment.descriptors()
+
     @pytest.mark.parametrize(
         ("soft", "hard", "most", "answer", "asked"),
         [

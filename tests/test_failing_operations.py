@@ -114,7 +114,7 @@ def held(scene: Scene) -> None:
     """Extended, and rejected by the receipt."""
 
     def settle(subscription: Any, received: Any) -> None:
-        kept = Receipts.of_columns([0], received.columns.delivery_offset[:1], received.redelivery_count[:1])
+        kept = Receipts.of_columns([0], received.columns.delivery_offset[:1], received.lease_number[:1])
         scene.clock.advance(1_000)
         subscription.extend(received)
         subscription.reject(kept)

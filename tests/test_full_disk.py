@@ -23,7 +23,8 @@ from tests import campaigns
 from tests.campaigns import share
 from tests.crashes import PATH, START_MS, TOPIC, contents, small
 from tests.failing_files import FailingFiles, fail_at
-from tests.simulated_disk import SimulatedFiles
+from tests.simulated_disk import SimulatedFiles, os_error
+from tests.support import Calls, power_cut
 
 CONFIG = small()
 
@@ -226,3 +227,37 @@ def test_descriptors_run_out_for_real(tmp_path: Path) -> None:
         store.check()
         with store.consumer(TOPIC, group="g") as consumer:
             assert [b"%d" % number for number in range(6)] == [message.value for message in consumer.poll()]
+
+
+@pytest.mark.parametrize("durability", [afterlog.ALWAYS, afterlog.OS, afterlog.Durability.interval(3_600_000)])
+def test_a_look_and_a_close_need_no_room(durability: afterlog.Durability) -> None:
+    """What was sent has been sent: the close tells the log that it wrote no checkpoint, and the next open recovers."""
+    disk = SimulatedFiles()
+    config, clock = small(durability=durability), ManualClock(START_MS)
+    with open_store(PATH, config, clock, disk) as store:
+        store.create_topic(TOPIC)
+        store.send(TOPIC, b"0")
+        store.subscribe(TOPIC, "s").close()
+
+    taken = False
+
+    def full(made: str, path: Path) -> OSError | None:
+        return os_error(errno.ENOSPC, path) if made in ("create", "append") and taken else None
+
+    files = FailingFiles(disk, calls := Calls())
+    calls.failing = full
+    with open_store(PATH, config, clock, files) as store, store.subscribe(TOPIC, "s") as subscription:
+        [message] = subscription.receive()
+        sent = store.send(TOPIC, b"1", delay=60)
+        subscription.ack(message)
+        taken = True
+        visible = durability.kind != "interval"  # else once it is durable
+        assert [sent] * visible == [each.id for each in store.pending(TOPIC)]
+        assert [] == store.dead_letters(TOPIC)
+        with pytest.raises(StorageFull):
+            store.send(TOPIC, b"2")
+    with open_store(PATH, config, clock, power_cut(disk)) as store:
+        assert [sent] == [each.id for each in store.pending(TOPIC)]
+        with store.subscribe(TOPIC, "s") as subscription:
+            assert [] == [*subscription.receive()]
+        store.check()

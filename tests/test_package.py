@@ -11,6 +11,7 @@ import pytest
 
 import afterlog
 from afterlog import errors
+from afterlog.errors import InvalidArgument
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("afterlog", *sorted(path.name for path in (ROOT / "afterlog").iterdir() if path.is_symlink()))
@@ -114,3 +115,20 @@ def test_examples_in_docstrings(name: str) -> None:
 
 def test_the_tour_has_an_example() -> None:
     assert doctest.testmod(afterlog).attempted > 2
+
+
+class TestFolders:
+    """What names a store's folder."""
+
+    @pytest.mark.parametrize("empty", ["", " "])
+    def test_nothing_names_none(self, empty: str) -> None:
+        for opening in (afterlog.open, afterlog.connect):
+            with pytest.raises(InvalidArgument, match="path is empty"):
+                opening(empty)
+
+    def test_the_users_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        with afterlog.open("~/data") as store:
+            assert tmp_path / "data" == store.path
+        with pytest.raises(InvalidArgument):
+            afterlog.open("~nobody-of-this-name/data")

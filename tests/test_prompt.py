@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
 from afterlog import aio
 from afterlog.clock import ManualClock
+from afterlog.locks import Condition
 from afterlog.store import open_store
 from tests.campaigns import SEED, examples
 from tests.simulated_disk import SimulatedFiles
@@ -38,7 +38,7 @@ class RushingClock(ManualClock):
             self._now_ms += 1
         return self._now_ms
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         assert until_ms is not None, "nobody would end this"
         self.waits += 1
         self._now_ms = max(self._now_ms, until_ms)

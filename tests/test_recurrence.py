@@ -5,12 +5,13 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
 from afterlog.errors import InvalidSchedule, WrongType
-from afterlog.recurrence import Cron, Every, cron_of, every_ms_of
+from afterlog.recurrence import Cron, Every, cron_of, every_ms_of, plain
+from tests import campaigns
 
 ZURICH = "Europe/Zurich"
 
@@ -129,3 +130,96 @@ def test_both_are_values() -> None:
     assert datetime(2026, 1, 5, 8, tzinfo=UTC).timestamp() * 1_000 == Cron("0 8 * * 1", "UTC").after(
         ms_of("2026-01-01 00:00", "UTC")
     )
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def shifts(zone: ZoneInfo) -> list[datetime]:
+    """When its distance from UTC changes in two years."""
+    found, at = [], datetime(2025, 1, 1, tzinfo=UTC)
+    for _ in range(2 * 365 * 4):
+        following = at + timedelta(hours=6)
+        if at.astimezone(zone).utcoffset() != following.astimezone(zone).utcoffset():
+            found.append(at)
+        at = following
+    return found
+
+
+def minutes(zone: ZoneInfo, at: datetime) -> list[tuple[datetime, datetime]]:
+    """Every minute of three days around an instant, and what the clock on the wall shows."""
+    start = at - timedelta(days=1)
+    return [(each, each.astimezone(zone).replace(tzinfo=None)) for each in (start + n * MINUTE for n in range(4_320))]
+
+
+def every_time(shown: list[tuple[datetime, datetime]], hours: set[int], of_hour: set[int]) -> list[datetime]:
+    return [at for at, wall in shown if wall.hour in hours and wall.minute in of_hour]
+
+
+def once_a_day(shown: list[tuple[datetime, datetime]], hour: int, minute: int) -> list[datetime]:
+    """The first minute that shows it; where none does, the first that shows a later one."""
+    found = []
+    for date in sorted({wall.date() for _, wall in shown}):
+        asked = datetime(date.year, date.month, date.day, hour, minute)
+        exact = [at for at, wall in shown if wall == asked]
+        found.append(exact[0] if exact else next((at for at, wall in shown if wall > asked), None))
+    return sorted({at for at in found if at is not None and at != shown[0][0]})
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_zone_against_a_look_at_every_minute(part: int) -> None:
+    """Lord Howe's days are shorter by half an hour, and Chatham is 45 minutes off: times of theirs were left out."""
+    chosen = {"Australia/Lord_Howe", "Pacific/Chatham", "Africa/Casablanca", "America/St_Johns"}
+    for number, name in enumerate(sorted(available_timezones())):
+        if number % 4 != part or not (name in chosen or campaigns.is_chosen(number, 200)):
+            continue
+        zone = ZoneInfo(name)
+        for at in shifts(zone)[:2]:
+            shown = minutes(zone, at)
+            begin, end = shown[0][0], shown[-1][0] - timedelta(hours=27)
+            for expression, expected in (
+                ("30 * * * *", every_time(shown, {*range(24)}, {30})),
+                ("0 */2 * * *", every_time(shown, {*range(0, 24, 2)}, {0})),
+                ("*/20 * * * *", every_time(shown, {*range(24)}, {0, 20, 40})),
+                ("15 2 * * *", once_a_day(shown, 2, 15)),
+                ("45 1 * * *", once_a_day(shown, 1, 45)),
+                ("0 0 * * *", once_a_day(shown, 0, 0)),
+            ):
+                cron, ms, found = Cron(expression, name), int(begin.timestamp() * 1_000), []
+                while (ms := cron.after(ms) or 0) < end.timestamp() * 1_000:
+                    found.append(datetime.fromtimestamp(ms / 1_000, UTC))
+                assert [each for each in expected if begin < each < end] == found, (name, expression, at)
+                campaigns.count("schedules around a shift of a zone")
+
+
+class TestWhatPeopleWrite:
+    @pytest.mark.parametrize(
+        ("written", "means"),
+        [
+            ("@daily", "0 0 * * *"),
+            ("@Hourly", "0 * * * *"),
+            ("@weekly", "0 0 * * 0"),
+            ("0 8 * * FRI-MON", "0 8 * * 5,6,0,1"),
+            ("0 8 * * 5-1", "0 8 * * 5,6,0,1"),
+            ("0 22-2 * * *", "0 22,23,0,1,2 * * *"),
+            ("0 0 1 NOV-feb *", "0 0 1 11,12,1,2 *"),
+            ("0 20-4/2 * * *", "0 20,22,0,2,4 * * *"),
+            ("0 8 * * MON-FRI", "0 8 * * MON-FRI"),
+            ("5-1", "5-1"),
+        ],
+    )
+    def test_names_and_ranges_that_go_round(self, written: str, means: str) -> None:
+        assert means == plain(written)
+        if " " in means:
+            assert Cron(means, "UTC").after(0) == cron_of(written, "UTC").after(0)
+
+    @pytest.mark.parametrize("written", ["@reboot", "0 8 * * FRI-XXX", "70-3 * * * *", "0 0 30-2/0 * *"])
+    def test_what_names_no_times(self, written: str) -> None:
+        with pytest.raises(InvalidSchedule):
+            cron_of(written, "UTC")
+
+    def test_the_end_of_the_calendar(self) -> None:
+        ms = ms_of("9999-12-31 22:00", "UTC")
+        assert ms_of("9999-12-31 23:00", "UTC") == Cron("0 * * * *", "UTC").after(ms)
+        for late in (ms_of("9999-12-31 23:30", "UTC"), ms + 86_400_000, 2**62, 2**63 - 1):
+            assert Cron("0 * * * *", "Europe/Zurich").after(late) is None

@@ -19,6 +19,7 @@ from afterlog import (
     PartitionPoisoned,
     StorageFull,
 )
+from afterlog.locks import Condition
 from afterlog.log.background import Background
 from afterlog.store import open_store
 from tests.crash_states import crash_states
@@ -225,7 +226,7 @@ def test_interval_waits_for_its_interval() -> None:
         def monotonic_s(self) -> float:
             return 3_600.0 * (self.waits // 3)
 
-        def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+        def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
             self.waits += 1
 
     clock, waits = Hasty(START_MS), []

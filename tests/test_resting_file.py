@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterlog.clock import ManualClock
-from afterlog.errors import OutOfResources
+from afterlog.errors import OutOfResources, StoreClosed
 from afterlog.files import OsFiles
 from afterlog.names import LOG
 from afterlog.resting_file import RestingFile
@@ -41,7 +41,7 @@ def test_holds_a_descriptor_from_its_first_use_until_it_rests(tmp_path: Path) ->
         file.close()
     assert before == descriptors()
     for use in (file.size, file.sync, lambda: file.pread(1, 0), lambda: file.append([b"1"]), lambda: file.map(1)):
-        with pytest.raises(ValueError, match="descriptor"):
+        with pytest.raises(StoreClosed, match="is closed"):
             use()
 
 

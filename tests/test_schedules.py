@@ -36,6 +36,7 @@ from afterlog.errors import (
     WrongType,
 )
 from afterlog.fetch.message import Message
+from afterlog.log.partition_log import PartitionLog
 from afterlog.names import SCHEDULES, schedule_files
 from afterlog.occurrences import appended_occurrences, next_of, occurrence_of
 from afterlog.offline.locked_store import OfflineStore
@@ -87,6 +88,16 @@ def occurrences(store: Store, topic: str = "t") -> list[int]:
 
 def pending(store: Store) -> list[int]:
     return [(each.due - NOW_MS) // MINUTE_MS for each in store.pending("t")]
+
+
+def late_cancel(clock: ManualClock, real: Any = PartitionLog.cancel) -> Any:
+    """What is to be cancelled becomes due just before it is."""
+
+    def cancel(log: PartitionLog, offsets: Any) -> Any:
+        clock.advance(5)
+        return real(log, offsets)
+
+    return patch.object(PartitionLog, "cancel", cancel)
 
 
 class TestComing:
@@ -175,6 +186,22 @@ class TestMissed:
         assert (20, 55) == next_of(every, 10, 55, "one")
         assert (20, 20) == next_of(every, 10, 55, "all")
 
+    @pytest.mark.parametrize("recurs", [{"every": MINUTE}, {"cron": "* * * * *"}], ids=["every", "cron"])
+    def test_of_very_many_the_latest_come(
+        self, store: Store, clock: ManualClock, recurs: Any, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr("afterlog.occurrences.MISSED_MAX", 5)
+        monkeypatch.setattr("afterlog.schedules.MISSED_MAX", 5)
+        clock.advance(-(NOW_MS % MINUTE_MS))
+        store.schedule("t", name="s", value=b"v", missed="all", **recurs)
+        clock.advance(90 * MINUTE_MS)
+        assert 6 == store.run_schedules()
+        assert [0, 85, 86, 87, 88, 89] == occurrences(store)
+        assert "89 occurrences were missed, of which the latest 5 are appended" in caplog.text
+        clock.advance(3 * MINUTE_MS)
+        assert 3 == store.run_schedules()
+        assert [90, 91, 92] == occurrences(store)[-3:]
+
 
 class TestChanges:
     def test_making_it_again_does_nothing(self, store: Store) -> None:
@@ -213,6 +240,37 @@ class TestChanges:
         assert (None, "0 * * * *", "UTC") == (changed.every, changed.cron, changed.timezone)
         assert "Asia/Tokyo" == store.change_schedule("s", timezone="Asia/Tokyo").timezone
         assert 1 == len(store.pending("t"))
+
+    @pytest.mark.parametrize("missed", ["skip", "one", "all"])
+    def test_what_is_due_before_it_is_cancelled_has_come(self, store: Store, clock: ManualClock, missed: Any) -> None:
+        """Changed a moment before the pending record is due, or killed and opened behind it."""
+        store.schedule("t", name="s", every=MINUTE, value=b"0", missed=missed)
+        for minute in range(1, 6):
+            clock.set(NOW_MS + minute * MINUTE_MS - 2)
+            with late_cancel(clock):
+                store.change_schedule("s", value=b"%d" % minute)
+            store.run_schedules()
+            assert [*range(1, minute + 1)] == occurrences(store)
+            assert [minute + 1] == pending(store)
+        clock.advance(MINUTE_MS)
+        store.run_schedules()
+        assert [*range(1, 7)] == occurrences(store)
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageFull("no space", path=PATH)])
+    def test_a_pause_that_failed_half_way_is_made_good_by_the_next(
+        self, store: Store, clock: ManualClock, error: BaseException
+    ) -> None:
+        store.schedule("t", name="s", every=MINUTE, value=b"0")
+        with patch.object(PartitionLog, "cancel", side_effect=error):
+            for _ in range(2):
+                with pytest.raises(type(error)):
+                    store.pause_schedule("s")
+        assert [1] == pending(store)
+        assert store.pause_schedule("s").paused
+        assert [] == pending(store)
+        clock.advance(2 * MINUTE_MS)
+        assert 0 == store.run_schedules()
+        assert [] == occurrences(store)
 
     def test_removed_nothing_comes(self, store: Store, disk: SimulatedFiles, clock: ManualClock) -> None:
         store.schedule("t", name="s", every=MINUTE)

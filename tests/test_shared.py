@@ -320,3 +320,29 @@ def test_it_is_quiet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), shared(tmp_path) as store:
         store.create_topic("mail")
     assert [] == caplog.records
+
+
+@pytest.mark.parametrize("arrow", [True, False], ids=["columns", "no pyarrow"])
+@pytest.mark.parametrize("value", [b"x", b"\0"], ids=["text", "six bytes each as JSON"])
+def test_few_that_are_large(tmp_path: Path, value: bytes, arrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five megabytes in fifty records: more than a request of JSON takes."""
+    if not arrow:
+        monkeypatch.setattr("afterlog.client.sent_columns.has_arrow", lambda: False)
+    with afterlog.open(tmp_path / "data", shared=True) as store:
+        store.create_topic("mail")
+        offsets = store.send_many("mail", [value * 100_000] * 50)
+        assert [*range(50)] == [int(each) for each in offsets]
+        with store.consumer("mail", group="g") as consumer:
+            assert {value * 100_000} == {message.value for message in consumer.poll(50)}
+
+
+def test_many_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the event loop reads at once: a thread does."""
+    monkeypatch.setattr("afterlog.client.sent_columns.has_arrow", lambda: False)
+    monkeypatch.setattr("afterlog.client.sent_columns.JSON_RECORDS", 5_000)
+    with afterlog.open(tmp_path / "data", shared=True) as store:
+        store.create_topic("mail", partitions=3)
+        store.send_many("mail", [b"%d" % row for row in range(9_000)], keys=[b"%d" % (row % 7) for row in range(9_000)])
+        with store.consumer("mail", group="g") as consumer:
+            found = [message.value for messages in iter(lambda: consumer.poll(2_000), []) for message in messages]
+    assert {b"%d" % row for row in range(9_000)} == set(found)

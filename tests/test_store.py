@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,17 +14,19 @@ import pytest
 import afterlog
 from afterlog import document
 from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, Config, Durability
+from afterlog.config import ALWAYS, OS, Config, Durability
 from afterlog.errors import (
     CorruptFile,
     InvalidDeliverAfter,
     InvalidRecord,
     InvalidTopic,
     NotPending,
+    PartitionPoisoned,
     StorageFull,
     StoreClosed,
     StoreForked,
     StoreLocked,
+    StoreReplaced,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -34,7 +37,7 @@ from afterlog.log.cancel_result import CancelResult
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.log.version import End
 from afterlog.names import CHECKPOINTS, LATER_TOPICS, LOCK, LOG, TOPICS
-from afterlog.store import open_store
+from afterlog.store import Store, open_store
 from tests.failing_files import FailingFiles
 from tests.simulated_disk import SimulatedFiles
 from tests.support import (
@@ -149,8 +152,8 @@ def test_a_partition_that_fails_to_close_keeps_no_other_open(setting: Setting) -
     setting.store.create_topic("t", partitions=3)
     for number in range(3):
         setting.store.send("t", b"%d" % number, partition=number)
-    setting.calls.fail("append", "checkpoints.tmp", OSError(errno.ENOSPC, "full"))
-    with pytest.raises(StorageFull):
+    setting.calls.fail("append", "checkpoints.tmp", OSError(errno.EIO, "broken"))
+    with pytest.raises(PartitionPoisoned):
         setting.store.close()
     assert [True] * 3 == [log.commit.closed for log in setting.store._topics.logs()]
     store = open_small(setting.disk, setting.clock)
@@ -291,12 +294,12 @@ def test_send_many(setting: Setting) -> None:
     partition = setting.store.create_topic("t").partition(0)
     offsets = setting.store.send_many(
         "t", [b"a", None, b"c"], keys=[b"k", b"", None], headers=[("h", b"1")], delay=[0.003, 0.001, 0.002],
-        timestamps=np.array([1, 2, 3]),
+        timestamps=NOW_MS - np.array([1, 2, 3]),
     )  # fmt: skip
     assert [0, 1, 2] == offsets.tolist()
     setting.clock.advance(3)
     found = partition.columns(0, 10, 1 << 20)[0].to_messages()
-    assert [(None, b"", 2), (b"c", None, 3), (b"a", b"k", 1)] == [
+    assert [(None, b"", NOW_MS - 2), (b"c", None, NOW_MS - 3), (b"a", b"k", NOW_MS - 1)] == [
         (each.value, each.key, each.timestamp) for each in found
     ]
     assert {(("h", b"1"),)} == {each.headers for each in found}
@@ -415,7 +418,8 @@ def test_enforce_retention_counts_over_all_topics(setting: Setting) -> None:
 def test_check_looks_into_every_partition(setting: Setting) -> None:
     setting.store.create_topic("t", 2)
     setting.store.check()
-    setting.store.topic("t").partition(1).log.versions.swap(visible=End(2, 2))
+    log = setting.store.topic("t").log(1)
+    log.versions.swap(log.version, visible=End(2, 2))
     with pytest.raises(AssertionError):
         setting.store.check()
 
@@ -572,3 +576,54 @@ def test_a_store_that_nobody_holds_is_let_go_of(durability: Durability) -> None:
     del store
     gc.collect()
     open_store(PATH, Config(), ManualClock(NOW_MS), disk).close()
+
+
+def other_store(path: Path) -> None:
+    """A store that somebody restores to the folder, with the documents of it."""
+    with afterlog.open(path, config=Config(durability=OS)) as store:
+        store.create_topic("t")
+        store.send("t", b"restored")
+
+
+def tree(path: Path) -> dict[Path, bytes]:
+    """All that is in a folder."""
+    return {each.relative_to(path): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+WRITING: dict[str, Callable[[Store], object]] = {
+    "close": lambda store: store.close(),
+    "create a topic": lambda store: store.create_topic("new"),
+    "alter a topic": lambda store: store.alter_topic("t", retention_ms=1_000),
+    "delete a topic": lambda store: store.delete_topic("t"),
+    "roll": lambda store: store.topic("t").log(0).roll(),
+    "checkpoint": lambda store: store.topic("t").log(0).checkpoint(),
+    "commit": lambda store: store.consumer("t", group="g").seek("t", 0, 1),
+    "subscribe": lambda store: store.subscribe("t", "s"),
+    "schedule": lambda store: store.schedule("t", name="tick", every=timedelta(seconds=1)),
+    "backup": lambda store: store.backup(store.path.parent / "backups"),
+}
+
+
+@pytest.mark.parametrize("way", ["restored", "no lock", "another lock"])
+@pytest.mark.parametrize("operation", WRITING)
+def test_who_was_moved_away_writes_nothing_into_what_is_there(tmp_path: Path, operation: str, way: str) -> None:
+    """A backup is put in place of the folder, or the lock's file is removed, while a process has it open."""
+    path = tmp_path / "data"
+    store = afterlog.open(path, config=Config(durability=OS))
+    store.create_topic("t")
+    store.send("t", b"old")
+    if way == "restored":
+        path.rename(tmp_path / "old")
+        other_store(path)
+    else:
+        (path / "lock").unlink()
+        if way == "another lock":
+            (path / "lock").touch()
+    before = tree(path)
+    with pytest.raises(StoreReplaced, match="moved or restored the folder"):
+        WRITING[operation](store)
+    with contextlib.suppress(StoreReplaced):
+        store.close()
+    assert before == tree(path)
+    with afterlog.open(tmp_path / "old" if way == "restored" else path) as again:
+        assert b"old" in [message.value for message in again.consumer("t", group="g").poll(9)]

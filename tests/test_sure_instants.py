@@ -11,7 +11,7 @@ import pytest
 
 import afterlog
 import afterlog.aio
-from afterlog import InvalidDeliverAfter, ManualClock, Record, Store, encode_batch
+from afterlog import InvalidDeliverAfter, InvalidRecord, ManualClock, Record, Store, encode_batch
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
@@ -84,8 +84,43 @@ def test_one_of_many(store: Store) -> None:
     assert 0 == store.send("mail", b"").offset
 
 
-def test_a_delay_is_no_instant(store: Store) -> None:
-    store.send("mail", b"", delay=200 * 31_557_600)
+def told(store: Store, topic: str, ms: int, **options: Any) -> int:
+    return int(store.send_many(topic, [b""], timestamps=np.array([ms]), **options)[0])
+
+
+def told_in_a_batch(store: Store, topic: str, ms: int) -> int:
+    return store.topic(topic).partition(0).append(encode_batch([Record(value=b"", timestamp=ms)]))
+
+
+@pytest.mark.parametrize("way", [told, told_in_a_batch])
+def test_what_a_record_tells_of_itself_is_judged_too(store: Store, way: Callable[[Store, str, int], int]) -> None:
+    """By it a FIFO topic may count how long a record stays: gone at once in seconds, and never in microseconds."""
+    store.create_topic("fifo", delayed=False)
+    for topic in ("mail", "fifo"):
+        for ms, unit in ((SECONDS, "seconds"), (MICROSECONDS, "microseconds")):
+            with pytest.raises(InvalidRecord, match=f"timestamp {ms} looks like {unit}"):
+                way(store, topic, ms)
+        assert [0, 1, 2] == [way(store, topic, ms) for ms in (-1, 0, NOW_MS + 5)]
+    way(store, "any", MICROSECONDS)
+
+
+def test_a_call_says_it_for_itself_of_timestamps(store: Store) -> None:
+    told(store, "mail", SECONDS, check_instants=False)
+    with pytest.raises(InvalidRecord, match="seconds"):
+        told(store, "any", SECONDS, check_instants=True)
+
+
+def test_a_delay_leads_to_one(store: Store) -> None:
+    """Milliseconds that are taken for seconds reach beyond the century."""
+    store.send("mail", b"", delay=99 * 31_557_600)
+    for send in (
+        lambda **asked: store.send("mail", b"", delay=60_000_000_000, **asked),
+        lambda **asked: store.send_many("mail", [b""], delay=[6e10], **asked),
+        lambda **asked: store.producer("mail").send(b"", delay=6e10, **asked),
+    ):
+        with pytest.raises(InvalidDeliverAfter, match="it takes seconds"):
+            send()
+        send(check_instants=False)
 
 
 def test_by_a_clock_of_small_numbers() -> None:

@@ -367,17 +367,39 @@ class TestFailing:
             with pytest.raises(OSError, match="the disk is gone"):
                 running.answer()
 
-    def test_so_does_a_handler_that_exits_which_gives_its_message_back(self, store: afterlog.Store) -> None:
-        worker = Worker(store)
+    @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError])
+    @pytest.mark.parametrize("awaited", [False, True])
+    def test_what_exits_in_a_handler_is_a_failure_of_its_message(
+        self, store: afterlog.Store, kind: type[BaseException], awaited: bool
+    ) -> None:
+        """Counted, tried again, among the dead letters in the end; the others go on, and so does the worker."""
+        worker, handled = Worker(store), list[bytes | None]()
 
-        @worker.handle("mail")
         def exits(message: LeasedMessage) -> None:
-            raise SystemExit(3)
+            handled.append(message.value)
+            if message.value == b"bad":
+                raise kind(3)
 
-        store.send("mail", b"a")
-        with Running(worker) as running, pytest.raises(SystemExit):
-            running.answer()
-        assert counts(retrying=1) == standing(store)
+        async def exits_awaited(message: LeasedMessage) -> None:
+            exits(message)
+
+        options: ReaderOptions = {"retry": RetryPolicy(attempts=2, first_ms=0, max_ms=0), "dead_letter": "mail.dead"}
+        worker.handle("mail", **options)(exits_awaited if awaited else exits)
+        others = list[bytes | None]()
+        worker.handle("mail", "other")(lambda message: others.append(message.value))
+        store.send_many("mail", [b"bad", b"a"])
+        with Running(worker) as running:
+            eventually(lambda: store.clock.advance(20) is None and b"bad" in dead(store))  # type: ignore[attr-defined]
+            store.send("mail", b"b")
+            eventually(lambda: b"b" in handled and len(others) == 3)
+            worker.stop()
+            assert running.answer()
+        assert {b"a", b"b"} == {*handled} - {b"bad"}
+        [reason] = dead(store).values()
+        assert reason is not None
+        assert kind.__name__ in reason or kind is asyncio.CancelledError
+        assert counts(acked=2, nacked=1, dead=1) | {"nacked": 0} == standing(store) | {"nacked": 0}
+        assert 3 == standing(store, name="other")["acked"]
 
     def test_a_store_that_is_closed_ends_it(self) -> None:
         store = open_small(SimulatedFiles(), ManualClock(NOW_MS))

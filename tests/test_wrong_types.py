@@ -215,7 +215,7 @@ def test_a_topic(store: Store) -> None:
 
 
 def test_every_public_call_is_in_a_table() -> None:
-    inner = {"handed_out", "handed_out_one", "hidden_between", "offsets_at", "records_at", "columns", "next_due"}
+    inner = {"handed_out", "handed_out_one", "hidden_between", "offsets_at", "records_at", "columns", "next_due", "due"}
     inner |= {"one", "rest_ms", "rest_until", "before_close", "ack_receipt", "parts", "newly_replicated"}
     steps = {"look", "take_back", "end", "pop", "fill"}
     for kind, table in ((Store, STORE), (Consumer, CONSUMER), (Subscription, SUBSCRIPTION), (Partition, PARTITION)):
@@ -305,8 +305,8 @@ def test_from_the_event_loop(tmp_path: Path) -> None:
         (InvalidRecord, lambda store: store.send("t", b"", headers=[("a", b""), (None, b"1")]), "header 1.*text"),
         (InvalidRecord, lambda store: store.send("t", b"", headers=[("a", 1)]), "header 0.*bytes or None"),
         (InvalidRecord, lambda store: store.send("t", b"", headers=[("a",)]), "pairs"),
-        (WrongType, lambda store: store.cancel("t-0@0"), "what send returned"),
-        (WrongType, lambda store: store.reschedule("t-0@0", delay=1), "what send returned"),
+        (WrongType, lambda store: store.cancel(7), "what send returned"),
+        (WrongType, lambda store: store.reschedule(7, delay=1), "what send returned"),
         (WrongType, lambda store: store.consumer("t", group="g").poll("x"), "max_records"),
         (InvalidArgument, lambda store: store.consumer("t", group="g").poll(0), "max_records"),
         (WrongType, lambda store: store.consumer("t", group="g").poll(1, "x"), "timeout"),

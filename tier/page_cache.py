@@ -41,6 +41,7 @@ import numpy as np
 from afterlog.errors import CorruptRemote, StorageFull
 from afterlog.files import Bytes, Files, ScratchFile
 from afterlog.index.growing_columns import Int64Array
+from afterlog.locks import Switch
 from afterlog.tier.remote_store import RemoteStore
 
 _FLIGHT_BYTES = 16 << 20
@@ -80,7 +81,7 @@ class _Fill:
     __slots__ = ("data", "done")
 
     def __init__(self) -> None:
-        self.done = threading.Event()
+        self.done = Switch()
         self.data: memoryview | None = None
 
 

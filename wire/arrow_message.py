@@ -18,9 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from afterlog.errors import InvalidRequest, RequestTooLarge
+from afterlog.extras import missing
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise missing(error, "columns of Arrow", "arrow") from error
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 ROWS_MAX = 1 << 20

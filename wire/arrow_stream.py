@@ -2,9 +2,9 @@
 
     sent       value, and of key, headers, deliver_after, delay, timestamp, partition, unique_key what is wanted
     delivered  partition, offset, delivery_offset, due, deliver_after, timestamp, broker_timestamp, key, value, headers,
-               and of leased records redelivery_count, deadline_ms; in the schema's metadata `afterlog`, a JSON object:
-               the topic, and what the answer says besides
-    receipts   partition, offset, delivery_offset, redelivery_count
+               and of leased records redelivery_count, lease_number, deadline_ms; in the schema's metadata `afterlog`, a
+               JSON object: the topic, and what the answer says besides
+    receipts   partition, offset, delivery_offset, lease_number
     placed     partition, offset: where records were appended, in the order in which they were sent
 
 Numbers are int64, or int32 where that will do; bytes are binary (text is taken, too); headers are a list of struct
@@ -15,26 +15,34 @@ duration; null for none. What others wrote is checked by `arrow_message`, and on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from afterlog.errors import InvalidDeliverAfter, InvalidRecord, InvalidRequest, RequestTooLarge
+from afterlog.extras import missing
 from afterlog.fetch.arrow_arrays import HEADERS, binary_array, headers_array
 from afterlog.fetch.message_columns import Columns
-from afterlog.records.batch import encode_headers, own_headers
+from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.columns import ragged as ragged_items
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, asked_ms
 from afterlog.records.encode import RecordColumns, ragged, timestamp_column
 from afterlog.records.instants import int64_column
 from afterlog.records.unique_key import checked_keys, sections, with_unique_key
-from afterlog.records.window import check_instants
+from afterlog.records.window import check_delayed, check_instants, check_timestamps
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.received import Receipts
+from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.wire.arrow_message import ColumnKind, Table, read_table
+from afterlog.wire.record_json import clients_headers
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise missing(error, "columns of Arrow", "arrow") from error
 
 HEADERS_MAX = 1 << 20
 """Of one stream. Each is a Python object for a while."""
@@ -42,7 +50,7 @@ _ROWS_AT_ONCE = 4_096
 
 _NUMBERS: Final = ("partition", "offset", "delivery_offset", "due", "deliver_after", "timestamp", "broker_timestamp")
 _RECEIPT: Final = Receipts._fields
-_LEASE: Final = ("redelivery_count", "deadline_ms")
+_LEASE: Final = ("lease_number", "deadline_ms")
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -71,7 +79,8 @@ SENT: Final = {
 }  # fmt: skip
 """The columns of what is sent, and their types."""
 _DELIVERED: Final = {
-    **dict.fromkeys((*_NUMBERS, *_LEASE), _INTEGER), "key": _BYTES, "value": _BYTES, "headers": _PAIRS
+    **dict.fromkeys((*_NUMBERS, *_LEASE, "redelivery_count"), _INTEGER),
+    "key": _BYTES, "value": _BYTES, "headers": _PAIRS,
 }  # fmt: skip
 _METADATA: Final = b"afterlog"
 
@@ -88,7 +97,7 @@ class Delivered(NamedTuple):
     """Delivered records; of leased ones what `Received` knows, too. said: all of the metadata but the topic."""
 
     columns: Columns
-    redelivery_count: Int64Array | None
+    lease_number: Int64Array | None
     deadline_ms: Int64Array | None
     said: dict[str, Any]
 
@@ -141,8 +150,8 @@ def sent_columns(
         value_valid=value_valid,
         keys=keys,
         key_valid=key_valid,
-        headers=_sections(table, unique_keys),
-        timestamps=_timestamps(table, now_ms),
+        headers=_sections(table, unique_keys, lambda headers: clients_headers(own_headers(headers))),
+        timestamps=_timestamps(table, now_ms, check),
         deliver_after=_asked(table, now_ms, delay, check),
     )
     partition = _numbers(table, "partition", -1) if "partition" in table.columns else None
@@ -156,7 +165,7 @@ def delivered_stream(
     columns: Columns,
     said: Mapping[str, Any] | None = None,
     *,
-    redelivery_count: Int64Array | None = None,
+    lease_number: Int64Array | None = None,
     deadline_ms: Int64Array | None = None,
 ) -> bytes:
     """said: what the answer says besides, JSON."""
@@ -164,8 +173,9 @@ def delivered_stream(
     arrays["key"] = binary_array(columns.key, columns.key_valid)
     arrays["value"] = binary_array(columns.value, columns.value_valid)
     arrays["headers"] = headers_array(columns.headers)
-    if redelivery_count is not None:
-        arrays["redelivery_count"] = pa.array(redelivery_count)
+    if lease_number is not None:
+        arrays["redelivery_count"] = pa.array(failures(lease_number))
+        arrays["lease_number"] = pa.array(lease_number)
     if deadline_ms is not None:
         arrays["deadline_ms"] = pa.array(deadline_ms)
     return _stream(arrays, {"topic": columns.topic, **(said or {})})
@@ -186,8 +196,8 @@ def delivered(data: bytes | memoryview) -> Delivered:
         value_valid=every if value_valid is None else value_valid,
         headers=_sections(table, None) or _no_items(table.rows),
     )
-    counts, deadlines = (_numbers(table, name) if name in table.columns else None for name in _LEASE)
-    return Delivered(columns, counts, deadlines, said)
+    numbers, deadlines = (_numbers(table, name) if name in table.columns else None for name in _LEASE)
+    return Delivered(columns, numbers, deadlines, said)
 
 
 # Receipts and places.
@@ -200,7 +210,7 @@ def receipts_stream(receipts: Receipts) -> bytes:
 def receipts_of(data: bytes | memoryview) -> Receipts:
     """Raises InvalidRequest."""
     table = read_table(data, dict.fromkeys(_RECEIPT, _INTEGER), _RECEIPT)
-    return Receipts(*(_numbers(table, name, least=0) for name in _RECEIPT))
+    return Receipts(*(_numbers(table, name, least=UNKNOWN if name == "offset" else 0) for name in _RECEIPT))
 
 
 def placed_stream(partition: Int64Array, offset: Int64Array) -> bytes:
@@ -275,12 +285,18 @@ def _instants(table: Table, name: str, null: int) -> Int64Array:
     return times
 
 
-def _timestamps(table: Table, now_ms: int) -> Int64Array:
+def _timestamps(table: Table, now_ms: int, check: bool) -> Int64Array:
     """Now, where the sender says nothing; -1 is none."""
     column = table.columns.get("timestamp")
-    if column is None or pa.types.is_timestamp(column.type):
-        return _instants(table, "timestamp", now_ms)
-    return timestamp_column(_numbers(table, "timestamp", now_ms), table.rows)
+    if column is None:
+        return np.full(table.rows, now_ms)
+    if pa.types.is_timestamp(column.type):
+        times = _instants(table, "timestamp", now_ms)
+    else:
+        times = timestamp_column(_numbers(table, "timestamp", now_ms), table.rows)
+    if check:
+        check_timestamps(times, now_ms)
+    return times
 
 
 def _asked(table: Table, now_ms: int, delay: Delay | None, check: bool) -> Int64Array:
@@ -292,23 +308,27 @@ def _asked(table: Table, now_ms: int, delay: Delay | None, check: bool) -> Int64
         asked = _instants(table, "delay", AS_SOON_AS_POSSIBLE)
         if table.rows and int(asked.max()) > np.iinfo(np.int64).max - now_ms:
             raise InvalidDeliverAfter("delay reaches beyond the last instant that int64 milliseconds can name")
+        if check and table.rows:
+            check_delayed(int(asked.max()) + now_ms, now_ms)
         return np.where(asked == AS_SOON_AS_POSSIBLE, asked, asked + now_ms)
     if "deliver_after" in table.columns:
         asked = _instants(table, "deliver_after", AS_SOON_AS_POSSIBLE)
         if check:
             check_instants(asked, now_ms)
         return asked
-    return np.full(table.rows, asked_ms(now_ms, delay, None), np.int64)
+    return np.full(table.rows, asked_ms(now_ms, delay, None, check_instants=check), np.int64)
 
 
-def _sections(table: Table, unique_keys: list[bytes | None] | None) -> Ragged | None:
-    """The encoded headers of each record, its unique key in front. None where there are none."""
+def _sections(
+    table: Table, unique_keys: list[bytes | None] | None, checked: Callable[[Headers], Headers] = own_headers
+) -> Ragged | None:
+    """The encoded headers of each record, its unique key in front. None where there are none. Raises InvalidRecord."""
     column = table.columns.get("headers")
     if column is None or not len(column.values):
         return None if unique_keys is None else sections(b"", unique_keys)
     if len(column.values) > HEADERS_MAX:
         raise RequestTooLarge(f"an Arrow stream has at most {HEADERS_MAX} headers")
-    encoded = _encoded(column)
+    encoded = _encoded(column, checked)
     if unique_keys is None:
         items = list(encoded)
     else:
@@ -319,16 +339,19 @@ def _sections(table: Table, unique_keys: list[bytes | None] | None) -> Ragged | 
     return ragged_items(items)[0]
 
 
-def _encoded(column: pa.Array) -> Iterable[bytes]:
+def _encoded(column: pa.Array, checked: Callable[[Headers], Headers]) -> Iterable[bytes]:
     for start in range(0, len(column), _ROWS_AT_ONCE):
         for headers in column.slice(start, _ROWS_AT_ONCE).to_pylist():
-            yield _section(headers) if headers else b""
+            yield _section(headers, checked) if headers else b""
 
 
-def _section(headers: list[dict[str, Any] | None]) -> bytes:
+def _section(headers: list[dict[str, Any] | None], checked: Callable[[Headers], Headers]) -> bytes:
     pairs = []
     for header in headers:
         if header is None or header["key"] is None:
             raise InvalidRecord("a header, or the key of one, is null")
         pairs.append((header["key"], header["value"]))
-    return encode_headers(own_headers(pairs))
+    try:
+        return encode_headers(checked(pairs))
+    except ValueError as error:
+        raise InvalidRecord(str(error)) from None

@@ -58,6 +58,7 @@ _STATUS: tuple[tuple[type[AfterlogError], Status], ...] = (
     (errors.GroupBusy, Status.CONFLICT),
     (errors.TopicBusy, Status.CONFLICT),
     (errors.ReadOnlyTopic, Status.CONFLICT),
+    (errors.RemoteRefused, Status.CONFLICT),
     (errors.StorageFull, Status.INSUFFICIENT_STORAGE),
     (errors.OutOfResources, Status.SERVICE_UNAVAILABLE),
     (errors.RemoteUnavailable, Status.SERVICE_UNAVAILABLE),

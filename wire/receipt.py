@@ -1,8 +1,8 @@
 """A receipt as text: what ack, nack, extend and release name a leased record by.
 
-    0.1042.977.2        partition 0, offset 1042, delivery offset 977, two deliveries before it failed
+    0.1042.977.2        partition 0, offset 1042, delivery offset 977, lease number 2
 
-It is good as long as that delivery is the last one: a restart of the server does not change it.
+It is good for that one lease, and stale once it has ended: a restart of the server does not change it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from afterlog.errors import InvalidReceipt
 
-_RECEIPT = re.compile(r"([0-9]{1,10})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\Z", re.ASCII)
+_RECEIPT = re.compile(r"([0-9]{1,10})\.(-1|[0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\Z", re.ASCII)
 _INT64_MAX = 2**63 - 1
 
 
 class Receipt(NamedTuple):
-    """Of one delivery of one record."""
+    """Of one lease of one record. offset: -1 where who kept it did not keep that; nobody goes by it."""
 
     partition: int
     offset: int
     delivery_offset: int
-    redelivery_count: int
+    lease_number: int
 
     def __str__(self) -> str:
-        return f"{self.partition}.{self.offset}.{self.delivery_offset}.{self.redelivery_count}"
+        return f"{self.partition}.{self.offset}.{self.delivery_offset}.{self.lease_number}"
 
     @staticmethod
     def parse(text: object) -> Receipt:

@@ -15,14 +15,19 @@ ISO 8601 with a zone, neither for as soon as possible. Received: instants in epo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from afterlog.errors import InvalidRecord
 from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.wire.byte_text import bytes_of, headers_of, text_or_base64
 from afterlog.wire.receipt import Receipt
 
+if TYPE_CHECKING:
+    from afterlog.records.batch import Headers
+
 _SENT = frozenset(("value", "key", "headers", "delay", "deliver_after", "partition", "unique_key"))
+OURS = "afterlog-"
+"""So names of headers begin that the store writes itself."""
 _NUMBERS = ("partition", "offset", "timestamp", "broker_timestamp", "deliver_after", "due")
 _BYTES = ("key", "value")
 
@@ -53,6 +58,16 @@ class SentRecord(NamedTuple):
         return row
 
 
+def clients_headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    """These, which somebody else wants to have sent. ValueError where one says what only the store may say: by such
+    headers it knows again what has died, and which occurrences of a schedule are in the log.
+    """
+    for name, _ in headers:
+        if name.startswith(OURS):
+            raise ValueError(f"the header {name!r:.60} is not for clients: leave out those that begin with {OURS}")
+    return tuple(headers)
+
+
 def sent_record(row: object) -> SentRecord:
     """Raises InvalidRecord where JSON has no record here. What the times say is checked where they are read."""
     try:
@@ -61,7 +76,7 @@ def sent_record(row: object) -> SentRecord:
         return SentRecord(
             value=bytes_of(row["value"]),
             key=bytes_of(row.get("key")),
-            headers=headers_of(headers) if (headers := row.get("headers")) else (),
+            headers=clients_headers(headers_of(headers)) if (headers := row.get("headers")) else (),
             delay=_typed(row, "delay", int | float),
             deliver_after=_typed(row, "deliver_after", int | str),
             partition=_typed(row, "partition", int),
@@ -79,10 +94,10 @@ def message_row(message: Message | ScheduledRecord) -> dict[str, Any]:
     row["headers"] = _headers(message.headers)
     if isinstance(message, Message):
         row["delivery_offset"] = message.delivery_offset
-        count = getattr(message, "redelivery_count", None)
-        if count is not None:
-            receipt = Receipt(message.partition, message.offset, message.delivery_offset, count)
-            row |= {"receipt": str(receipt), "redelivery_count": count, "deadline_ms": getattr(message, "deadline_ms")}  # noqa: B009
+        number = getattr(message, "lease_number", None)
+        if number is not None:
+            row["receipt"] = str(Receipt(message.partition, message.offset, message.delivery_offset, number))
+            row |= {name: getattr(message, name) for name in ("redelivery_count", "deadline_ms")}
     return row
 
 

@@ -12,8 +12,8 @@ const TILES = [
   ["became_due", "Became due", "Records that came due, per second"],
   ["handed_out", "Handed out", "Records given to the reader that is furthest ahead, per second"],
   ["lateness", "Lateness", "How long after they were due records were handed out, of the last two minutes"],
-  ["retrying", "Retrying", "Records that came back, and wait for their retry or for a reader, of open subscriptions"],
-  ["dead", "Dead letters", "Records that failed for good, ever, of open subscriptions"],
+  ["retrying", "Retrying", "Records that came back, and wait for their retry or for a reader"],
+  ["dead", "Dead letters", "Records that failed for good, ever"],
   ["bytes", "In segments", "Bytes of all logs, wherever they lie"],
 ];
 const RATES = ["sent", "became_due", "handed_out"];

@@ -195,26 +195,35 @@ class TestSubscription:
 class TestDeadLetters:
     def test_list(self, dead: Path) -> None:
         for _ in range(2):
-            died, mine = rows(run("dead-letters", "list", dead, "mail.dead", "--json"))
+            [died] = rows(run("dead-letters", "list", dead, "mail.dead", "--json"))
             assert ("poison\n", "k") == (died["value"], died["key"])
             assert {
                 "record": "mail-0@0", "subscription": "sender", "reason": "it is bad", "redelivery_count": 1,
             } == died["origin"]  # fmt: skip
-            assert ("mine", None) == (mine["value"], mine["origin"])
-        heading, first, second = run("dead-letters", "list", dead, "mail.dead").stdout.splitlines()
+        heading, first = run("dead-letters", "list", dead, "mail.dead").stdout.splitlines()
         assert ["RECORD", "FROM", "SUBSCRIPTION", "FAILED", "REASON", "VALUE"] == heading.split()
         assert "mail.dead-0@0 mail-0@0 sender 1 it is bad poison\\n" == " ".join(first.split())
-        assert "mail.dead-0@1 - - - - mine" == " ".join(second.split())
         assert 1 == len(rows(run("dead-letters", "list", dead, "mail.dead", "--limit", 1, "--json")))
 
     def test_redrive(self, dead: Path) -> None:
         env = {"AFTERLOG_DATA": str(dead)}
         assert "1 records sent back from mail.dead\n" == run("dead-letters", "redrive", "mail.dead", env=env).stdout
-        assert [{"topic": "mail.dead", "records": 0}] == rows(
+        assert [{"topic": "mail.dead", "records": 0, "left": {}}] == rows(
             run("dead-letters", "redrive", dead, "mail.dead", "--json")
         )
-        assert ["mine"] == [row["value"] for row in rows(run("dead-letters", "list", "mail.dead", "--json", env=env))]
+        assert [] == rows(run("dead-letters", "list", "mail.dead", "--json", env=env))
         assert "poison\n\n" == run("receive", dead, "mail", "--subscription", "sender").stdout
+
+    def test_redrive_says_why_some_stay(self, dead: Path) -> None:
+        with afterlog.open(dead) as store:
+            store.delete_topic("mail", force=True)
+        run("create", dead, "other")
+        said = process("dead-letters", "redrive", dead, "mail.dead")
+        assert (1, "0 records sent back from mail.dead\n") == (said.returncode, said.stdout)
+        assert "1 stay in mail.dead: there is no topic 'mail' any more\n" in said.stderr
+        assert "--target" in said.stderr
+        done = run("dead-letters", "redrive", dead, "mail.dead", "--target", "other")
+        assert "1 records sent to other from mail.dead\n" == done.stdout
 
     def test_help(self) -> None:
         assert "redrive" in run("dead-letters", "--help").stdout
@@ -238,3 +247,11 @@ def test_journals_are_dumped_and_verified(data: Path) -> None:
     assert str(journal) in run("verify", data, code=1).stdout
     assert "begins anew" in run("repair", data, "--apply").stdout
     assert "a\n" == run("receive", data, "mail", "--subscription", "sender").stdout
+
+
+def test_of_a_healthy_store_verify_says_nothing(data: Path) -> None:
+    run("send", data, "mail", stdin="a\nb\n")
+    run("receive", data, "mail", "--subscription", "s", "--max", 1)
+    run("receive", data, "mail", "--group", "g", "--max", 1)
+    said = process("verify", data)
+    assert (0, "", "no findings\n") == (said.returncode, said.stdout, said.stderr)

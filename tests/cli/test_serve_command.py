@@ -169,6 +169,12 @@ class TestTokens:
             {"name": "boss", "scopes": {"manage": [""]}},
             {"name": "worker", "scopes": {"receive": ["mail"], "look": ["mail"]}},
         ] == rows
+        again = run("tokens", "rotate", file, "worker").output.strip()
+        assert [hashed(again)] == [
+            token.sha256 for token in TokenFile(OsFiles(), file).read() if token.name == "worker"
+        ]
+        assert text != again
+        assert listed == run("tokens", "list", file).output
         run("tokens", "remove", file, "boss")
         assert "boss" not in run("tokens", "list", file).output
 
@@ -177,7 +183,8 @@ class TestTokens:
         run("tokens", "add", file, "worker", code=2)
         run("tokens", "add", file, "worker", "--scope", "fly", code=2)
         run("tokens", "add", file, "no name", "--scope", "look", code=2)
-        run("tokens", "remove", file, "worker", code=2)
+        for command in ("remove", "rotate"):
+            run("tokens", command, file, "worker", code=2)
         run("tokens", "add", tmp_path / "no" / "folder", "worker", "--scope", "look", code=3)
         file.write_text("not tokens")
         run("tokens", "list", file, code=5)

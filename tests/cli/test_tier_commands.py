@@ -122,7 +122,7 @@ class TestLooking:
 
     def test_metrics(self, data: Path) -> None:
         lines = run("metrics", data).stdout.splitlines()
-        assert 'afterlog_remote_copy_lag_segments{partition="0",topic="mail"} 2.0' in lines
+        assert "afterlog_remote_copy_lag_segments 2.0" in lines
         assert "afterlog_remote_fetch_requests_total 0.0" in lines
 
     def test_verify_and_dump(self, data: Path, storage: Path) -> None:

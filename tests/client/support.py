@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from afterlog.client.served_store import ServedStore
 from afterlog.client.server_time import ServerTime
 from afterlog.clock import ManualClock
 from afterlog.errors import AfterlogError
+from afterlog.locks import Condition
 from afterlog.wire.problem import MEDIA_TYPE, problem_of
 from tests.support import NOW_MS
 
@@ -30,7 +30,7 @@ class PassingClock(ManualClock):
     def monotonic_s(self) -> float:
         return self.passed_s
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         assert timeout_s is not None
         self.pauses_s.append(timeout_s)
         self.passed_s += timeout_s

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from afterlog.errors import (
+    InvalidRecord,
     InvalidSchedule,
     NotPending,
     ScheduleExists,
@@ -63,8 +64,11 @@ class TestCancelling:
         assert np.int8 == results.dtype
 
     def test_what_names_no_record(self, setting: Setting) -> None:
-        with pytest.raises(WrongType):
-            setting.store.cancel("mail-0@0")
+        for wrong in (7, None, b"mail-0@0"):
+            with pytest.raises(WrongType):
+                setting.store.cancel(wrong)
+        with pytest.raises(InvalidRecord):
+            setting.store.cancel("mail")
         with pytest.raises(UnknownTopic):
             setting.store.cancel(RecordId("other", 0, 0))
         with pytest.raises(UnknownPartition):
@@ -141,3 +145,11 @@ class TestSchedules:
         for call in (setting.store.pause_schedule, setting.store.resume_schedule, setting.store.remove_schedule):
             with pytest.raises(UnknownSchedule):
                 call("nothing")
+
+
+def test_a_record_is_named_by_its_text_too(setting: Setting) -> None:
+    setting.store.create_topic("named")
+    first, second = (setting.store.send("named", b"x", delay=60) for _ in range(2))
+    again = setting.store.reschedule(str(first), delay=90)
+    assert CancelResult.CANCELLED == setting.store.cancel(str(again))
+    assert CancelResult.CANCELLED == setting.store.cancel(second)

@@ -99,6 +99,14 @@ class TestOne:
         setting.store.send("mail", b"x", deliver_after=1, check_instants=False)
         assert 1 == len(read(setting))
 
+    def test_what_a_record_tells_of_itself_is_judged_as_well(self, setting: Setting) -> None:
+        microseconds = np.array([NOW_MS, NOW_MS * 1_000])
+        with pytest.raises(InvalidRecord, match=r"row 1: timestamp .* looks like microseconds"):
+            setting.store.send_many("mail", [b"x", b"y"], timestamps=microseconds)
+        assert [] == read(setting)
+        setting.store.send_many("mail", [b"x", b"y"], timestamps=microseconds, check_instants=False)
+        assert microseconds.tolist() == [each.timestamp for each in read(setting)]
+
     def test_what_is_no_record(self, setting: Setting) -> None:
         for given in ({"value": "text"}, {"value": 1}, {"value": b"", "key": "text"}, {"value": b"", "headers": [1]},
                       {"value": b"", "headers": [("a", "b")]}, {"value": b"", "headers": [(b"a", b"b")]}):  # fmt: skip
@@ -189,7 +197,7 @@ class TestMany:
         offsets = np.arange(count + 1, dtype=np.int64) * 2
         data = np.frombuffer(b"ab" * count, np.uint8)
         times = NOW_MS + np.arange(count)[::-1]
-        timestamps = np.arange(count, dtype=np.int64)
+        timestamps = NOW_MS - np.arange(count, dtype=np.int64)
         setting.store.send_many("mail", (offsets, data), deliver_after=times, timestamps=timestamps)
         setting.clock.advance(count)
         messages = read(setting)[:count]

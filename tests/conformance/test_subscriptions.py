@@ -22,6 +22,7 @@ from afterlog.errors import (
 from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.fetch.record_id import RecordId
 from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.received import Receipts
 from tests.conformance.ways import Setting
 from tests.subscription.support import RETRY
 from tests.support import NOW_MS, PATIENCE_S
@@ -184,6 +185,45 @@ class TestSettling:
             assert 2 == subscription.release(subscription.receive()).done
             assert [(b"0", 0), (b"1", 0)] == [(each.value, each.redelivery_count) for each in subscription.receive()]
 
+    def test_a_receipt_is_of_one_lease(self, setting: Setting) -> None:
+        """So who says it again, because an answer was lost, takes nothing from who has the record now."""
+        send(setting, b"x")
+        with subscribe(setting) as mine, subscribe(setting) as other:
+            [message] = mine.receive()
+            kept = Receipts.of([message])
+            assert 1 == mine.release(message).done
+            [theirs] = other.receive()
+            assert 0 == theirs.redelivery_count
+            for again in (mine.release, mine.nack, mine.extend):
+                assert (0, 1) == (again(kept).done, again(message).stale)
+            assert [] == received(mine)
+            assert 1 == other.release(theirs).done
+            [message] = mine.receive()
+            mine.seek(0)
+            [anew] = other.receive()
+            for settle in (mine.release, mine.nack, mine.extend):
+                assert (0, 1) == (settle(message).done, settle(kept).stale)
+            assert 1 == other.extend(anew).done
+            assert 1 == other.nack(anew).done
+            setting.clock.advance(1_000)
+            assert [1] == [each.redelivery_count for each in mine.receive()]
+
+    def test_receipts_that_somebody_kept(self, setting: Setting) -> None:
+        send(setting, *(b"%d" % number for number in range(5)))
+        with subscribe(setting, max_in_flight=5, dead_letter="dead") as subscription:
+            messages = [*subscription.receive()]
+            one, two, three, *rest = (
+                Receipts.of_columns([each.partition], [each.delivery_offset], [each.lease_number]) for each in messages
+            )
+            assert (1, 1) == (subscription.extend(one).done, subscription.nack(two, delay=7).done)
+            assert (1, 1) == (subscription.reject(three).done, subscription.release(rest[0]).done)
+            assert [b"3"] == received(subscription), "there is room for what was settled"
+            assert (1, 0) == (subscription.ack_many(one).acked, subscription.ack_many(one).acked)
+            with pytest.raises(InvalidReceipt):
+                subscription.ack_many(Receipts.of_columns([0], [0], [0])._replace(lease_number=["x"]))
+            with pytest.raises(UnknownPartition):
+                subscription.ack_many(Receipts.of_columns([7], [0], [0]))
+
     def test_a_lease_ends(self, setting: Setting) -> None:
         send(setting, b"x")
         with subscribe(setting) as subscription:
@@ -265,8 +305,8 @@ class TestDeadLetters:
         send(setting, b"0", b"1", headers=[("a", b"b")])
         with subscribe(setting, dead_letter="dead") as subscription:
             subscription.reject(subscription.receive(), "broken")
-            assert 1 == setting.store.redrive("dead", limit=1)
-            assert 1 == setting.store.redrive("dead")
+            assert 1 == setting.store.redrive("dead", limit=1).redriven
+            assert 1 == setting.store.redrive("dead").redriven
             again = subscription.receive()
             assert [(b"0", (("a", b"b"),)), (b"1", (("a", b"b"),))] == [
                 (each.value, tuple(each.headers)) for each in again

@@ -137,3 +137,13 @@ class TestPurging:
         assert 2 == setting.store.purge("mail", partition=1)
         with pytest.raises(UnknownPartition):
             setting.store.purge("mail", partition=2)
+
+
+def test_a_name_is_found_among_the_topics(setting: Setting) -> None:
+    store = setting.store
+    store.create_topic("orders")
+    found = store.topics()
+    assert "orders" in found
+    assert found[0] in found
+    assert "order" not in found
+    assert None not in found

@@ -158,12 +158,11 @@ def test_some_partitions_only() -> None:
             setting.consumer(partitions=wrong)
 
 
-def test_what_another_partition_gave_is_not_lost_where_one_fails(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the next poll would take it for processed, and commit it."""
+def test_what_another_partition_gave_comes_where_one_fails(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the error, and the position of neither has moved by it: else the next poll would take it for processed."""
     topic = setting.store.create_topic("two", partitions=2)
     setting.store.send("two", b"a", partition=0)
+    setting.store.send("two", b"b", partition=1)
     columns = topic.partition(1).columns
 
     def failing(*arguments: object) -> object:
@@ -171,12 +170,13 @@ def test_what_another_partition_gave_is_not_lost_where_one_fails(
 
     with setting.store.consumer("two", group="g") as consumer:
         monkeypatch.setattr(topic.partition(1), "columns", failing)
+        assert [b"a"] == values(consumer.poll())
         for _ in range(3):
             with pytest.raises(CorruptFile):
                 consumer.poll()
-            assert {0: 0, 1: 0} == consumer.positions()
+            assert {0: 1, 1: 0} == consumer.positions()
         monkeypatch.setattr(topic.partition(1), "columns", columns)
-        assert [b"a"] == values(consumer.poll())
+        assert [b"b"] == values(consumer.poll())
 
 
 # --- Iterating
@@ -540,3 +540,20 @@ def test_an_append_that_fails_is_news(setting: Setting) -> None:
     with pytest.raises(StorageFull):
         setting.send(b"b")
     assert agenda.due()
+
+
+def test_lag_counts_nothing_that_nobody_gets() -> None:
+    clock = ManualClock(NOW_MS)
+    store = open_small(SimulatedFiles(), clock)
+    store.create_topic("mail")
+    cancelled = [store.send("mail", b"x", delay=1) for _ in range(20)]
+    store.send_many("mail", [b"y"] * 5)
+    store.cancel_many("mail", 0, [each.offset for each in cancelled])
+    clock.advance(2_000)
+    with store.consumer("mail", group="g") as consumer:
+        assert 5 == consumer.lag()
+        assert 2 == len(consumer.poll(2))
+        assert 3 == consumer.lag()
+        consumer.poll()
+        assert 0 == consumer.lag()
+    store.close()

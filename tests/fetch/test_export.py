@@ -228,7 +228,7 @@ def test_with_times_each_record_says_when_it_is_due(delivery: bool) -> None:
     setting = filled()
     partition = setting.store.topic("t").partition(0)
     headers = (("a", b"b"), ("n", None))
-    mixed = [Record(value=b"", headers=headers, timestamp=5, deliver_after=due) for due in (NOW_MS + 9, None)]
+    mixed = [Record(value=b"", headers=headers, timestamp=NOW_MS, deliver_after=due) for due in (NOW_MS + 9, None)]
     partition.append(encode_batch(mixed, "zstd"))
     exported(setting, delivery=delivery, times=True)
     expected = messages(setting)

@@ -73,7 +73,7 @@ def _delivered_seeds() -> Sequence[bytes]:
     return [
         delivered_stream(_messages(0)),
         delivered_stream(_messages(3), {"positions": {"0": 7}, "now_ms": NOW_MS}),
-        delivered_stream(_messages(3), redelivery_count=counts, deadline_ms=counts + NOW_MS),
+        delivered_stream(_messages(3), lease_number=counts, deadline_ms=counts + NOW_MS),
     ]
 
 
@@ -85,7 +85,7 @@ def read_delivered(data: bytes) -> str:
     messages = found.columns.to_messages()
     again = delivered(delivered_stream(found.columns, found.said))
     assert messages == again.columns.to_messages()
-    return accepted(len(messages), found.redelivery_count is None, found.deadline_ms is None)
+    return accepted(len(messages), found.lease_number is None, found.deadline_ms is None)
 
 
 def _receipt_seeds() -> Sequence[bytes]:

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from afterlog.clock import ManualClock
+from afterlog.locks import Condition
 from afterlog.log.background import Background
 from tests.support import NOW_MS, Gate, eventually
 from tests.support import Background as Call
@@ -96,7 +97,7 @@ class TurnedClock(ManualClock):
     def monotonic_s(self) -> float:
         return self.now_ms() / 1_000
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         self.waits += 1
         super().wait(condition, None, None)
 

@@ -31,7 +31,7 @@ def made(steps_ms: list[int], *, delayed: bool = True, disk: SimulatedFiles | No
     for number, step_ms in enumerate(steps_ms):
         clock.advance(step_ms)
         records = number % 3 + 1
-        batch = encode_batch([Record(value=bytes(40), timestamp=7)] * records)
+        batch = encode_batch([Record(value=bytes(40), timestamp=NOW_MS)] * records)
         partition.append(batch, deliver_after=NOW_MS + number * 7 % 50 if delayed else None)
         stamps += [clock.now_ms()] * records
     return store, stamps
@@ -142,15 +142,31 @@ def test_prefixes_that_began_later_or_ended() -> None:
         partition_of(store).offset_at_broker_time(NOW_MS + 1)
 
 
+def test_entries_from_before_it_was_stamped_count_by_their_own_time() -> None:
+    """PIP-70: a topic that got the interceptor later can be sought by broker time, as far back as it goes."""
+    disk, clock, stamps = SimulatedFiles(), ManualClock(NOW_MS), list[int]()
+    for settings in ({"segment_bytes": STAMPED["segment_bytes"]}, STAMPED):
+        with open_small(disk, clock, index_interval_bytes=300, **settings) as store:
+            store.create_topic("t", delayed=False)
+            for number in range(40):
+                clock.advance(number % 3)
+                store.send("t", bytes(60))
+                stamps.append(clock.now_ms())
+    store = open_small(disk, clock, index_interval_bytes=300, **STAMPED)
+    partition = partition_of(store)
+    for ms in range(NOW_MS - 1, stamps[-1] + 3):
+        assert expected(stamps, ms) == partition.offset_at_broker_time(ms)
+        assert expected(stamps, ms) == partition.position(afterlog.AtBrokerTime(ms))
+
+
 def test_stamps_go_on_over_a_crash_behind_an_entry_without_one() -> None:
     disk, clock = SimulatedFiles(), ManualClock(NOW_MS)
     store = open_small(disk, clock, **STAMPED)
     store.create_topic("t", delayed=False)
     store.send("t", b"")
-    bare = open_small(SimulatedFiles(disk.image()), clock)
+    bare_disk = SimulatedFiles(disk.image())
+    bare = open_small(bare_disk, clock)
     bare.send("t", b"")
-    bare_disk = bare._files
-    assert isinstance(bare_disk, SimulatedFiles)
     clock.set(NOW_MS - 100)
     again = open_small(SimulatedFiles(bare_disk.image()), clock, **STAMPED)
     assert NOW_MS == partition_of(again).log._clock.last_stamp_ms

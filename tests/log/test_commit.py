@@ -330,6 +330,6 @@ def test_forked(always: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_check_sees_a_visible_end_ahead_of_what_is_written(always: Setting) -> None:
     always.send(b"a")
-    always.log.versions.swap(visible=always.log.version.written._replace(offset=2))
+    always.log.versions.swap(always.log.version, visible=always.log.version.written._replace(offset=2))
     with pytest.raises(AssertionError):
         always.log.check()

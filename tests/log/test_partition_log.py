@@ -149,11 +149,11 @@ def test_a_roll_over_a_rotten_run_is_refused_and_leaves_the_log_as_it_was(settin
     data = bytearray(read_file(setting.disk, run.path))
     rotten = Run(MappedSnapshot(run.path, np.frombuffer(data, np.uint8)))
     data[int(run.directory.position[1])] ^= 1
-    setting.log.versions.swap(delayed_index=setting.log.index.replacing([run], [rotten]))
+    setting.log.versions.swap(setting.log.version, delayed_index=setting.log.index.replacing([run], [rotten]))
     with pytest.raises(CorruptFile, match="chunk 1 fails its checksum"):
         setting.log.roll()
     assert [] == [name for name in setting.disk.names(FOLDER) if DELIVER_AFTER_INDEX in name]
-    setting.log.versions.swap(delayed_index=setting.log.index.replacing([rotten], [run]))
+    setting.log.versions.swap(setting.log.version, delayed_index=setting.log.index.replacing([rotten], [run]))
     setting.send()
     setting.log.roll()
     assert [10] == [run.count for run in setting.log.index.runs]
@@ -271,7 +271,7 @@ def test_always_syncs_the_log_before_what_speaks_of_it() -> None:
 
 def test_check_sees_an_entry_that_is_in_no_run(setting: Setting) -> None:
     setting.send(3)
-    setting.log.versions.swap(delayed_index=setting.log.index.replacing((), (), MutableBucket()))
+    setting.log.versions.swap(setting.log.version, delayed_index=setting.log.index.replacing((), (), MutableBucket()))
     with pytest.raises(AssertionError):
         setting.log.check()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -302,16 +303,86 @@ def test_the_append_counts_where_it_is_stamped_and_not_what_a_producer_says() ->
     assert (0, 2) == (stamped.start, plain.start)
     for setting in (stamped, plain):
         setting.enforce(1_000)
-    assert (3, 2) == (stamped.start, plain.start)
+    assert (3, 3) == (stamped.start, plain.start)
 
 
 def test_a_segment_that_is_stamped_in_its_beginning_goes_by_what_its_records_say() -> None:
     setting = Stamped()
-    setting.partition.append(encode_batch([Record(value=b"0", timestamp=NOW_MS + 5_000)]))
+    setting.partition.append(encode_batch([Record(value=b"0", timestamp=NOW_MS - 300)]))
     setting.open(stamps=False)
-    setting.append(NOW_MS + 2_000)
-    assert (0, 0) == (setting.enforce(5_999), setting.start)
-    assert (1, 2) == (setting.enforce(6_000), setting.start)
+    setting.append(NOW_MS - 200)
+    assert (0, 0) == (setting.enforce(799), setting.start)
+    assert (1, 2) == (setting.enforce(800), setting.start)
+
+
+MICROSECONDS = NOW_MS * 1_000
+
+
+def test_a_record_that_tells_of_a_time_to_come_stays_no_longer_than_one_of_now() -> None:
+    setting = Setting(delayed=False, retention_ms=1_000, check_instants=False)
+    for timestamp_ms in (MICROSECONDS, NOW_MS):
+        setting.store.send_many("t", [b"0"], timestamps=np.array([timestamp_ms]))
+        setting.log.roll()
+        setting.clock.advance(100)
+    assert [NOW_MS, NOW_MS] == [segment.mark.counted_from_ms for segment in setting.log.sealed]
+    assert (0, 0) == (setting.enforce(999), setting.partition.log_start)
+    assert (2, 2) == (setting.enforce(1_000), setting.partition.log_start)
+
+
+def test_one_in_the_active_segment_keeps_it_from_being_sealed_no_longer() -> None:
+    setting = Setting(delayed=False, retention_ms=1_000, check_instants=False)
+    setting.store.send_many("t", [b"0"], timestamps=np.array([MICROSECONDS]))
+    setting.clock.advance(999)
+    assert not setting.log.is_ripe()
+    setting.clock.advance(1)
+    assert setting.log.is_ripe()
+    aged = Setting(delayed=False, segment_ms=1_000, check_instants=False)
+    aged.store.send_many("t", [b"0"], timestamps=np.array([MICROSECONDS]))
+    assert not aged.log.is_ripe()
+    aged.clock.advance(1_000)
+    assert aged.log.is_ripe()
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_those_that_were_sealed_when_any_record_was_believed_go_too(opened: bool) -> None:
+    """A pass notes once, durably, that they were appended by then; it is not moved by later passes, nor appends."""
+    setting = Setting(delayed=False, retention_ms=1_000, check_instants=False)
+    setting.store.send_many("t", [b"0"], timestamps=np.array([MICROSECONDS]))
+    setting.log.roll()
+    setting.segment(1)
+    believed = {each.base_offset: replace(each.mark, last_stamp_ms=-1) for each in setting.log.sealed}
+    with setting.log._append_lock, setting.log._writing():
+        setting.log._upkeep._mark(believed)
+    setting.store.close()
+    setting.clock.set(NOW_MS + 5_000)
+    setting.store = open_small(setting.disk, setting.clock)
+    if opened:
+        setting.partition = setting.store.topic("t").partition(0)
+    assert 0 == setting.store.enforce_retention()
+    setting.partition = setting.store.topic("t").partition(0)
+    assert [NOW_MS + 5_000, NOW_MS] == [each.mark.counted_from_ms for each in setting.log.sealed]
+    setting.store.close()
+    setting.clock.set(NOW_MS + 5_999)
+    setting.store = open_small(setting.disk, setting.clock)
+    setting.store.send("t", b"2")
+    assert 0 == setting.store.enforce_retention()
+    setting.clock.set(NOW_MS + 6_000)
+    assert 2 == setting.store.enforce_retention()
+
+
+def test_a_clock_that_was_set_back_makes_no_time_earlier_than_the_append() -> None:
+    """What was appended in 2026 stays its time, though a machine begins in 2000, and is right again an hour later."""
+    setting = Setting(delayed=False, retention_ms=1_000)
+    setting.segment(0)
+    setting.segment(1)
+    setting.store.close()
+    for now_ms in (10**12, NOW_MS + 999):
+        setting.clock.set(now_ms)
+        setting.store = open_small(setting.disk, setting.clock)
+        assert 0 == setting.store.enforce_retention()
+        setting.partition = setting.store.topic("t").partition(0)
+        assert [NOW_MS, NOW_MS] == [each.mark.counted_from_ms for each in setting.log.sealed]
+        setting.store.close()
 
 
 def test_the_stamp_outlives_a_reopen_and_a_repair_of_the_checkpoints() -> None:

@@ -288,7 +288,7 @@ class Lives:
         self.sent = {topic: list[Key]() for topic in self.TOPICS}
         self.delivered = {topic: list[Key]() for topic in self.TOPICS}
         self.read_ms = dict.fromkeys(self.TOPICS, 0)
-        """The latest that the wall clock was when the topic was read."""
+        """The latest that the clock of the store was when the topic was read."""
 
     def open(self) -> None:
         self.store = open_small(self.disk, self.clock, frontier_lease_ms=50)
@@ -304,7 +304,7 @@ class Lives:
         assert self.delivered[topic][-1:] < [Key(due, offset)], "in front of what was delivered"
 
     def deliver(self, topic: str) -> None:
-        self.read_ms[topic] = max(self.read_ms[topic], self.clock.now_ms())
+        self.read_ms[topic] = max(self.read_ms[topic], self.store.now_ms())
         delivered = self.delivered[topic]
         columns, _ = self.store.topic(topic).partition(0).columns(len(delivered), 1_000, 1 << 20)
         for message in columns.to_messages():

@@ -8,6 +8,7 @@ import pytest
 from afterlog.clock import ManualClock
 from afterlog.config import Durability
 from afterlog.errors import PartitionPoisoned
+from afterlog.locks import Condition
 from afterlog.log.background import Background
 from afterlog.names import LOG
 from tests.simulated_disk import SimulatedFiles
@@ -23,12 +24,12 @@ class Turns(ManualClock):
         super().__init__(NOW_MS)
         self.seconds = 0.0
         self.waiting = threading.Semaphore(0)
-        self._condition: threading.Condition | None = None
+        self._condition: Condition | None = None
 
     def monotonic_s(self) -> float:
         return self.seconds
 
-    def wait(self, condition: threading.Condition, until_ms: int | None, timeout_s: float | None) -> None:
+    def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         self._condition = condition
         self.waiting.release()
         condition.wait(5)

@@ -15,12 +15,12 @@ from afterlog.records.encode import RecordColumns, ragged
 from tests.support import NOW_MS, small
 
 
-def columns(rows: Sequence[tuple[bytes, int]]) -> RecordColumns:
+def columns(rows: Sequence[tuple[bytes, int]], timestamp_ms: int = NOW_MS) -> RecordColumns:
     """Records of (value, deliver_after)."""
     values, _ = ragged([value for value, _ in rows])
     return RecordColumns(
         values=values,
-        timestamps=np.full(len(rows), NOW_MS),
+        timestamps=np.full(len(rows), timestamp_ms),
         deliver_after=np.array([at for _, at in rows], np.int64),
     )
 
@@ -32,11 +32,12 @@ def prepare(
     batch: int,
     rows: Mapping[int, Sequence[tuple[bytes, int]]],
     config: Config | None = None,
+    timestamp_ms: int = NOW_MS,
 ) -> PreparedFile:
     """A file with a section for each partition."""
     attempt = f"{len(files.names(adoption_folder(files, store))):032x}"
     name = prepared_file(job, batch, NOW_MS, attempt)
     with preparing(files, store, name, config or small()) as writer:
         for partition, each in rows.items():
-            writer.add(partition, columns(each))
+            writer.add(partition, columns(each, timestamp_ms))
     return PreparedFile(name=name, sections=tuple(writer.sections))

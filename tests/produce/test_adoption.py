@@ -17,6 +17,7 @@ from afterlog.config import ALWAYS, OS, Config, Durability
 from afterlog.errors import (
     CorruptFile,
     InvalidDeliverAfter,
+    InvalidRecord,
     InvalidTopic,
     PartitionPoisoned,
     RecordTooLarge,
@@ -76,6 +77,15 @@ def test_a_time_that_is_surely_wrong_is_refused_as_in_send() -> None:
         store.create_topic("any", 2, check_instants=False)
         store.adopt(replace(job(disk, rows), topic="any"))
         assert 2 == store.topic("any").partition(0).log_end_offset
+
+
+def test_so_is_a_time_that_a_record_tells_of_itself() -> None:
+    disk = SimulatedFiles()
+    with begun(disk) as store:
+        file = prepare(disk, PATH, "job", 0, {0: [(b"microseconds", -1)]}, timestamp_ms=NOW_MS * 1_000)
+        with pytest.raises(InvalidRecord, match="looks like microseconds"):
+            store.adopt(Prepared(job="job", batch=0, topic=TOPIC, files=(file,)))
+        assert [[], []] == found(store)
 
 
 def left(disk: SimulatedFiles) -> list[str]:

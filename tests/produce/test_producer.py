@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -423,3 +425,27 @@ def test_unique_keys_that_cannot_be_raise_at_once(
     setting.store.create_topic("fifo", delayed=False)
     with setting.store.producer(topic) as producer, pytest.raises(error):
         producer.send(b"v", **asked)
+
+
+@pytest.mark.parametrize("sends", [0, 1])
+def test_one_that_nobody_holds_keeps_nothing(sends: int) -> None:
+    """Neither its thread nor its store, once what was buffered is appended."""
+    setting = Setting()
+    producer = setting.store.producer("t", linger_ms=1)
+    thread, futures = producer._thread, [producer.send(b"x") for _ in range(sends)]
+    for future in futures:
+        future.result(10)
+    held = weakref.ref(producer)
+    del producer
+    eventually(lambda: gc.collect() >= 0 and held() is None)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert sends == setting.partition.log_end_offset
+    setting.store.close()
+
+
+def test_one_that_nobody_holds_appends_what_it_has() -> None:
+    setting = Setting()
+    setting.store.producer("t", linger_ms=1).send(b"x")
+    eventually(lambda: gc.collect() >= 0 and 1 == setting.partition.log_end_offset)
+    setting.store.close()

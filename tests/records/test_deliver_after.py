@@ -3,7 +3,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 
 from afterlog.clock import INT64_MAX
 from afterlog.errors import InvalidDeliverAfter
+from afterlog.records.batch import Record, encode_batch
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, asked_column, asked_ms, delay_ms
+from afterlog.records.encode import parse
 from afterlog.records.instants import instant_ms
+from tests.support import small
 
 NOW_MS = 1_700_000_000_000
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
@@ -214,3 +219,56 @@ def test_a_moment_is_never_early_and_late_by_less_than_a_millisecond(moment: dat
     """From the second day on: the first begins ahead of the epoch in the east, and is refused."""
     late = timedelta(milliseconds=instant_ms(moment)) - (moment - datetime(1970, 1, 1, tzinfo=UTC))
     assert timedelta(0) <= late < timedelta(milliseconds=1)
+
+
+class TestOthersDelays:
+    """Numbers and spans of other libraries: by what they mean, or refused."""
+
+    @pytest.mark.parametrize("unit", ["ns", "us", "ms", "s", "m", "h", "D"])
+    def test_a_timedelta64_has_its_own_unit(self, unit: str) -> None:
+        value = np.timedelta64(86_400_000_000_000, "ns").astype(f"m8[{unit}]")
+        assert 86_400_000 == delay_ms(value) == asked_column(1, 0, np.array([value]), None)[0]
+        assert 86_400_000 + 5 == asked_ms(5, value, None)
+
+    def test_fractions_round_up(self) -> None:
+        assert [1, 2, 1] == [delay_ms(np.timedelta64(ns, "ns")) for ns in (1, 1_000_001, 1_000_000)]
+        pandas = pytest.importorskip("pandas")
+        assert [1, 2, 1] == [delay_ms(pandas.Timedelta(ns, "ns")) for ns in (1, 1_000_001, 1_000_000)]
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            np.timedelta64("NaT"),
+            np.datetime64(5, "s"),
+            np.bool_(True),
+            np.timedelta64(5),
+            Decimal(1),
+            Fraction(1),
+            "1",
+            b"1",
+        ],
+    )
+    def test_what_names_no_delay_is_refused(self, value: Any) -> None:
+        with pytest.raises(InvalidDeliverAfter):
+            delay_ms(value)
+        with pytest.raises(InvalidDeliverAfter):
+            asked_ms(0, value, None)
+
+    @pytest.mark.parametrize("value", [60_000_000_000, 6e10, timedelta(days=40_000), np.timedelta64(40_000, "D")])
+    def test_where_it_leads_is_judged_as_an_instant_is(self, value: Any) -> None:
+        now_ms = 1_700_000_000_000
+        spans = isinstance(value, timedelta | np.timedelta64)
+        for column in (value, np.array([value, value], "m8[ms]") if spans else [value, value]):
+            with pytest.raises(InvalidDeliverAfter, match=r"years ahead.*takes seconds"):
+                asked_column(2, now_ms, column, None, check_instants=True)
+            assert now_ms < asked_column(2, now_ms, column, None).min()
+        with pytest.raises(InvalidDeliverAfter, match="takes seconds"):
+            asked_ms(now_ms, value, None, check_instants=True)
+        assert now_ms < asked_ms(now_ms, value, None)
+
+
+def test_the_time_of_a_batch_satisfies_each_of_its_records() -> None:
+    """Whoever states it may state less than a record of the batch says itself (KIP-1277)."""
+    batch = encode_batch([Record(value=b"v", timestamp=NOW_MS, deliver_after=NOW_MS + after) for after in (5, 20)])
+    asked = [parse(batch, stated, small()).deliver_after.tolist() for stated in (None, NOW_MS, NOW_MS + 30)]
+    assert [[NOW_MS + 20], [NOW_MS + 20], [NOW_MS + 30]] == asked

@@ -339,7 +339,7 @@ def test_parse_takes_batches_as_they_are() -> None:
     assert ([2, 1], [9, 7], [AS_SOON_AS_POSSIBLE, 123]) == (
         batches.records.tolist(), batches.max_timestamp.tolist(), batches.deliver_after.tolist()
     )  # fmt: skip
-    assert [77, 77] == parse(first + second, 77, Config()).deliver_after.tolist()
+    assert [77, 123] == parse(first + second, 77, Config()).deliver_after.tolist()
 
 
 def test_parse_refuses() -> None:

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from afterlog.errors import InvalidDeliverAfter
-from afterlog.records.window import AHEAD_MS, EARLIEST_MS, check_instant, check_instants
+from afterlog.errors import InvalidDeliverAfter, InvalidRecord
+from afterlog.records.window import AHEAD_MS, EARLIEST_MS, check_instant, check_instants, check_timestamps
 
 NOW_MS = 1_770_000_000_000
 YEAR_MS = 31_557_600_000
@@ -53,3 +53,10 @@ def test_by_the_clock_of_a_simulation_nothing_can_be_judged(now_ms: int) -> None
 
 def test_no_instants() -> None:
     check_instants(np.empty(0, np.int64), NOW_MS)
+
+
+@pytest.mark.parametrize(("ms", "says"), [(NOW_MS // 1_000, "seconds"), (NOW_MS * 1_000, "microseconds")])
+def test_the_time_that_a_record_tells_of_itself(ms: int, says: str) -> None:
+    check_timestamps(np.array([NOW_MS, -1, 0, EARLIEST_MS, NOW_MS + AHEAD_MS]), NOW_MS)
+    with pytest.raises(InvalidRecord, match=f"row 1: timestamp {ms} looks like {says}.*check_instants=False"):
+        check_timestamps(np.array([NOW_MS, ms]), NOW_MS)

@@ -86,7 +86,7 @@ class Region:
         subscription = self.subscription()
         if subscription is None:
             return set()
-        position, unacked = subscription.acks()
+        position, unacked, *_ = subscription.acks()
         partition, found = self.store.topic(TOPIC).partition(0), set[str]()
         elsewhere = subscription._acked_elsewhere(np.array([*(places := self.everything())], np.int64))
         found |= {value for value, done in zip(places.values(), elsewhere.tolist(), strict=True) if done}

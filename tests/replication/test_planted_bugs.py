@@ -221,7 +221,7 @@ def test_a_history_shows_a_planted_bug(bug: Planted, clusters: int, steps: Seque
 )
 def test_a_planted_bug_is_caught(bug: Planted) -> None:
     with bug():
-        for seed in range(campaigns.SEED * 1_000, campaigns.SEED * 1_000 + SEEDS):
+        for seed in range(SEEDS):  # the same in every run: what every run must see takes no chance
             try:
                 Simulation(seed, 2 + seed % 2).run(STEPS)
             except Exception:

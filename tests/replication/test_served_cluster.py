@@ -188,7 +188,7 @@ def test_how_it_stands(stores: list[Store]) -> None:
             eu.tick()
             us.tick()
             settle(eu, us)
-        said = exposition(us.store)
+        said = exposition(us.store, "topic")
         assert f'afterlog_replication_behind_records{{topic="t",partition="0",origin="{origin}"}} 0' in said
         assert "afterlog_replicated_subscription_snapshots_completed_total" in said
         with us.store.subscribe("t", "worker", replicated=True) as served_reader:

@@ -12,11 +12,13 @@ import pytest
 
 import afterlog
 from afterlog.names import SERVER_SOCKET
-from afterlog.server.connection import Patience
+from afterlog.server.access import Peer
+from afterlog.server.connection import Connections, Patience
 from afterlog.server.limits import Limits
-from afterlog.server.running import Options, Serving
+from afterlog.server.running import FINISH_S, Options, Serving
 from afterlog.store import Store
-from tests.support import PATIENCE_S, eventually
+from tests import campaigns
+from tests.support import PATIENCE_S, Background, eventually
 
 Serve = Callable[[Limits], Serving]
 LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -52,8 +54,13 @@ class Raw:
         self._socket.settimeout(PATIENCE_S)
         self._socket.connect(str(store.path / SERVER_SOCKET))
 
-    def say(self, data: bytes) -> None:
-        self._socket.sendall(data)
+    def say(self, data: bytes) -> bool:
+        """Whether the server had not hung up before: what it said then is still `heard`."""
+        try:
+            self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
 
     def heard(self) -> bytes:
         """All until the server hangs up."""
@@ -115,16 +122,18 @@ class TestHeads:
             raw.close()
 
     def test_one_behind_a_request_that_waits(self, store: Store, serve: Serve) -> None:
-        """Pipelined, and as large as it likes: nothing of it is kept beyond the limit."""
+        """Pipelined, and as large as it likes: nothing of it is kept, and the one before it gets its own answer."""
         serve(Limits(head_bytes=1_000))
         raw = Raw(store)
-        body = b'{"wait_ms":600000}'
+        body = b'{"wait_ms":100}'
         raw.say(
             b"POST /v1/topics/mail/subscriptions/s/receive HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         )
         raw.say(b"GET /" + b"x" * 4_000)
-        assert b"400 Bad Request" in raw.heard()
+        assert raw.piece().startswith(b"HTTP/1.1 200 ")
+        raw.say(b"x" * 4_000)
+        assert raw.heard().count(b"HTTP/1.1 ") <= 1
         raw.close()
 
     @pytest.mark.parametrize(
@@ -160,6 +169,50 @@ class TestHeads:
         for _ in range(50):
             raw.say(LIVE)
             assert b'{"live":true}' in raw.answer()
+        raw.close()
+
+    def test_a_body_of_which_nothing_comes(self, store: Store, serve: Serve) -> None:
+        """Nor the rest of one; and a request behind it is not read."""
+        serving = serve(Limits(body_s=0.05))
+        for part in (b"", b'{"records":['):
+            raw = Raw(store)
+            head, _, _ = send_request(b"a").partition(b"\r\n\r\n")
+            raw.say(head + b"\r\n\r\n" + part)
+            said = raw.heard()
+            raw.close()
+            assert said.startswith(b"HTTP/1.1 400 ")
+            assert b"the body did not come within 0.05 s" in said
+        assert serving.app is not None
+        eventually(lambda: serving.app is not None and 0 == serving.app.served.under_way())
+        raw = Raw(store)
+        raw.say(LIVE)
+        assert b"200 OK" in raw.answer()
+        raw.close()
+
+    def test_who_never_sends_a_body_does_not_keep_a_server_from_stopping(
+        self, store: Store, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("afterlog.server.running.BODY_FINISH_S", 0.05)
+        serving = serve(Limits())
+        raw = Raw(store)
+        raw.say(send_request(b"a")[:-5])
+        app = serving.app
+        assert app is not None
+        eventually(lambda: 1 == app.served.under_way())
+        begun_s = store.clock.monotonic_s()
+        serving.stop()
+        assert serving.join(PATIENCE_S)
+        assert store.clock.monotonic_s() - begun_s < FINISH_S
+        assert b"" == raw.heard()
+        raw.close()
+
+    def test_a_body_that_comes_behind_its_answer(self, store: Store, serve: Serve) -> None:
+        """The connection goes on, and is closed when nobody uses it."""
+        serve(Limits(idle_s=0.3, json_bytes=100))
+        raw = Raw(store)
+        raw.say(send_request(b"x" * 200)[:-100])
+        raw.say(send_request(b"x" * 200)[-100:])
+        assert b" 413 " in raw.heard().split(b"\r\n")[0]
         raw.close()
 
 
@@ -244,6 +297,15 @@ class TestPatience:
 
 
 class TestHowMany:
+    def test_no_more_than_the_process_may_open(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Whoever comes without a token leaves room for the store's files, and for somebody else."""
+        caplog.set_level("INFO")
+        connections, peer = Connections(Limits(), 100), Peer("anybody", trusted=False, tcp=True)
+        assert "75 connections at most, of the 100 files" in caplog.text
+        assert 60 == sum(connections.add(peer) for _ in range(100))
+        assert 15 == sum(connections.add(Peer("other", trusted=False, tcp=True)) for _ in range(100))
+        assert "peer=anybody refused: it has 60 of 60 connections" in caplog.text
+
     def test_connections_of_one_client(self, store: Store, serve: Serve) -> None:
         serve(Limits(client_connections=2))
         held = [Raw(store) for _ in range(2)]
@@ -258,9 +320,8 @@ class TestHowMany:
         def let_in() -> bool:
             raw = Raw(store)
             try:
-                raw.say(LIVE)
-                return b"200 OK" in raw.answer()
-            except (ConnectionResetError, BrokenPipeError):
+                return raw.say(LIVE) and b"200 OK" in raw.answer()
+            except ConnectionResetError:
                 return False
             finally:
                 raw.close()
@@ -292,13 +353,136 @@ class TestHowMany:
         store.send_many("mail", [b"x" * 100_000] * 100)
         raw = Raw(store)
         raw.say(b"GET /v1/topics/mail/records HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
-        eventually(lambda: _is_hung_up(raw))
+        eventually(lambda: not raw.say(LIVE))
         raw.close()
 
 
-def _is_hung_up(raw: Raw) -> bool:
-    try:
-        raw.say(LIVE)
-    except (BrokenPipeError, ConnectionResetError):
-        return True
-    return False
+OFFERS = [
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n",
+    b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    b"Upgrade: h2c\r\n",
+    b"Connection: keep-alive, Upgrade\r\nUpgrade: TLS/1.0, HTTP/1.1\r\n",
+]
+"""Of another protocol, as Java's client, curl and browsers make them."""
+
+
+def offering(value: bytes, offer: bytes, *, chunked: bool = False) -> bytes:
+    """A send that offers to change the protocol, or has other headers."""
+    body = b'{"records":[{"value":"%s"}]}' % value
+    framing = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(body)
+    if chunked:
+        body = b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (5, body[:5], len(body) - 5, body[5:])
+    head = b"POST /v1/topics/mail/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return head + offer + framing + b"\r\n" + body
+
+
+def sent(store: Store) -> list[bytes | None]:
+    with store.consumer("mail", group="looks", auto_commit=False) as consumer:
+        return [message.value for message in consumer.poll(10_000)]
+
+
+class TestHopByHop:
+    """What concerns the connection alone, and what may be read wrong: RFC 9110 and 9112."""
+
+    @pytest.mark.parametrize("chunked", [False, True])
+    @pytest.mark.parametrize("offer", OFFERS)
+    def test_an_upgrade_is_ignored_and_its_body_is_its_own(
+        self, store: Store, serve: Serve, offer: bytes, chunked: bool
+    ) -> None:
+        """In any pieces, with another request right behind it, and one that looks like one in its body."""
+        serve(Limits())
+        smuggled = b"POST /v1/topics/mail/purge HTTP/1.1"
+        data = b"".join(
+            offering(b"%s %d" % (smuggled, number), offer if number % 2 == 0 else b"", chunked=chunked)
+            for number in range(4)
+        )
+        expected = [b"%s %d" % (smuggled, number) for number in range(4)]
+        for cut in campaigns.share(range(1, len(data)), 40):
+            raw = Raw(store)
+            raw.say(data[:cut])
+            raw.say(data[cut:])
+            answers = b""
+            while answers.count(b"HTTP/1.1 200 OK") < 4:
+                answers += (piece := raw.piece())
+                assert piece, answers
+            assert b"101" not in answers
+            raw.close()
+        assert {*expected} == {*sent(store)}
+        assert len(sent(store)) % 4 == 0
+
+    @pytest.mark.parametrize("offer", OFFERS)
+    def test_one_without_a_body(self, store: Store, serve: Serve, offer: bytes) -> None:
+        serve(Limits())
+        raw = Raw(store)
+        raw.say(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % offer)
+        assert raw.piece().startswith(b"HTTP/1.1 200 ")
+        raw.say(send_request(b"behind it"))
+        assert raw.piece().startswith(b"HTTP/1.1 200 ")
+        raw.close()
+        assert [b"behind it"] == sent(store)
+
+    def test_what_comes_behind_a_body_is_not_of_the_head(self, store: Store, serve: Serve) -> None:
+        serve(Limits(head_bytes=1_000))
+        raw = Raw(store)
+        request = offering(b"a", b"", chunked=True)
+        assert request.endswith(b"0\r\n\r\n")
+        raw.say(request[:-2] + b"Content-Type: text/plain\r\n\r\n")
+        assert raw.piece().startswith(b"HTTP/1.1 200 ")
+        raw.say(send_request(b"b"))
+        assert raw.piece().startswith(b"HTTP/1.1 200 ")
+        raw.say(request[:-2] + b"x: " + b"x" * 4_000 + b"\r\n\r\n")
+        assert b"400 Bad Request" in raw.heard()
+        raw.close()
+        for field in (b"Connection: close", b"Connection: upgrade\r\nUpgrade: h2c", b"Content-Length: 5"):
+            raw = Raw(store)
+            raw.say(request[:-2] + field + b"\r\n\r\n")
+            assert raw.heard().startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 400 "))
+            raw.close()
+
+    def test_a_body_that_is_not_wanted_is_not_waited_for(self, store: Store, serve: Serve) -> None:
+        """Who asks first may send it or not: what comes next would be taken for it, or it for a request."""
+        serve(Limits())
+        raw = Raw(store)
+        head, _, body = offering(b"a", b"Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+        raw.say(head + b"\r\n\r\n")
+        assert b"HTTP/1.1 100 Continue\r\n\r\n" == raw.piece()
+        raw.say(body)
+        assert raw.piece().startswith(b"HTTP/1.1 200 ")
+        raw.say(head.replace(b"/v1/topics/mail/records", b"/nowhere") + b"\r\n\r\n")
+        said = raw.heard()
+        assert said.startswith(b"HTTP/1.1 404 ")
+        assert b"connection: close" in said
+        raw.close()
+        assert [b"a"] == sent(store)
+
+    def test_what_follows_a_connect_is_no_request(self, store: Store, serve: Serve) -> None:
+        serve(Limits())
+        raw = Raw(store)
+        raw.say(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n" + send_request(b"a"))
+        assert b"HTTP/1.1 20" not in raw.heard()
+        raw.close()
+        assert [] == sent(store)
+
+    def test_what_is_no_request_says_so_of_no_other(self, store: Store, serve: Serve) -> None:
+        """Behind requests that are done: each of them is told that it was."""
+        serve(Limits())
+        raw = Raw(store)
+        raw.say(b"".join(send_request(b"%d" % number) for number in range(9)) + b"NONSENSE\r\n\r\n")
+        said = raw.heard()
+        assert said.count(b"HTTP/1.1 200 OK") == said.count(b"HTTP/1.1 ") == len(sent(store)) == 9
+        raw.close()
+
+    def test_three_thousand_at_once(self, store: Store, serve: Serve) -> None:
+        """Pipelined: each is answered as it was done, in order."""
+        serve(Limits())
+        raw = Raw(store)
+        values = [b"%d" % number for number in range(campaigns.examples(500, whole=3_000))]
+        sending = Background(lambda: raw.say(b"".join(map(send_request, values))))
+        answers = b""
+        while answers.count(b"HTTP/1.1 ") < len(values) or not answers.endswith(b"}"):
+            answers += (piece := raw.piece())
+            assert piece, answers[-1_000:]
+        sending.answer()
+        raw.close()
+        assert len(values) == answers.count(b"HTTP/1.1 200 OK")
+        assert values == sent(store)

@@ -146,7 +146,9 @@ class TestStore:
         async def test(setting: Setting) -> None:
             await setting.send("a")
             text = (await setting.client.get("/metrics")).decode()
-            assert 'afterlog_due{partition="0",topic="mail"} 1.0' in text
+            assert 'afterlog_due{topic="mail"} 1.0' in text
+            every = (await setting.client.get("/metrics?detail=partition")).decode()
+            assert 'afterlog_due{partition="0",topic="mail"} 1.0' in every
             sent = 'afterlog_server_requests_total{method="POST",path="/v1/topics/{topic}/records",status="200"} 1'
             assert sent in text
             assert "afterlog_server_appends_total 1" in text

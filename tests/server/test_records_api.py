@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from afterlog.fetch.arrow_arrays import HEADERS as HEADERS_TYPE
 from afterlog.wire.arrow_stream import placed_of
 from tests.server.support import ARROW, Setting, run
 from tests.support import NOW_MS
@@ -25,6 +26,27 @@ def values(setting: Setting, topic: str = "mail") -> dict[int, list[bytes | None
         rows = sorted(columns.to_messages(), key=lambda message: message.offset)
         found[partition.number] = [message.value for message in rows]
     return found
+
+
+class TestHeaders:
+    @pytest.mark.parametrize("name", ["afterlog-dead-letter-topic", "afterlog-schedule-id", "afterlog-anything"])
+    def test_what_the_store_says_is_not_taken_from_a_client(self, name: str) -> None:
+        """By such headers a redrive knows where to, and a schedule what is in the log."""
+
+        async def test(setting: Setting) -> None:
+            record = {"value": "a", "headers": {"own": "x", name: "mail"}}
+            for body in ({"records": [record]}, {"records": [{"value": "b"}, record]}):
+                await setting.client.refused("InvalidRecord", "POST", RECORDS, body)
+            headers = pa.array([[{"key": name, "value": b"mail"}]], HEADERS_TYPE)
+            await setting.client.refused("InvalidRecord", "POST", RECORDS, stream(batch(value=[b"a"], headers=headers)))
+            every = {"topic": "mail", "name": "weekly", "every_s": 60, "headers": {name: "x"}}
+            await setting.client.refused("InvalidRequest", "POST", "/v1/schedules", every)
+            assert [] == values(setting)[0]
+            with setting.store.subscribe("mail", "s") as subscription:  # who has the store is trusted
+                setting.store.send("mail", b"a", headers=[(name, b"x")])
+                assert [b"a"] == [message.value for message in subscription.receive()]
+
+        run(test)
 
 
 class TestJson:

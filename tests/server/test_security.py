@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
 
+from afterlog.fetch.record_id import RecordId
 from afterlog.files import Files
 from afterlog.server.access import Peer
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.limits import Limits
 from afterlog.server.table import ENDPOINTS
 from afterlog.server.tokens import TokenFile
+from afterlog.subscription.origin import Origin
 from tests.server.support import OWNER, STRANGER, Call, Said, Setting, run
 from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH
@@ -161,6 +164,74 @@ class TestEveryEndpoint:
 
         run_with(test, tokens)
 
+    def test_a_topic_that_a_body_names_is_judged_as_that_of_the_path(self) -> None:
+        """Of every endpoint that takes a reader: dead letters go to no topic that the token may not name."""
+        tokens = Tokens()
+        header = tokens.add("alpha", [*Scope], "mail")
+        takes_a_reader = [each for each in GUARDED if each.body is not None and "reader" in each.body.fields]
+        assert len(takes_a_reader) > 5
+
+        async def test(setting: Setting) -> None:
+            setting.store.create_topic("mail.dead")
+            for endpoint in takes_a_reader:
+                body = body_of(endpoint) | {"reader": {"dead_letter": "other"}}
+                before = state(setting)
+                said = await setting.client.ask(endpoint.method, path_of(endpoint), body, headers=header)
+                assert "NotAllowed" == said.title, (name_of(endpoint), said)
+                assert before == state(setting)
+            body = {"reader": {"dead_letter": "mail.dead"}}
+            await setting.client.post("/v1/topics/mail/subscriptions/s/receive", body, headers=header)
+
+        run_with(test, tokens)
+
+    def test_a_forged_dead_letter_goes_to_no_other_topic(self) -> None:
+        tokens = Tokens()
+        header = tokens.add("alpha", [*Scope], "mail")
+
+        async def test(setting: Setting) -> None:
+            store = setting.store
+            store.create_topic("mail.dead")
+            for target in ("other", "mail"):
+                origin = Origin(record=RecordId(target, 0, 0), subscription="s", reason="", redelivery_count=1)
+                store.send("mail.dead", target.encode(), headers=origin.to_headers())
+            ends = {name: store.topic(name).partition(0).log_end_offset for name in ("mail", "other")}
+            said = await setting.client.post("/v1/topics/mail.dead/redrive", {}, headers=header)
+            assert {"redriven": 1, "left": {"there is no topic 'other' any more": 1}} == said
+            await setting.client.refused(
+                "NotAllowed", "POST", "/v1/topics/mail.dead/redrive", {"target": "other"}, headers=header
+            )
+            assert ends["mail"] + 1 == store.topic("mail").partition(0).log_end_offset
+            assert ends["other"] == store.topic("other").partition(0).log_end_offset
+            assert [b"other"] == [each.message.value for each in store.dead_letters("mail.dead")]
+
+        run_with(test, tokens)
+
+    @pytest.mark.parametrize("change", ["removed", "rotated", "narrowed"])
+    def test_who_waits_by_a_token_that_goes_gets_nothing(self, change: str) -> None:
+        """And what it was leased goes to the next one."""
+        tokens = Tokens()
+        header = tokens.add("reader", [Scope.RECEIVE], "mail")
+
+        async def test(setting: Setting) -> None:
+            path, body = "/v1/topics/mail/subscriptions/new/receive", {"reader": {"start": "latest"}}
+            asked = setting.client.ask("POST", path, {**body, "wait_ms": 60_000}, headers=header)
+            waiting = asyncio.ensure_future(asked)
+            await setting.waiting(1)
+            if change == "rotated":
+                tokens.file.rotate("reader")
+            else:
+                tokens.file.remove("reader")
+                if change == "narrowed":
+                    tokens.add("reader", [Scope.LOOK], "mail")
+            setting.clock.advance(1_001)
+            await setting.client.post("/v1/topics/mail/records", {"records": [{"value": "a"}]}, peer=OWNER)
+            said = await waiting
+            assert 401 == said.status
+            found = await setting.client.post(path, body, peer=OWNER)
+            assert [("a", 0)] == [(each["value"], each["redelivery_count"]) for each in found["messages"]]
+
+        run_with(test, tokens)
+
     def test_schedules_of_another_topic_are_not_there(self) -> None:
         tokens = Tokens()
         header = tokens.add("other", [*Scope], "oth")
@@ -278,18 +349,6 @@ class TestEveryEndpoint:
                     await refused(setting, endpoint, "InvalidRequest", path)
 
         run_with(test, Tokens(), OWNER)
-
-    def test_a_body_that_does_not_come(self) -> None:
-        async def test(setting: Setting) -> None:
-            for endpoint in ENDPOINTS:
-                if endpoint.method != "GET":
-                    before = state(setting)
-                    said = await sent_in_pieces(setting, endpoint, [b"{"], stalls=True)
-                    assert "InvalidRequest" == said.title
-                    assert "did not come within" in said.json["detail"]
-                    assert before == state(setting)
-
-        run_with(test, Tokens(), OWNER, limits=Limits(body_s=0.01))
 
 
 async def sent_in_pieces(setting: Setting, endpoint: Endpoint, pieces: list[bytes], **more: Any) -> Said:

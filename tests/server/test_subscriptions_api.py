@@ -52,9 +52,9 @@ class TestReceive:
             for expected in ([b"a", b"b"], []):
                 found = delivered(await setting.client.post(f"{S}/receive", {}, headers={"accept": ARROW}))
                 assert expected == [message.value for message in found.columns.to_messages()]
-                assert found.redelivery_count is not None
+                assert found.lease_number is not None
                 assert found.deadline_ms is not None
-                assert len(expected) == len(found.redelivery_count) == len(found.deadline_ms)
+                assert len(expected) == len(found.lease_number) == len(found.deadline_ms)
                 assert {"now_ms": NOW_MS} == found.said
 
         run(test)
@@ -249,7 +249,7 @@ class TestSettling:
             assert 1 == (await setting.client.post(f"{S}/reject", body))["done"]
             [letter] = (await setting.client.get("/v1/topics/mail.dead/dead-letters"))["dead_letters"]
             assert ("a", "never") == (letter["message"]["value"], letter["origin"]["reason"])
-            assert {"redriven": 1} == await setting.client.post("/v1/topics/mail.dead/redrive")
+            assert {"redriven": 1, "left": {}} == await setting.client.post("/v1/topics/mail.dead/redrive")
             assert ["a"] == values(await setting.receive())
 
         run(test)
@@ -270,7 +270,7 @@ class TestSettling:
             setting.clock.advance(120)
             assert 2 == len(await setting.receive())
             assert 2 == (await setting.client.post(f"{S}/ack", data))["acked"]
-            none = stream(batch(partition=pa.array([-1]), offset=[0], delivery_offset=[0], redelivery_count=[0]))
+            none = stream(batch(partition=pa.array([-1]), offset=[0], delivery_offset=[0], lease_number=[0]))
             await setting.client.refused("InvalidRequest", "POST", f"{S}/ack", none)
 
         run(test)

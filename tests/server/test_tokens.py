@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import afterlog
 from afterlog.errors import CorruptFile, InvalidArgument, NotAuthenticated
 from afterlog.files import publish
 from afterlog.server.access import Peer
 from afterlog.server.endpoint import Scope
+from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import Authenticator, TokenFile, hashed
 from tests.server.support import OWNER, STRANGER, TurnedClock
 from tests.simulated_disk import SimulatedFiles
@@ -125,3 +128,12 @@ class TestWhoAsks:
         publish(disk, FILE, [data])
         clock.advance(1_000)
         assert "token worker" == who(STRANGER, bearer(text)).name
+
+
+def test_a_file_that_is_not_there_is_said_before_it_listens(tmp_path: Path) -> None:
+    options = Options(listen=("127.0.0.1", 0), tokens=tmp_path / "missing.json")
+    with (
+        afterlog.open(tmp_path / "data") as store,
+        pytest.raises(InvalidArgument, match="tokens add makes it"),
+    ):
+        Serving(store, options)

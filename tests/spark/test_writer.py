@@ -17,6 +17,7 @@ import afterlog
 from afterlog.clock import SystemClock
 from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
 from afterlog.files import ReadOnlyFiles
+from afterlog.locks import Condition
 from afterlog.names import ADOPTION
 from afterlog.produce.adoption import AdoptionLedger
 from afterlog.spark import writer as writer_module
@@ -254,7 +255,7 @@ class TestCommit:
         holder = afterlog.open(location)
         wait, ours = SystemClock.wait, threading.current_thread()
 
-        def closing(clock: SystemClock, condition: threading.Condition, *times: Any) -> None:
+        def closing(clock: SystemClock, condition: Condition, *times: Any) -> None:
             """Where the writer waits; threads of the holder wait as ever."""
             if threading.current_thread() is ours:
                 holder.close()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap64
 
+from afterlog.clock import INT64_MAX
 from afterlog.subscription.events import (
     Acked,
     Closed,
@@ -15,6 +16,7 @@ from afterlog.subscription.events import (
     Event,
     Extended,
     Intended,
+    Leapt,
     Leased,
     LeasedUntil,
     Reason,
@@ -22,6 +24,7 @@ from afterlog.subscription.events import (
     Skipped,
     Sought,
 )
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.state import Owner, SubscriptionState
 
 OWNER = Owner("mail-0", "sender")
@@ -70,6 +73,9 @@ HELD: tuple[Event, ...] = (
 """Leases that outlive the process beside others. In the end 2 and 6 are held until 15,000, 5 and 7 until 12,000; 0 and
 4 are leased; 3 is dying."""
 
+LEAPT: tuple[Event, ...] = (*HELD[:6], Leapt(1_000), *HELD[6:], Leapt(1 << 62), Leapt(1 << 62))
+"""The same, with a clock that was set forward: a second, and by more than there is."""
+
 EVERYTHING: tuple[Event, ...] = (*STORY[:-1], Sought(0), *HELD, Closed())
 
 
@@ -80,6 +86,8 @@ class Model:
         self.position = 0
         self.states: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
+        self.releases: dict[int, int] = {}
+        self.seeks = 0
         self.retry_ms: dict[int, int] = {}
         self.until_ms: dict[int, int] = {}
         """Of what is held, leased or not any more."""
@@ -93,6 +101,9 @@ class Model:
 
     def apply(self, event: Event) -> None:
         match event:
+            case Leapt(ms):
+                self.until_ms = {offset: until_ms + ms for offset, until_ms in self.until_ms.items()}
+                self.retry_ms = {offset: min(retry_ms + ms, INT64_MAX) for offset, retry_ms in self.retry_ms.items()}
             case Extended(until_ms, offsets):
                 self.until_ms |= dict.fromkeys(offsets, until_ms)
             case LeasedUntil(position, offsets, until_ms):
@@ -108,15 +119,20 @@ class Model:
                     self.states[offset] = "retrying"
                     self.until_ms.pop(offset, None)
                     self.retry_ms[offset] = ms
-                    self.attempts[offset] = self.attempts.get(offset, 0) + (reason != Reason.RELEASED)
+                    count = self.releases if reason == Reason.RELEASED else self.attempts
+                    count[offset] = count.get(offset, 0) + 1
             case Intended(letters):
                 self.states |= dict.fromkeys((each.delivery_offset for each in letters), "dying")
             case Skipped(position):
                 self.states |= dict.fromkeys(range(position), "acked")
                 self.position = max(self.position, position)
             case Sought(position):
-                self.position, self.attempts, self.until_ms = position, {}, {}
+                self.position, self.attempts, self.releases, self.until_ms = position, {}, {}, {}
+                self.seeks += 1
                 self.states = dict.fromkeys(range(position), "acked")
+
+    def lease_number(self, offset: int) -> int:
+        return (self.seeks << 48) + (self.releases.get(offset, 0) << 32) + self.attempts.get(offset, 0)
 
     def agrees(self, state: SubscriptionState) -> None:
         """AssertionError where the state is another."""
@@ -134,7 +150,8 @@ class Model:
         assert counts == [state.leased_count, state.retrying_count, len(state.dying)]
         held = np.array(sorted(self.among("leased", "retrying", "dying")), np.int64)
         rows = state.redeliveries.find(held)
-        assert [self.attempts.get(offset, 0) for offset in held.tolist()] == rows.attempts.tolist()
+        assert [self.lease_number(offset) for offset in held.tolist()] == rows.lease_number.tolist()
+        assert [self.attempts.get(offset, 0) for offset in held.tolist()] == failures(rows.lease_number).tolist()
         waiting = np.array(sorted(self.among("retrying")), np.int64)
         expected = [self.retry_ms[offset] for offset in waiting.tolist()]
         assert expected == state.redeliveries.find(waiting).retry_ms.tolist()

@@ -43,7 +43,7 @@ class Setting:
     def dead(self, topic: str = "mail.dead") -> list[tuple[bytes | None, str, int]]:
         """(value, reason, count) of the dead letters."""
         found = [(each.message.value, each.origin) for each in self.store.dead_letters(topic)]
-        return [(value, origin.reason, origin.redelivery_count) for value, origin in found if origin is not None]
+        return [(value, origin.reason, origin.redelivery_count) for value, origin in found]
 
 
 @contextmanager

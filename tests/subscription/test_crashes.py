@@ -69,7 +69,7 @@ class Worker:
         self.does("ack", [values(lease)[row] for row in rows], lambda: self.sub.ack(offsets))
 
     def nack(self, lease: Lease) -> None:
-        columns, counts = lease.columns, lease.redelivery_count
+        columns, counts = lease.columns, lease.lease_number
         arguments = (columns.delivery_offset, columns.offset, counts, DELAY_MS)
         self.does("nack", values(lease), lambda: self.sub.nack(*arguments))
 
@@ -107,9 +107,9 @@ def _row(lease: Lease, row: int) -> Lease:
     part = slice(row, row + 1)
     return Lease(
         columns=lease.columns[part],
-        redelivery_count=lease.redelivery_count[part],
+        lease_number=lease.lease_number[part],
         exhausted=lease.exhausted,
-        exhausted_count=lease.exhausted_count,
+        exhausted_number=lease.exhausted_number,
         deadline_ms=lease.deadline_ms,
     )
 

@@ -118,7 +118,10 @@ def test_one_as_large_as_can_be_lands_with_all_its_headers(setting: Setting) -> 
     assert [(large, reason, 1), (b"a", reason, 1)] == setting.dead()
     with setting.store.subscribe("mail.dead", "of-the-dead", retry=ONCE, dead_letter="mail.dead.dead") as sub:
         assert 2 == sub.nack(sub.receive(), reason=reason).done  # now with two origins
-    assert [2, 2] == [setting.store.redrive("mail.dead.dead"), setting.store.redrive("mail.dead", limit=2)]
+    assert [2, 2] == [
+        setting.store.redrive("mail.dead.dead").redriven,
+        setting.store.redrive("mail.dead", limit=2).redriven,
+    ]
     assert [large, b"a"] * 2 == drained(setting.store.topic("mail").partition(0))
 
 
@@ -167,7 +170,7 @@ def test_the_dead_may_die_again(setting: Setting) -> None:
     with setting.store.subscribe("dead", "undertaker", retry=ONCE, dead_letter="dead.dead") as sub:
         sub.nack(sub.receive(), reason="second")
     assert [(b"a", "second", 1)] == setting.dead("dead.dead")
-    assert 1 == setting.store.redrive("dead.dead")
+    assert 1 == setting.store.redrive("dead.dead").redriven
     assert [(b"a", "first", 1)] * 2 == setting.dead("dead")
 
 

@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.events import Acked, Event, Extended, Kind, Leased, LeasedUntil, decode, encode
 from afterlog.subscription.state import SubscriptionState
-from tests.subscription.samples import HELD, SOUGHT, facts
+from tests.subscription.samples import HELD, LEAPT, SOUGHT, facts
 
 
 def test_the_worked_example() -> None:
@@ -18,7 +18,7 @@ def test_the_worked_example() -> None:
     assert (Kind.LEASED_UNTIL, until) == encode(LeasedUntil(2, bits, 1_000))
 
 
-@pytest.mark.parametrize("events", [SOUGHT, HELD], ids=["sought", "held"])
+@pytest.mark.parametrize("events", [SOUGHT, HELD, LEAPT], ids=["sought", "held", "leapt"])
 def test_each_comes_back(events: tuple[Event, ...]) -> None:
     written, read = SubscriptionState(AckSet()), SubscriptionState(AckSet())
     for event in events:
@@ -31,7 +31,7 @@ def test_each_comes_back(events: tuple[Event, ...]) -> None:
         assert facts(written) == facts(read)
 
 
-@pytest.mark.parametrize("event", [*SOUGHT[:-2], *HELD], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", [*SOUGHT[:-2], *LEAPT], ids=lambda event: type(event).__name__)
 def test_cut_short_it_is_none(event: Event) -> None:
     kind, body = encode(event)
     for size in range(len(body)):

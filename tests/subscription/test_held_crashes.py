@@ -54,7 +54,7 @@ class HoldingWorker(Worker):
     def extend(self, lease: Lease, *rows: int) -> None:
         extended = tuple(values(lease)[row] for row in rows)
         ranks = [int(lease.columns.delivery_offset[row]) for row in rows]
-        counts = [int(lease.redelivery_count[row]) for row in rows]
+        counts = [int(lease.lease_number[row]) for row in rows]
         self.disk.mark(Did("extend", extended, sure=False))
         self.disk.mark(Told(extended, self.sub.extend(ranks, counts, LEASE_MS).deadline_ms))
 

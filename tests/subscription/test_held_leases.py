@@ -6,6 +6,7 @@ once; and it has failed as often as it was nacked or its lease has ended. Never 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -33,6 +34,7 @@ from afterlog import (
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.deadlines import Deadlines
 from afterlog.subscription.events import DeadLetter, Reason, Returned
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.state import SubscriptionState
@@ -110,10 +112,10 @@ class TestARestart:
     def test_a_nack_that_gives_up(self, setting: Setting) -> None:
         setting.send(b"a")
         sub = reader(setting)
-        for failures in range(2):
+        for count in range(2):
             assert 1 == len(sub.receive())
             sub = restarted(setting)
-            assert 1 == sub.nack(receipt(0, failed=failures), delay=0).done
+            assert 1 == sub.nack(receipt(0, failed=count), delay=0).done
         assert [2] == sub.receive().redelivery_count.tolist()
         sub = restarted(setting)
         assert ReceiptResult(done=0, stale=1) == sub.nack(receipt(0, failed=1), delay=0, reason="late")
@@ -243,7 +245,7 @@ class TestWhatEndsThem:
         setting.store.enforce_retention()
         sub = setting.store.subscribe("old", "s", durable_leases=True, dead_letter="dead", retry=RETRY)
         if settle == "nack":
-            assert 20 == sub.nack(first.receipts, delay=0).done
+            assert 20 == sub.nack(first.receipts, delay=0).stale, "retention has taken them"
         elif settle == "reject":
             sub.reject(first.receipts)
         log_start = sub.shared[0].partition.log_start
@@ -401,6 +403,8 @@ class Machine(RuleBasedStateMachine):
         """Deadlines, by delivery offset."""
         self.held = set[int]()
         self.failures: dict[int, int] = {}
+        self.numbers: dict[int, list[int]] = defaultdict(list)
+        """Of the leases of each, ever: none has that of another."""
         self.delayed: dict[int, int] = {}
         """By whom nothing is to be had before."""
         self.acked = set[int]()
@@ -440,13 +444,15 @@ class Machine(RuleBasedStateMachine):
                 self.back(rank, deadline, failed=True)
         columns = lease.columns
         rows = zip(columns.delivery_offset.tolist(), columns.due.tolist(), columns.to_messages(), strict=True)
-        for (rank, due, message), failures in zip(rows, lease.redelivery_count.tolist(), strict=True):
+        for (rank, due, message), number in zip(rows, lease.lease_number.tolist(), strict=True):
             assert due <= now_ms, "D1"
             assert rank not in self.leases, "it is held by another"
             assert rank not in self.acked, "D9"
             assert message.value == self.names.setdefault(rank, message.value)
             assert self.delayed.get(rank, 0) <= now_ms, "D10"
-            assert self.failures.get(rank, 0) == failures
+            assert self.failures.get(rank, 0) == failures(number)
+            assert number not in self.numbers[rank]
+            self.numbers[rank].append(number)
             self.leases[rank] = lease.deadline_ms
             self.held |= {rank} if held else set()
         if len(lease) < limit:
@@ -475,8 +481,8 @@ class Machine(RuleBasedStateMachine):
         if not ranks:
             return
         rank = data.draw(st.sampled_from(ranks))
-        count = data.draw(st.sampled_from([self.failures.get(rank, 0), 0]))
-        good = rank in self.leases and count == self.failures.get(rank, 0)
+        count = data.draw(st.sampled_from([self.numbers[rank][-1], *self.numbers[rank]]))
+        good = rank in self.leases and count == self.numbers[rank][-1]
         if how == "ack":
             newly = rank not in self.acked
             assert newly == self.sub.ack([rank]).acked
@@ -598,9 +604,9 @@ def test_the_policy_is_that_of_the_readers() -> None:
     setting.send(b"a")
     policy = RetryPolicy(attempts=2, jitter=0)
     sub = reader(setting, retry=policy)
-    for failures in range(2):
+    for count in range(2):
         [message] = sub.receive()
-        assert failures == message.redelivery_count
+        assert count == message.redelivery_count
         sub = restarted(setting, retry=policy)
         setting.clock.set(message.deadline_ms)
     assert [] == values(sub.receive())

@@ -23,7 +23,7 @@ def setting() -> Iterator[Setting]:
 @pytest.mark.parametrize("rate", [0.5, 10, 95.5, 10_000])
 def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
     chance, now_ms, taken = random.Random(rate), 0, list[tuple[int, int]]()
-    intake = Intake(rate, None, now_ms=lambda: now_ms, freed=lambda: None)
+    intake = Intake(rate, None, now_ms=lambda: now_ms, boot_ms=lambda: now_ms, freed=lambda: None)
     for _ in range(2_000):
         now_ms += chance.choice([0, 1, 7, 150, 5_000])
         count = min(intake.room(), chance.choice([1, 10, 1_000]))
@@ -44,14 +44,19 @@ def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
     assert sum(count for _, count in taken) > 100
 
 
-def test_a_clock_that_is_put_back_goes_on_from_there() -> None:
-    now_ms = 10_000_000
-    intake = Intake(10, None, now_ms=lambda: now_ms, freed=lambda: None)
-    intake.took([(0, 0, 0)], [0])
-    now_ms -= 5_000_000
-    assert 0 == intake.room()
-    now_ms += 100
-    assert 1 == intake.room()
+def test_time_is_what_goes_by() -> None:
+    """Whatever somebody does to the clock on the wall."""
+    now_ms = boot_ms = 10_000_000
+    intake = Intake(10, 2, now_ms=lambda: now_ms, boot_ms=lambda: boot_ms, freed=lambda: None)
+    for step_ms in (-5_000_000, 5_000_000, 1):
+        intake.took([(0, 0, step_ms)], [now_ms + 50])
+        now_ms += step_ms
+        assert (0, 1) == (intake.room(), intake.in_flight())
+        assert now_ms + 100 == intake.until_ms()
+        now_ms, boot_ms = now_ms + 49, boot_ms + 49
+        assert (0, 1) == (intake.room(), intake.in_flight())
+        now_ms, boot_ms = now_ms + 51, boot_ms + 51
+        assert (1, 0) == (intake.room(), intake.in_flight())
 
 
 def test_a_reader_takes_so_many_a_second(setting: Setting) -> None:

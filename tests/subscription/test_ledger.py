@@ -45,15 +45,15 @@ def test_begun_anew_when_overgrown(monkeypatch: pytest.MonkeyPatch) -> None:
     _, ledger = opened(FailingFiles(SimulatedFiles(), calls))
     size = ledger.journal.size
     while ledger.journal.number == 0:
-        ledger.record(Sought(0))
+        ledger.record(Leased(0, BitMap64()))
     assert size == ledger.journal.size
     calls.failing = lambda made, path: os_error(errno.ENOSPC, path) if made == "create" else None
     for _ in range(50):
-        ledger.record(Sought(0))
+        ledger.record(Leased(0, BitMap64()))
     assert 1 == ledger.journal.number
     calls.failing = lambda made, path: None
     while ledger.journal.number == 1:
-        ledger.record(Sought(0))
+        ledger.record(Leased(0, BitMap64()))
     ledger.check()
 
 

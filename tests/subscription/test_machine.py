@@ -9,7 +9,7 @@ reader with limits never has more, nor takes more in any time; one that drains t
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
@@ -66,6 +66,8 @@ class Side:
     def __init__(self) -> None:
         self.received: list[LeasedMessage] = []
         """Ever: receipts good and stale."""
+        self.numbers: dict[int, list[int]] = defaultdict(list)
+        """Of the leases of each, ever: none has that of another."""
         self.forget()
 
     def forget(self) -> None:
@@ -91,7 +93,7 @@ class Side:
         self.done.add(offset)
 
     def good(self, message: LeasedMessage) -> bool:
-        return message.offset in self.leases and message.redelivery_count == self.failures[message.offset]
+        return message.offset in self.leases and message.lease_number == self.numbers[message.offset][-1]
 
 
 class Machine(RuleBasedStateMachine):
@@ -215,6 +217,8 @@ class Machine(RuleBasedStateMachine):
             assert self.dues[message.offset] <= self.now_ms
             assert side.failures[message.offset] == message.redelivery_count, "D5, D10"
             assert self.now_ms + lease_ms <= message.deadline_ms
+            assert message.lease_number not in side.numbers[message.offset]
+            side.numbers[message.offset].append(message.lease_number)
             side.retries.pop(message.offset, None)
             side.leases[message.offset] = message.deadline_ms
             self.holders[name, message.offset] = self.readers[number]
@@ -435,7 +439,7 @@ class Machine(RuleBasedStateMachine):
 
 def kept(message: LeasedMessage) -> Receipts:
     """The receipt of a message as somebody elsewhere has it."""
-    return Receipts.of_columns([message.partition], [message.delivery_offset], [message.redelivery_count])
+    return Receipts.of_columns([message.partition], [message.delivery_offset], [message.lease_number])
 
 
 def side_of(machine: Machine, message: LeasedMessage) -> Side:

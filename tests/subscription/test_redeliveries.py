@@ -37,7 +37,7 @@ def test_like_a_dict(steps: list[tuple[str, set[int]]]) -> None:
             wanted = {key: model.get(key, (UNKNOWN, 0, 0)) for key in range(60)}
             found = table.find(np.arange(60))
             assert all(map(np.array_equal, rows(wanted), found))
-            assert [model.get(key, (0, 0, 0))[2] for key in range(60)] == table.attempts(np.arange(60)).tolist()
+            assert [model.get(key, (0, 0, 0))[2] for key in range(60)] == table.lease_numbers(np.arange(60)).tolist()
         assert all(map(np.array_equal, rows(model), table.rows()))
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterlog.errors import StorageFull
+from afterlog.errors import InvalidTopic, StorageFull, UnknownTopic
 from afterlog.fetch.record_id import RecordId
+from afterlog.subscription.answers import RedriveResult
 from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.redrive import SUBSCRIPTION
 from tests.subscription.support import Setting, values
 from tests.support import NOW_MS, killed
 
@@ -30,10 +32,8 @@ def test_dead_letters_are_listed(setting: Setting) -> None:
     setting.send(b"not yet", topic="dead", after_ms=5)
     for _ in range(2):
         letters = {each.message.value: each.origin for each in setting.store.dead_letters("dead")}
-        assert {b"a", b"b", b"c", b"mine"} == set(letters)
-        assert letters[b"mine"] is None
+        assert {b"a", b"b", b"c"} == set(letters), "what somebody sent there is no dead letter"
         origin = letters[b"a"]
-        assert origin is not None
         assert (RecordId("mail", 1, 0), "sender", "bad", 1) == (
             origin.record, origin.subscription, origin.reason, origin.redelivery_count,
         )  # fmt: skip
@@ -43,12 +43,13 @@ def test_dead_letters_are_listed(setting: Setting) -> None:
 def test_dead_letters_are_sent_back(setting: Setting) -> None:
     setting.send(b"mine", topic="dead")
     setting.clock.advance(7_000)
-    assert 1 == setting.store.redrive("dead", limit=1)
-    assert 3 == len(setting.store.dead_letters("dead"))
-    assert [2, 0] == [setting.store.redrive("dead") for _ in range(2)]
-    assert [b"mine"] == values(each.message for each in setting.store.dead_letters("dead"))
+    assert 1 == setting.store.redrive("dead", limit=1).redriven
+    assert 2 == len(setting.store.dead_letters("dead"))
+    assert [2, 0] == [setting.store.redrive("dead").redriven for _ in range(2)]
+    assert RedriveResult(redriven=0, left={}) == setting.store.redrive("dead")
+    assert [] == setting.store.dead_letters("dead")
     setting.open(killed(setting.disk))
-    assert [b"mine"] == values(each.message for each in setting.store.dead_letters("dead"))
+    assert [] == setting.store.dead_letters("dead")
     with setting.subscribe() as sub:
         messages = {message.value: message for message in sub.receive()}
     assert {b"a", b"b", b"c"} == set(messages)
@@ -65,8 +66,37 @@ def test_a_topic_that_is_gone_gets_nothing_back(setting: Setting) -> None:
     setting.store.send("dead", b"lost", headers=headers)
     headers[-6:-4] = [("afterlog-dead-letter-topic", b"mail"), ("afterlog-dead-letter-partition", b"9")]
     setting.store.send("dead", b"lost", headers=headers)
-    assert 3 == setting.store.redrive("dead")
-    assert [b"a", b"lost", b"lost"] == values(each.message for each in setting.store.dead_letters("dead"))
+    done = setting.store.redrive("dead")
+    assert (
+        RedriveResult(redriven=3, left={"there is no topic 'gone' any more": 1, "mail has no partition 9 any more": 1})
+        == done
+    )
+    assert [b"lost", b"lost"] == values(each.message for each in setting.store.dead_letters("dead"))
+
+
+def test_another_target(setting: Setting) -> None:
+    """Of letters whose topic is gone, or which are to be looked at elsewhere; a partition that is not there is none."""
+    setting.store.create_topic("other")
+    with pytest.raises(InvalidTopic):
+        setting.store.redrive("dead", target="dead")
+    with pytest.raises(UnknownTopic):
+        setting.store.redrive("dead", target="none")
+    setting.store.delete_topic("mail", force=True)
+    assert {"there is no topic 'mail' any more": 3} == setting.store.redrive("dead").left
+    assert RedriveResult(redriven=3, left={}) == setting.store.redrive("dead", target="other")
+    with setting.store.subscribe("other", "s") as sub:
+        assert {b"a", b"b", b"c"} == {message.value for message in sub.receive()}
+
+
+def test_what_a_redrive_left_holds_nothing(setting: Setting) -> None:
+    setting.store.delete_topic("mail", force=True)
+    setting.store.alter_topic("dead", retention_ms=1_000)
+    assert 3 == sum(setting.store.redrive("dead").left.values())
+    setting.clock.advance(60_000)
+    setting.store.topic("dead").partition(0).log.roll()
+    setting.store.enforce_retention()
+    assert [] == setting.store.dead_letters("dead")
+    assert RedriveResult(redriven=0, left={}) == setting.store.redrive("dead")
 
 
 def test_where_the_disk_is_full_the_rest_stays(setting: Setting) -> None:
@@ -74,4 +104,25 @@ def test_where_the_disk_is_full_the_rest_stays(setting: Setting) -> None:
     with pytest.raises(StorageFull):
         setting.store.redrive("dead")
     assert 3 == len(setting.store.dead_letters("dead"))
-    assert 3 == setting.store.redrive("dead")
+    assert 3 == setting.store.redrive("dead").redriven
+
+
+def test_who_looks_leaves_nothing_behind(setting: Setting) -> None:
+    """No reader, no journal, nothing that holds disk or counts as a backlog; and what was sent back stays so."""
+
+    def looked() -> set[bytes | None]:
+        before = setting.disk.image()
+        found = {each.message.value for each in setting.store.dead_letters("dead")}
+        assert before == setting.disk.image()
+        return found
+
+    assert {b"a", b"b", b"c"} == looked()
+    assert [] == setting.store.subscriptions("dead")
+    assert 1 == setting.store.redrive("dead", limit=1).redriven
+    left = looked()
+    assert 2 == len(left)
+    with setting.store.subscribe("dead", SUBSCRIPTION):
+        assert left == looked()
+    setting.store.close()
+    setting.open(killed(setting.disk))
+    assert left == looked()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from afterlog.offline.journals import names
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.policy import RetryPolicy
-from afterlog.subscription.standing import at_rest, standing
+from afterlog.subscription.standing import ClosedSubscriptions, standing
 from afterlog.subscription.state import SubscriptionState
 from tests.subscription.support import Setting
 from tests.support import killed
@@ -27,12 +27,12 @@ def test_at_rest_it_stands_as_it_stood_open() -> None:
     setting.subscribe("other").close()
     assert ["other", "sender"] == names(partition.log.context)
     writes = len(setting.disk.operations)
-    stats = at_rest(partition, "sender")
+    stats = ClosedSubscriptions().stats(partition, "sender")
     assert expected == stats
     assert (1, 2, 0, 4, 2, 1) == (
         stats.pending, stats.due, stats.leased, stats.retrying, stats.acked, stats.dead,
     )  # fmt: skip
-    assert 9 == at_rest(partition, "other").due
+    assert 9 == ClosedSubscriptions().stats(partition, "other").due
     assert writes == len(setting.disk.operations), "looking writes nothing"
     setting.store.close()
 
@@ -42,7 +42,7 @@ def test_what_a_crash_left_leased_is_still_leased() -> None:
     setting.send(b"a", b"b")
     setting.subscribe().receive(1)
     setting.open(killed(setting.disk))
-    stats = at_rest(setting.store.topic("mail").partitions[0], "sender")
+    stats = ClosedSubscriptions().stats(setting.store.topic("mail").partitions[0], "sender")
     assert (1, 1, 0) == (stats.leased, stats.due, stats.crashed)
     setting.store.close()
 
@@ -57,7 +57,7 @@ def test_what_retention_removed_is_not_due() -> None:
     setting.store.enforce_retention()
     partition = setting.store.topic("short").partitions[0]
     assert partition.log_start > 1
-    stats = at_rest(partition, "sender")
+    stats = ClosedSubscriptions().stats(partition, "sender")
     assert partition.high_watermark() - partition.log_start == stats.due
     assert partition.log_start - 1 == stats.removed
     setting.store.close()

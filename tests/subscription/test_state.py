@@ -16,6 +16,7 @@ from afterlog.subscription.events import (
     Event,
     Extended,
     Intended,
+    Leapt,
     Leased,
     LeasedUntil,
     Reason,
@@ -230,6 +231,10 @@ class Machine(RuleBasedStateMachine):
         held = self.some(data, "leased") & self.model.held().keys()
         self.happens(Extended(until_ms, BitMap64(held)))
 
+    @rule(ms=st.integers(0, 2**62))
+    def leap(self, ms: int) -> None:
+        self.happens(Leapt(ms))
+
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         asked = self.some(data, "leased", "retrying", "dying", "acked")
@@ -241,10 +246,11 @@ class Machine(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject, reason: Reason, retry_ms: int) -> None:
         asked = sorted(self.some(data, "leased", "retrying", "acked"))
         column = np.array(asked, np.int64)
-        counts = np.array([data.draw(st.integers(0, 2)) for _ in asked], np.int64)
-        good = self.state.leased_rows(column, counts)
-        leased, attempts = self.model.among("leased"), self.model.attempts
-        expected = [d in leased and attempts.get(d, 0) == c for d, c in zip(asked, counts.tolist(), strict=True)]
+        wrong = st.sampled_from((0, 0, 1, -1, 1 << 32, 1 << 48))
+        numbers = np.array([max(self.model.lease_number(each) + data.draw(wrong), 0) for each in asked], np.int64)
+        good = self.state.leased_rows(column, numbers)
+        leased, told = self.model.among("leased"), zip(asked, numbers.tolist(), strict=True)
+        expected = [each in leased and number == self.model.lease_number(each) for each, number in told]
         assert expected == good.tolist()
         self.happens(returned(reason, *column[good].tolist(), retry_ms=retry_ms))
 

@@ -75,14 +75,14 @@ class TestDelivered:
     @given(MESSAGES, st.booleans())
     def test_what_is_written_is_read(self, messages: list[Message], leased: bool) -> None:
         counts = np.arange(len(messages), dtype=np.int64)
-        lease = {"redelivery_count": counts, "deadline_ms": counts + NOW_MS} if leased else {}
+        lease = {"lease_number": counts, "deadline_ms": counts + NOW_MS} if leased else {}
         said = {"positions": {"0": 7}, "now_ms": NOW_MS}
         found = delivered(delivered_stream(columns_of(messages), said, **lease))
         assert messages == found.columns.to_messages()
         assert ("mail", said) == (found.columns.topic, found.said)
-        assert (leased, leased) == (found.redelivery_count is not None, found.deadline_ms is not None)
-        if found.redelivery_count is not None and found.deadline_ms is not None:
-            assert lease["redelivery_count"].tolist() == found.redelivery_count.tolist()
+        assert (leased, leased) == (found.lease_number is not None, found.deadline_ms is not None)
+        if found.lease_number is not None and found.deadline_ms is not None:
+            assert lease["lease_number"].tolist() == found.lease_number.tolist()
             assert lease["deadline_ms"].tolist() == found.deadline_ms.tolist()
 
     def test_a_slice(self) -> None:
