@@ -207,7 +207,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def now_ms(self) -> int:
         """The wall clock as the store takes it."""
-        return self.clock.now_ms()
+        return self.store.now_ms()
 
     def open(self) -> None:
         self.store = open_store(PATH, self.config, self.clock, self.disk, background=False)
@@ -557,6 +557,7 @@ class LogMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.consumer = None
         self.store.close()
+        self.model.closed()
         self.model.visible_end = len(self.model.records)
         self.open()
         assert not self.store.cut_bytes
@@ -567,6 +568,7 @@ class LogMachine(RuleBasedStateMachine):
         """The log is the only truth."""
         self.consumer = None
         self.store.close()
+        self.model.closed()
         self.model.visible_end = len(self.model.records)
         folder = PATH / "mail-0"
         for place in (folder, folder / "buckets"):
@@ -607,13 +609,14 @@ class LogMachine(RuleBasedStateMachine):
     def backup(self) -> None:
         """A copy of it holds what is visible now, and knows as much of its reader."""
         made = self.store.backup(BACKUPS)
+        self.model.visible_end = len(self.model.records)  # it syncs first
         assert self.model.visible_end == self.partition.log_end_offset
         copy = SimulatedFiles(restored(self.disk, made).image())
         with self.opened(copy) as store:
             assert not store.cut_bytes
             assert contents(self.partition) == contents(store.topic("mail").partition(0))
             is_behind = self.clock.now_ms() < self.partition.log.frontier_ms  # of that the copy has the lease alone
-            if self.delayed and self.model.visible_end == len(self.model.records) and not is_behind:
+            if self.delayed and not is_behind:
                 assert self.partition.next_due() == store.topic("mail").partition(0).next_due()
             with store.consumer("mail", group="group", auto_commit=False) as consumer:
                 assert self.model.committed == consumer.committed()[0]

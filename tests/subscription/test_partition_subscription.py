@@ -28,6 +28,7 @@ from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription.answers import AckResult, Lease, ReceiptResult
 from afterlog.subscription.events import DeadLetter
+from afterlog.subscription.lease_number import failures
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.timers import deadline_ms
@@ -66,7 +67,7 @@ def offsets(received: Lease) -> list[int]:
 
 def nack(sub: PartitionSubscription, received: Lease, delay_ms: int) -> ReceiptResult:
     columns = received.columns
-    return sub.nack(columns.delivery_offset, columns.offset, received.redelivery_count, delay_ms)
+    return sub.nack(columns.delivery_offset, columns.offset, received.lease_number, delay_ms)
 
 
 @pytest.fixture
@@ -364,7 +365,7 @@ def test_many_readers() -> None:
         done = list[int]()
         while len(lease := sub.receive(7, LEASE_MS)):
             rows = (lease.columns.delivery_offset % 3 == 0) & (lease.redelivery_count == 0)
-            columns, counts = lease.columns.take(np.flatnonzero(rows)), lease.redelivery_count[rows]
+            columns, counts = lease.columns.take(np.flatnonzero(rows)), lease.lease_number[rows]
             assert rows.sum() == sub.nack(columns.delivery_offset, columns.offset, counts, 0).done
             assert (~rows).sum() == sub.ack(lease.columns.delivery_offset[~rows]).acked
             done += lease.columns.delivery_offset[~rows].tolist()
@@ -395,7 +396,7 @@ class TestDeadLetters:
             given.clock.advance(60_000)
         received = sub.receive(9, LEASE_MS, policy=POLICY)
         assert ([], [0, 1]) == (offsets(received), received.exhausted.delivery_offset.tolist())
-        assert [ATTEMPTS] * 2 == received.exhausted_count.tolist()
+        assert [ATTEMPTS] * 2 == received.exhausted_number.tolist()
         return received
 
     def test_once(self, given: Given) -> None:
@@ -422,7 +423,7 @@ class TestDeadLetters:
         sub = given.subscribe()
         given.clock.set(self.exhausted(given, sub).deadline_ms)
         received = sub.receive(9, LEASE_MS, policy=POLICY)
-        assert [ATTEMPTS + 1] * 2 == received.exhausted_count.tolist()
+        assert [ATTEMPTS + 1] * 2 == received.exhausted_number.tolist()
 
 
 class TestRestart:
@@ -544,6 +545,8 @@ class Machine(RuleBasedStateMachine):
         """Of what is or was leased: what a restart leaves so."""
         self.retries: dict[int, int] = {}
         self.failures: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
+        """Of the latest lease of each: its receipt."""
         self.known: dict[int, int] = {}
 
     @initialize(delay_ms=st.sampled_from([0, 0, 130]))
@@ -604,7 +607,12 @@ class Machine(RuleBasedStateMachine):
         expected = [rank for _, rank in sorted(candidates)[:limit]]
         received = self.sub.receive(limit, LEASE_MS, policy=POLICY, held=held)
         got = list(zip(offsets(received), received.redelivery_count.tolist(), strict=True))
-        dead = list(zip(received.exhausted.delivery_offset.tolist(), received.exhausted_count.tolist(), strict=True))
+        exhausted = received.exhausted.delivery_offset.tolist()
+        dead = list(zip(exhausted, failures(received.exhausted_number).tolist(), strict=True))
+        numbers = zip(offsets(received), received.lease_number.tolist(), strict=True)
+        for rank, number in [*numbers, *zip(exhausted, received.exhausted_number.tolist(), strict=True)]:
+            assert number != self.numbers.get(rank)
+            self.numbers[rank] = number
         counted = [(rank, self.failures.get(rank, 0)) for rank in expected]
         assert [each for each in counted if each[1] < ATTEMPTS] == got
         assert [each for each in counted if each[1] >= ATTEMPTS] == dead
@@ -639,9 +647,9 @@ class Machine(RuleBasedStateMachine):
     )
     def give_back(self, data: st.DataObject, how: str, delay_ms: int) -> None:
         asked = self.some(data)
-        counts = [data.draw(st.sampled_from([self.failures.get(rank, 0), 0])) for rank in asked]
+        counts = [data.draw(st.sampled_from([self.numbers.get(rank, 0), 0])) for rank in asked]
         rows = zip(asked, counts, strict=True)
-        good = [rank for rank, count in rows if rank in self.leases and count == self.failures.get(rank, 0)]
+        good = [rank for rank, count in rows if rank in self.leases and count == self.numbers[rank]]
         places = [self.known.get(rank, 0) for rank in asked]
         if how == "nack" and len(asked) == 1:
             result = self.sub.nack_one(asked[0], places[0], counts[0], delay_ms)
