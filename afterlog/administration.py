@@ -112,7 +112,7 @@ class Administration:
 
         def is_replicated(folder: Path, name: str) -> bool:
             found = replay(self.files, subscription_folder(folder, name), Owner(folder.name, name), 1 << 62)
-            return found is not None and found.state.is_replicated
+            return found is not None and found.state.is_replicated is True
 
         return self._names(topic, is_replicated)
 

@@ -114,6 +114,13 @@ class Config:
     """
     frontier_lease_ms: int = 1_000
     """How far ahead the frontier is written. Larger: fewer writes, later stamps right after a crash."""
+    replicated_subscriptions_snapshot_frequency_ms: int = 1_000
+    """How often positions are compared with other clusters, where something was acked (PIP-33). Larger: fewer markers;
+    a position is told elsewhere later. What was acked is told by itself."""
+    replicated_subscriptions_snapshot_timeout_ms: int = 30_000
+    """How long all other clusters are waited for; who did not answer is then left out, until it is heard again."""
+    replicated_subscriptions_snapshot_max_cached: int = 10
+    """Snapshots kept of each subscription. Larger: finer positions behind a record that waits long, more memory."""
     remote_cache_bytes: int = 1 << 30
     """Room on the local disk for what is read from object storage. Larger: less is fetched twice."""
     remote_log_manager_task_interval_ms: int = 30_000
@@ -136,9 +143,12 @@ class Config:
         for name in ("batch_bytes", "index_interval_bytes", "min_index_count_per_bucket", "recovery_bytes",
                      "delayed_delivery_tick_time_ms", "max_time_step_per_bucket_snapshot_segment_s",
                      "decompressed_bytes_max", "frontier_lease_ms", "remote_page_bytes", "producer_id_expiration_ms",
-                     "remote_log_manager_task_interval_ms"):  # fmt: skip
+                     "remote_log_manager_task_interval_ms", "replicated_subscriptions_snapshot_frequency_ms",
+                     "replicated_subscriptions_snapshot_timeout_ms"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} must be at least 1")
+        if self.replicated_subscriptions_snapshot_max_cached < 2:
+            raise InvalidArgument("replicated_subscriptions_snapshot_max_cached must be at least 2: oldest and newest")
         if self.remote_cache_bytes < 4 * self.remote_page_bytes:
             raise InvalidArgument("remote_cache_bytes must hold at least four pages of remote_page_bytes")
         if self.max_num_buckets != -1 and self.max_num_buckets < 1:

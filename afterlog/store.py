@@ -688,7 +688,7 @@ class Store:
         rate: float | None = None,
         max_in_flight: int | None = None,
         durable_leases: bool = False,
-        replicated: bool = False,
+        replicated: bool | None = None,
     ) -> Subscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
@@ -703,8 +703,9 @@ class Store:
         its receipt (`Receipts`), and does not count as a failure.
 
         delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
-        clusters have the subscription, too, from now on, and what is acked in one is acked in all, about a second later
-        (docs/replication.md); not with delay_ms.
+        clusters have the subscription, too, from now on, and what is acked in one is acked in all, half a second later
+        (docs/replication.md); not with delay_ms. False: they do not, and this one neither tells nor heeds what they
+        have acked; None: as it is.
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
         """
         from afterlog.subscription.policy import RetryPolicy
@@ -729,7 +730,7 @@ class Store:
             raise InvalidSubscription("the dead letters of a topic need another topic")
         if dead_letter is not None:
             self._made_topic(dead_letter).check_asked(AS_SOON_AS_POSSIBLE)
-        if flag("replicated", replicated) and delay_ms:
+        if replicated is not None and flag("replicated", replicated) and delay_ms:
             raise InvalidSubscription("a replicated subscription sees records when they are due: leave delay_ms out")
         chosen = _chosen(target, partitions)
         with self._lock:

@@ -67,7 +67,7 @@ class ReaderOptions(TypedDict, total=False):
     max_lease_ms: int
     rate: float | None
     max_in_flight: int | None
-    replicated: bool
+    replicated: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

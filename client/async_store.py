@@ -147,7 +147,7 @@ class AsyncServedStore(Closing):
         rate: float | None = None,
         max_in_flight: int | None = None,
         durable_leases: bool = True,
-        replicated: bool = False,
+        replicated: bool | None = None,
     ) -> Opening[AsyncServedSubscription]:
         """As of the blocking one."""
         return Opening(

@@ -196,7 +196,7 @@ class ServedStore:
         rate: float | None = None,
         max_in_flight: int | None = None,
         durable_leases: bool = True,
-        replicated: bool = False,
+        replicated: bool | None = None,
     ) -> ServedSubscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 

@@ -92,7 +92,7 @@ class ServedReading:
     max_lease_ms: int
     rate: float | None
     max_in_flight: int | None
-    replicated: bool
+    replicated: bool | None
 
     def __post_init__(self) -> None:
         for name, least in (("lease_ms", 1), ("max_lease_ms", 1), ("delay_ms", 0)):
@@ -119,8 +119,8 @@ class ServedReading:
             row["dead_letter"] = self.dead_letter
         if self.partitions is not None:
             row["partitions"] = [*self.partitions]
-        if self.replicated:
-            row["replicated"] = True
+        if self.replicated is not None:
+            row["replicated"] = self.replicated
         return row
 
 
@@ -653,7 +653,7 @@ def reading_of(
     max_lease_ms: int,
     rate: float | None,
     max_in_flight: int | None,
-    replicated: bool,
+    replicated: bool | None,
     random: object,
 ) -> ServedReading:
     """Of what `store.subscribe` takes. Raises InvalidArgument, InvalidSubscription, UnknownPartition."""
@@ -673,5 +673,5 @@ def reading_of(
         max_lease_ms=max_lease_ms,
         rate=rate,
         max_in_flight=max_in_flight,
-        replicated=flag("replicated", replicated),
+        replicated=None if replicated is None else flag("replicated", replicated),
     )

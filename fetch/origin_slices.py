@@ -6,7 +6,7 @@
 
 Records that are cancelled are left out: who gets them late would find them due, and be too late to cancel them. Of a
 batch in which some are left the others go as entries of their own (`records/part.py`). What retention or a purge has
-put out of reach is not given any more. A RESCHEDULE comes with its follower.
+put out of reach is not given any more, nor what the log says to itself alone. A RESCHEDULE comes with its follower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import Step, steps
 from afterlog.log.segment import SealedSegment
 from afterlog.records.columns import Bools, Scan, view_of
-from afterlog.records.control import ControlType, read_controls
+from afterlog.records.control import OWN, ControlType, read_controls
 from afterlog.records.entry import decode_entry
 from afterlog.records.origin_slice import NO_TARGETS, OriginSlice, Targets
 from afterlog.records.part import entries_without
@@ -72,7 +72,7 @@ class _Slice:
         found = step.found.moved(-step.start)
         controls = read_controls(step.piece, found)
         is_given = self._is_given(found)
-        is_given[controls.row[controls.type == ControlType.CANCEL_AWAITED]] = False
+        is_given[controls.row[np.isin(controls.type, OWN)]] = False
         given = np.flatnonzero(is_given)
         kinds = dict(zip(controls.row.tolist(), controls.type.tolist(), strict=True))
         fits = max(int(np.cumsum(found.size[given]).searchsorted(room, side="right")), 1)

@@ -68,6 +68,8 @@ class ControlType(enum.IntEnum):
 
 TARGETED: Final = (ControlType.CANCEL, ControlType.RESCHEDULE)
 """The others are notes."""
+OWN: Final = (ControlType.CANCEL_AWAITED, ControlType.SNAPSHOT)
+"""What a log says to itself alone: other clusters do not get it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,8 +3,9 @@
     SNAPSHOT_REQUEST      I begin round `round` of snapshot `id`: how far are you?
     SNAPSHOT_RESPONSE     to `to`: all that you had before your request is in my log before `position`; in it are
                           records of `origins`, too
-    SNAPSHOT              what is acked of mine before `local` is acked of yours before `remote`
-    SUBSCRIPTION_UPDATE   of `subscription` all is acked before `remote`
+    SNAPSHOT              what is acked of mine before `local` is acked of yours before `remote`, of these `origins`;
+                          for nobody but its own cluster, which finds it again when it begins anew
+    SUBSCRIPTION_UPDATE   of `subscription` all is acked before `remote` that came from `origins`
     ACKED                 of `subscription` these records are acked, also where others before them are not
 
 Each is one line of JSON. Clusters are named by the topic's id there, positions are append offsets. ACKED has Roaring
@@ -42,11 +43,14 @@ class Snapshot(NamedTuple):
     id: str
     local: int
     remote: Mapping[str, int]
+    origins: Sequence[str] = ()
+    """Who answered, and who asked: of others there may be records before `remote` that are not before `local`."""
 
 
 class SubscriptionUpdate(NamedTuple):
     subscription: str
     remote: Mapping[str, int]
+    origins: Sequence[str] = ()
 
 
 class AcksUpdate(NamedTuple):
@@ -98,7 +102,7 @@ def _check(marker: Marker) -> None:
         if name in ("round", "position", "local"):
             good = type(value) is int and value >= 0
         elif name == "origins":
-            good = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            good = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
         elif name == "remote":
             good = isinstance(value, dict) and all(type(each) is int and each >= 0 for each in value.values())
         else:

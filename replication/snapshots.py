@@ -1,36 +1,47 @@
 """Rounds that find out which positions in other clusters' logs go with one's own, and the snapshots that are kept.
 
-    request ──> all others ──> responses ──┬── two clusters: a snapshot
-                                           └── more: request again ──> responses ──> a snapshot
+    request ──> all others ──> responses ──┬── from one: a snapshot
+                                           └── from more: request again ──> responses ──> a snapshot
 
 The remote positions are those of the first round, the local one is where the last response of the last round came in:
-whatever lies before a remote position there was given to this log before. With three clusters one round is not enough:
-what lies before a position in the second may be the third's, and still be on its way here; a second round of answers
-comes in behind it (PIP-33). Who has records of a cluster that was not asked says so, and the round is of no use.
+whatever lies before a remote position there, of the clusters that answered and of this one, was given to this log
+before. With three clusters one round is not enough: what lies before a position in the second may be the third's, and
+still be on its way here; a second round of answers comes in behind it (PIP-33).
+
+A snapshot says whose records it speaks of: of a cluster that did not answer, or was not known yet, some may be there
+that are not here. So a cluster that is gone holds up one round, until it times out; from then on it is not waited for
+until something is heard from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from afterlog.replication.markers import Snapshot, SnapshotRequest, SnapshotResponse
 
-INTERVAL_S = 1.0
-"""Between two snapshots. Smaller: a later cluster is closer behind; more markers in the logs."""
-TIMEOUT_S = 30.0
-"""Without an answer of all others there is no snapshot."""
-CACHED = 10
-"""Snapshots of one subscription."""
+FREQUENCY_MS: Final = 1_000
+TIMEOUT_MS: Final = 30_000
+CACHED: Final = 10
+"""As `afterlog.Config` has them by default."""
 
 
 class SnapshotRounds:
-    """Of one partition. make_id: gives a name to each snapshot."""
+    """Of one partition. make_id: gives a name to each snapshot. own: what this cluster is called."""
 
-    def __init__(self, make_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        make_id: Callable[[], str],
+        own: str,
+        frequency_ms: int = FREQUENCY_MS,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
         self.started = self.completed = self.timed_out = 0
         self.updates = 0
         """Positions of subscriptions that were told."""
         self._make_id = make_id
+        self._own = own
+        self._frequency_s, self._timeout_s = frequency_ms / 1_000, timeout_ms / 1_000
         self._id = ""
         """Of the one in the making."""
         self._round = 0
@@ -39,32 +50,41 @@ class SnapshotRounds:
         self._first: dict[str, int] = {}
         """What was answered in the first round."""
         self._began_s = 0.0
-        self._ended = -1
-        """Where the log ended when the last one was begun."""
+        self._is_news = False
+        """Whether anything was acked since the last one was begun."""
+        self._silent = set[str]()
+        """Who did not answer in time, and was not heard since."""
 
     @property
     def pending(self) -> int:
         return int(bool(self._id))
 
-    def begin(self, end: int, others: Collection[str], now_s: float) -> SnapshotRequest | None:
+    def acked(self) -> None:
+        """There is something that a position could tell."""
+        self._is_news = True
+
+    def heard(self, origin: str) -> None:
+        """Anything of another cluster."""
+        self._silent.discard(origin)
+
+    def begin(self, others: Collection[str], now_s: float) -> SnapshotRequest | None:
         """What to ask now; None where one is in the making, has just been made, or there is nothing new."""
-        if self._id and now_s - self._began_s >= TIMEOUT_S:
+        if self._id and now_s - self._began_s >= self._timeout_s:
             self.timed_out += 1
-            self._id, self._ended = "", -1
-        if self._id or not others or end == self._ended or (self.started and now_s - self._began_s < INTERVAL_S):
+            self._silent |= self._asked - self._answered.keys()
+            self._id, self._is_news = "", True
+        if self._id or not others or not self._is_news or (self.started and now_s - self._began_s < self._frequency_s):
             return None
         self.started += 1
-        self._id, self._began_s, self._ended = self._make_id(), now_s, end
-        self._asked, self._answered, self._first = frozenset(others), {}, {}
+        self._id, self._began_s, self._is_news = self._make_id(), now_s, False
+        self._asked = frozenset(others) - self._silent or frozenset(others)
+        self._answered, self._first = {}, {}
         self._round = 1
         return SnapshotRequest(self._id, 1)
 
     def hear(self, response: SnapshotResponse, origin: str, local: int) -> SnapshotRequest | Snapshot | None:
         """An answer, when all that its cluster had before is here. local: where this log ends."""
         if (response.id, response.round) != (self._id, self._round) or origin not in self._asked:
-            return None
-        if {*response.origins} - self._asked - {response.to}:
-            self._id, self._ended = "", -1
             return None
         self._answered.setdefault(origin, response.position)
         if self._asked - self._answered.keys():
@@ -74,7 +94,7 @@ class SnapshotRounds:
         if self._round == 1 and len(self._asked) > 1:
             self._round, self._answered = 2, {}
             return SnapshotRequest(self._id, 2)
-        made = Snapshot(self._id, local, self._first)
+        made = Snapshot(self._id, local, self._first, sorted({*self._asked, self._own}))
         self.completed += 1
         self._id = ""
         return made

@@ -1,14 +1,16 @@
 """The replicated subscriptions of one cluster: what it tells the others, and what it hears from them.
 
     tick    acks since the last one ──> ACKED            mark_delete behind a snapshot ──> SUBSCRIPTION_UPDATE
-            a second over, and something new ──> SNAPSHOT_REQUEST
+            a second over, and something acked since ──> SNAPSHOT_REQUEST
     hear    SNAPSHOT_REQUEST ──> SNAPSHOT_RESPONSE       the last response ──> SNAPSHOT, kept for each subscription
             SUBSCRIPTION_UPDATE, ACKED ──> the subscription, made where it is not there, acks
 
 Whoever moves the logs calls both (`Replicator`); a store whose topics nobody replicates does none of it. What is told
 is durable before it is used: a marker that a power cut took would be another one's place.
 
-Nothing of this is on disk but the markers: a cluster that begins anew tells all acks once more, and acks are a union.
+Nothing of this is on disk but the markers: a cluster that begins anew tells all acks once more, and acks are a union;
+snapshots of an earlier life are those that the end of its log tells of. A subscription of which somebody said here that
+it is not replicated tells nothing and heeds nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pyroaring import BitMap64
 
 from afterlog.clock import Clock
 from afterlog.errors import UnknownTopic
+from afterlog.fetch.notes import latest_notes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.log.partition_log import PartitionLog
@@ -57,6 +60,8 @@ class ReplicatedSubscriptions:
         self._partitions: dict[tuple[str, int], _PartitionMarkers] = {}
         self._readers: dict[tuple[str, str], Subscription] = {}
         """They keep the subscriptions open, and take nothing."""
+        self._refused: set[tuple[str, str]] = set()
+        """Others have them; here somebody said that they are not replicated."""
         self._looked: set[str] = set()
         """Topics of which the subscriptions on disk were looked at."""
 
@@ -69,8 +74,10 @@ class ReplicatedSubscriptions:
         """Tell what there is to be told. Raises as appends and fetches do."""
         self._find()
         for (topic, name), reader in [*self._readers.items()]:
-            if reader.ended:  # deleted, or the store began anew
+            is_left = not all(part.is_replicated for part in reader.parts())
+            if reader.ended or is_left:  # deleted, or the store began anew; or it is not replicated any more
                 del self._readers[topic, name]
+                reader.close()
                 for partition in self._partitions.values():
                     partition.forget(topic, name)
         for partition in self._partitions.values():
@@ -80,7 +87,7 @@ class ReplicatedSubscriptions:
         """What another cluster has told. Raises InvalidBatch, and as acks do."""
         marker = decoded(note)
         partition = self._partition(topic, number)
-        partition.markers += 1
+        partition.rounds.heard(origin)
         match marker:
             case SnapshotRequest():
                 partition.others.add(origin)
@@ -90,13 +97,13 @@ class ReplicatedSubscriptions:
             case SnapshotResponse() if marker.to == partition.origin:
                 partition.answered(marker, origin)
             case SubscriptionUpdate() if partition.origin in marker.remote:
-                self._open(topic, marker.subscription)
-                partition.update(marker.subscription, marker.remote[partition.origin])
+                if self._open(topic, marker.subscription):
+                    partition.update(marker)
             case AcksUpdate():
-                self._open(topic, marker.subscription)
-                partition.subscriptions[marker.subscription].acks.subscription.ack_elsewhere(marker.acked)
+                if self._open(topic, marker.subscription):
+                    partition.subscriptions[marker.subscription].acks.subscription.ack_elsewhere(marker.acked)
             case _:
-                pass  # a snapshot of its own
+                pass  # what others say to each other, or said to themselves before that was kept from us
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -110,6 +117,7 @@ class ReplicatedSubscriptions:
     def _find(self) -> None:
         """Subscriptions that are replicated since somebody has said so, and those of earlier lives."""
         for topic, name in self._store.newly_replicated():
+            self._refused.discard((topic, name))
             with contextlib.suppress(UnknownTopic):  # deleted since
                 if name in self._store.subscriptions(topic):
                     self._open(topic, name)
@@ -119,67 +127,95 @@ class ReplicatedSubscriptions:
             for name in self._store.replicated_subscriptions(topic):
                 self._open(topic, name)
 
-    def _open(self, topic: str, name: str) -> None:
-        """Be its reader, where it is not yet."""
+    def _open(self, topic: str, name: str) -> bool:
+        """Be its reader, where it is not yet, and it may be replicated; whether it may."""
         if (topic, name) in self._readers:
-            return
-        reader = self._readers[topic, name] = self._store.subscribe(topic, name, replicated=True)
-        for part in reader.parts():
-            self._partition(topic, part.partition.number).subscriptions[name] = _Followed(part)
+            return True
+        if (topic, name) in self._refused:
+            return False
+        reader = self._store.subscribe(topic, name)
+        try:
+            if any(part.is_replicated is False for part in reader.parts()):
+                self._refused.add((topic, name))
+                return False
+            for part in reader.parts():
+                part.replicate()
+                partition = self._partition(topic, part.partition.number)
+                partition.subscriptions[name] = partition.followed(part)
+            self._readers[topic, name] = reader
+            return True
+        finally:
+            if (topic, name) not in self._readers:
+                reader.close()
 
     def _partition(self, topic: str, number: int) -> _PartitionMarkers:
         found = self._partitions.get((topic, number))
         if found is None:
             log = self._store.topic(topic).log(number)
-            found = self._partitions[topic, number] = _PartitionMarkers(topic, log, SnapshotRounds(self._make_id))
+            found = self._partitions[topic, number] = _PartitionMarkers(topic, log, self._make_id)
         return found
 
 
 class _Followed:
     """One in one partition."""
 
-    def __init__(self, subscription: PartitionSubscription) -> None:
+    def __init__(self, subscription: PartitionSubscription, snapshots: SnapshotCache) -> None:
         self.acks = ReplicatedAcks(subscription)
-        self.snapshots = SnapshotCache()
+        self.snapshots = snapshots
 
 
 class _PartitionMarkers:
     """What is known of one partition."""
 
-    def __init__(self, topic: str, log: PartitionLog, rounds: SnapshotRounds) -> None:
+    def __init__(self, topic: str, log: PartitionLog, make_id: Callable[[], str]) -> None:
+        config = log.context.config
         self.topic = topic
         self.log = log
-        self.rounds = rounds
+        self.rounds = SnapshotRounds(
+            make_id,
+            self.origin,
+            config.replicated_subscriptions_snapshot_frequency_ms,
+            config.replicated_subscriptions_snapshot_timeout_ms,
+        )
         self.others = set[str]()
         """By which names the other clusters have it."""
         self.subscriptions: dict[str, _Followed] = {}
-        self.markers = 0
-        """In the log, since then: they are nothing new."""
 
     @property
     def origin(self) -> str:
         return self.log.context.settings.topic_id or ""
 
-    def tell(self, marker: Marker) -> None:
-        """Append a marker, durably."""
-        self.log.append_note(*encoded(marker))
-        self.markers += 1
-        self.log.commit.sync()
+    def followed(self, subscription: PartitionSubscription) -> _Followed:
+        """With the snapshots that an earlier life left in the log. Raises CorruptFile."""
+        snapshots = SnapshotCache(self.log.context.config.replicated_subscriptions_snapshot_max_cached)
+        for note in latest_notes(self.log):
+            if isinstance(marker := decoded(note), Snapshot):
+                snapshots.add(marker)
+        return _Followed(subscription, snapshots)
+
+    def tell(self, *markers: Marker) -> None:
+        """Append markers, durably, but what nobody else is told."""
+        for marker in markers:
+            self.log.append_note(*encoded(marker))
+        if not all(isinstance(marker, Snapshot) for marker in markers):
+            self.log.commit.sync()
 
     def tick(self, clock: Clock) -> None:
+        told = list[Marker]()
         for name, subscription in self.subscriptions.items():
             subscription.acks.subscription.step_over()
-            for acked in _parts(subscription.acks.look()):
-                self.tell(AcksUpdate(name, acked))
+            acked = [AcksUpdate(name, part) for part in _parts(subscription.acks.look())]
+            if acked:
+                self.rounds.acked()
+            told += acked
             snapshot = subscription.snapshots.advance(subscription.acks.mark_delete())
             if snapshot is not None:
-                self.tell(SubscriptionUpdate(name, snapshot.remote))
+                told.append(SubscriptionUpdate(name, snapshot.remote, snapshot.origins))
                 self.rounds.updates += 1
         if self.subscriptions:
-            others = self.others.union(self.origins)
-            request = self.rounds.begin(self.log.written - self.markers, others, clock.monotonic_s())
-            if request is not None:
-                self.tell(request)
+            request = self.rounds.begin(self.others.union(self.origins), clock.monotonic_s())
+            told += [] if request is None else [request]
+        self.tell(*told)
 
     @property
     def origins(self) -> Sequence[str]:
@@ -197,9 +233,9 @@ class _PartitionMarkers:
             for subscription in self.subscriptions.values():
                 subscription.snapshots.add(made)
 
-    def update(self, name: str, position: int) -> None:
-        """All of a subscription is acked elsewhere that lies before an append offset here."""
-        acked = {self.origin: BitMap64()}
+    def update(self, told: SubscriptionUpdate) -> None:
+        """All of a subscription is acked elsewhere that lies before an append offset here, of some origins."""
+        position, acked = told.remote[self.origin], {self.origin: BitMap64()}
         index = self.log.version.origins
         behind = 0
         if index is not None:
@@ -210,7 +246,8 @@ class _PartitionMarkers:
                 acked.setdefault(index.names[number], BitMap64()).add_range(there, there + records)
                 behind = here + records
         acked[self.origin].add_range(behind, position)
-        self.subscriptions[name].acks.subscription.ack_elsewhere(acked)
+        acked = {origin: offsets for origin, offsets in acked.items() if origin in told.origins}
+        self.subscriptions[told.subscription].acks.subscription.ack_elsewhere(acked)
 
     def forget(self, topic: str, name: str) -> None:
         if topic == self.topic:

@@ -100,7 +100,7 @@ READER: Final = Fields(
         "start": position(default="earliest", about="where the subscription begins when it is new"),
         "delay_ms": Whole(0, INT64_MAX, default=0),
         "partitions": PARTITIONS,
-        "replicated": Flag(default=False, about="other clusters have it, too"),
+        "replicated": Flag(default=None, about="other clusters have it, too, or do not; as it is where it is left out"),
     },
     default=None,
     null=True,

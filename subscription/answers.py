@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -77,6 +78,10 @@ class Acks(NamedTuple):
     """What lies before this delivery offset a seek may have passed, unread or un-acked."""
     lost: bool
     """Whether retention, or a purge, took something that was not acked."""
+    elsewhere: Mapping[str, BitMap64]
+    """What other clusters have acked, by origin: offsets there."""
+    first_lease: int
+    """Another one behind each seek."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@
     9 CLOSED           nothing                                                close
     10 LEASED_UNTIL    until_ms i64 | as LEASED                               receive, where leases outlive the process
     11 EXTENDED        until_ms i64 | delivery offsets, Roaring               extend, of LEASED_UNTIL; by itself, too
-    12 REPLICATED      nothing                                                subscribe, with replicated
+    12 REPLICATED      nothing; where it is not to be any more, a byte of 0   subscribe, with replicated
     13 ACKED_ELSEWHERE bytes u16 | origin, ASCII | offsets there, Roaring     the same subscription in another cluster
     14 LEAPT           ms i64                                                 the first call behind a clock set forward
 
@@ -172,7 +172,9 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """Other clusters have the subscription, too, from now on."""
+    """Other clusters have the subscription, too, from now on; or they do not, whatever they say."""
+
+    is_replicated: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,7 +225,7 @@ def encode(event: Event) -> tuple[Kind, bytes]:
         case Extended():
             return Kind.EXTENDED, _INT64.pack(event.until_ms) + event.offsets.serialize()
         case Replicated():
-            return Kind.REPLICATED, b""
+            return Kind.REPLICATED, b"" if event.is_replicated else b"\0"
         case AckedElsewhere():
             name = event.origin.encode("ascii")
             return Kind.ACKED_ELSEWHERE, _BYTES.pack(len(name)) + name + event.offsets.serialize()
@@ -255,7 +257,9 @@ def decode(kind: Kind, body: memoryview) -> Event:
         case Kind.EXTENDED:
             return Extended(_time(body[:8]), bitmap(body[8:]))
         case Kind.REPLICATED:
-            return Replicated()
+            if bytes(body) not in (b"", b"\0"):
+                raise ValueError(f"{len(body)} bytes say neither that it is replicated nor that it is not")
+            return Replicated(not len(body))
         case Kind.ACKED_ELSEWHERE:
             if len(body) < _BYTES.size:
                 raise ValueError(f"{len(body)} bytes name no origin")

@@ -71,7 +71,7 @@ class OpenSubscriptions:
         *,
         start: Position,
         delay_ms: int,
-        replicated: bool = False,
+        replicated: bool | None = None,
     ) -> Subscription:
         """Another reader. Raises InvalidSubscription where others see the topic with another delay."""
         from afterlog.subscription.lease_keeper import LeaseKeeper
@@ -94,10 +94,10 @@ class OpenSubscriptions:
                 )
                 reader.blocks.wake = self.keeper.wake
                 self._readers[reader] = names
-                if replicated:
+                if replicated is not None:
                     for each in names:
-                        self._shared[each].subscription.replicate()
-                    self.replicated.add((topic, name))
+                        self._shared[each].subscription.replicate(replicated)
+                    (self.replicated.add if replicated else self.replicated.discard)((topic, name))
             except BaseException:
                 self._close_unread()
                 raise

@@ -369,11 +369,11 @@ class PartitionSubscription:
 
     # Other clusters.
 
-    def replicate(self) -> None:
-        """Others have it, too, from now on. Raises as `ack`."""
+    def replicate(self, is_replicated: bool = True) -> None:
+        """Others have it, too, from now on, or do not. Raises as `ack`."""
         with self._lock, self._changing():
-            if not self._state.is_replicated:
-                self._ledger.record(Replicated())
+            if self._state.is_replicated is not is_replicated:
+                self._ledger.record(Replicated(is_replicated))
             end = self.journal.written
         self.journal.commit.committed(end)
 
@@ -419,10 +419,12 @@ class PartitionSubscription:
             self._look()
             state = self._state
             lost = state.counts.removed > 0 or state.acks.mark_delete < self.partition.log_start
-            return Acks(state.position, state.acks.unacked.copy(), state.sought, lost)
+            unacked, elsewhere = state.acks.unacked.copy(), state.elsewhere.copy()
+            return Acks(state.position, unacked, state.sought, lost, elsewhere, state.redeliveries.first)
 
     @property
-    def is_replicated(self) -> bool:
+    def is_replicated(self) -> bool | None:
+        """None: nobody has said."""
         return self._state.is_replicated
 
     # Looking.

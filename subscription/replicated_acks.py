@@ -35,7 +35,8 @@ class ReplicatedAcks:
         self._partition = subscription.partition
         self._position = self._partition.log_start
         self._unacked = BitMap64()
-        """Both as of the last look."""
+        self._first_lease = -1
+        """All as of the last look."""
         self._done = BitMap64()
         """Append offsets that are acked, or that nobody ever gets."""
         self._hidden = -1
@@ -46,9 +47,13 @@ class ReplicatedAcks:
         self._gone_as_of: tuple[object, ...] = ()
 
     def look(self) -> dict[str, BitMap64]:
-        """What was acked since the last look, by origin: offsets there. Raises as a fetch does."""
-        position, unacked, sought, self._is_passed = self.subscription.acks()
+        """What was acked since the last look, by origin: offsets there. What another cluster has acked is left out: it
+        tells that itself. Raises as a fetch does.
+        """
+        position, unacked, sought, self._is_passed, elsewhere, first_lease = self.subscription.acks()
         self._is_passed |= sought > 0
+        if first_lease != self._first_lease:  # what was un-acked before the seek may be unread now, or passed
+            self._position, self._unacked, self._first_lease = self._partition.log_start, BitMap64(), first_lease
         start = max(self._position, self._partition.log_start, sought)
         acked = self._unacked - unacked
         if position > start:
@@ -62,7 +67,8 @@ class ReplicatedAcks:
             offset = self._partition.offsets_at(delivered[first : first + STEP_RECORDS])
             self._note(np.sort(offset[offset >= 0]), found)
         self._position, self._unacked = max(position, self._position), unacked
-        return found
+        own = {origin: offsets - elsewhere.get(origin, BitMap64()) for origin, offsets in found.items()}
+        return {origin: offsets for origin, offsets in own.items() if offsets}
 
     def mark_delete(self) -> int:
         """All records with append offsets below are acked, cancelled, or gone since they were, as of the last look."""

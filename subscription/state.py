@@ -30,8 +30,8 @@ The body of a SNAPSHOT is one line of JSON, and behind it what it gives the leng
 
 Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascending, and behind the rest are the offsets
 that are held until each, Roaring. Where other clusters have the subscription, too, it has `"replicated":true` and
-`"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring. Where a
-seek passed something it has `"sought"`.
+`"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring; where
+somebody said that they do not have it, `false`. Where a seek passed something it has `"sought"`.
 
 *Elsewhere.* What another cluster has acked is known by where it was appended first, for it may not be here yet, or not
 be due. It is kept beside the rest: what is read is looked for there, and what is there counts as stepped over.
@@ -117,7 +117,8 @@ class SubscriptionState:
         self.held = Deadlines()
         """Of those that are leased: until when, whatever becomes of the process."""
         self.counts = Counts()
-        self.is_replicated = False
+        self.is_replicated: bool | None = None
+        """Whether other clusters have it, too; None: nobody has said."""
         self.elsewhere: dict[str, BitMap64] = {}
         """What other clusters have acked, by origin: offsets there."""
         self.sought = 0
@@ -202,7 +203,7 @@ class SubscriptionState:
             case Extended():
                 self._extend(event)
             case Replicated():
-                self.is_replicated = True
+                self.is_replicated = event.is_replicated
             case Leapt():
                 self.redeliveries.later(event.ms)
                 self.held = self.held.later(event.ms)
@@ -311,7 +312,8 @@ class SubscriptionState:
             self.counts.removed += self.acks.read(position, BitMap64())
 
     def _seek(self, position: int) -> None:
-        self.sought = position if position > self.position else min(self.sought, position)
+        passes = self.acks.mark_delete < position  # be it behind the position, or un-acked before it
+        self.sought = position if passes else min(self.sought, position)
         self.acks = AckSet(position)
         self.retrying = BitMap64()
         self.retrying_count = 0
@@ -337,8 +339,11 @@ class SubscriptionState:
             head["sought"] = self.sought
         if self.redeliveries.first:
             head["first_lease"] = self.redeliveries.first
-        if self.is_replicated:
-            head |= {"replicated": True, "elsewhere": [(origin, len(offsets)) for origin, offsets in elsewhere]}
+        if self.is_replicated is not None or elsewhere:
+            head |= {
+                "replicated": self.is_replicated,
+                "elsewhere": [(origin, len(offsets)) for origin, offsets in elsewhere],
+            }
         parts: list[bytes | memoryview] = [json.dumps(head).encode(), b"\n", unacked, retrying]
         parts += (memoryview(column) for column in rows)
         parts += (offsets for _, offsets in held)
@@ -375,7 +380,8 @@ class SubscriptionState:
                 raise ValueError("it holds what is not leased")
             state.held.put(until_ms, offsets)
             rest += size
-        state.is_replicated = bool(head.get("replicated", False))
+        replicated = head.get("replicated")
+        state.is_replicated = None if replicated is None else bool(replicated)
         state.sought = _size(head.get("sought", 0))
         for origin, size in elsewhere:
             state.elsewhere[origin] = bitmap(view[rest : rest + size])

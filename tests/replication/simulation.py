@@ -1,16 +1,18 @@
 """Clusters in one thread, with one seed: their own clocks and disks, and a network between that loses, repeats, delays
 and reorders what it is given, in one direction or all; any of them may be out, be killed, or lose its power.
 
-    steps: send, cancel, reschedule, move a slice, wait, cut and mend a direction, crash, checkpoint, roll,
-           work some off, tell what was acked
+    steps: send, cancel, reschedule, move a slice, wait, cut and mend a direction, crash, checkpoint, roll, purge,
+           retention, seek, work some off, tell what was acked
     the end: no faults any more, all move and tell until nothing is left; then what everybody has is compared
 
 What was sent and is not lost with its own cluster's power is in all logs once, in its cluster's order; what somebody
-cancelled or rescheduled may be hidden where that came in time; nobody has what nobody sent, or what was lost.
+cancelled or rescheduled may be hidden where that came in time; what a purge or retention took is gone there, and
+elsewhere if it was its own cluster's; nobody has what nobody sent, or what was lost.
 
 Of the subscription that all have (D14): after each step no cluster takes for done what nobody has acked: a reader that
 goes on anywhere, at any moment, skips nothing; in the end all that was acked, and not lost with the power, is done
-everywhere. Who cannot tell whether an ack was lost takes either for good.
+everywhere. Who cannot tell whether an ack was lost, or a seek back took it, takes either for good. What a seek, a purge
+or retention passed is done with in that cluster alone.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import contextlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice, permutations
 from typing import Final
 
@@ -65,6 +67,10 @@ class Region:
         self.out = False
         self.acked: set[str] = set()
         """Here."""
+        self.gone: set[str] = set()
+        """By a purge or retention."""
+        self.sought: set[str] = set()
+        """What a seek passed, ever."""
         self._opened()
         self.store.create_topic(TOPIC)
         self._joined()
@@ -200,7 +206,7 @@ class Simulation:
         self.acked: set[str] = set()
         """Anywhere, ever."""
         self.unsure: set[str] = set()
-        """Of these what the power may have taken from who acked it, under `os`."""
+        """Of these what the power may have taken from who acked it, under `os`; or a purge, retention, a seek back."""
         self.links: list[_WiredLink] = [self._link(source, target) for source, target in permutations(self.regions, 2)]
         self.counts = Counter[str]()
         self._values = 0
@@ -213,6 +219,7 @@ class Simulation:
         kinds = {
             self.send: 8, self.move: 12, self.cancel: 3, self.reschedule: 2, self.wait: 3, self.cut: 1, self.outage: 1,
             self.crash: 2, self.checkpoint: 1, self.roll: 1, self.begin_anew: 1, self.work: 4, self.tick: 5,
+            self.purge: 1, self.retain: 1, self.seek: 1,
         }  # fmt: skip
         for step in self.random.choices([*kinds], [*kinds.values()], k=steps):
             step()
@@ -301,6 +308,44 @@ class Simulation:
     def roll(self) -> None:
         self._region().store.topic(TOPIC).partition(0).log.roll()
 
+    @contextlib.contextmanager
+    def _letting_go(self, region: Region) -> Iterator[None]:
+        """Note what the block takes. If it was acked there, that may not have been told yet, and cannot be any more."""
+        before = {*region.everything().values()}
+        yield
+        gone = before - {*region.everything().values()}
+        region.gone |= gone
+        self.unsure |= gone
+
+    def purge(self) -> None:
+        """Some of what is due."""
+        region = self._region()
+        partition = region.store.topic(TOPIC).partition(0)
+        with self._letting_go(region):
+            partition.purge(self.random.randint(partition.log_start, partition.high_watermark()))
+
+    def retain(self) -> None:
+        """Retention lets go of what is old, and is ended again, for it would act by itself at every roll."""
+        region = self._region()
+        with self._letting_go(region):
+            region.store.alter_topic(TOPIC, retention_ms=3_000)
+            region.store.topic(TOPIC).partition(0).log.roll()
+            region.store.enforce_retention()
+            region.store.alter_topic(TOPIC, retention_ms=None)
+
+    def seek(self) -> None:
+        region = self._region()
+        subscription, partition = region.subscription(), region.store.topic(TOPIC).partition(0)
+        if subscription is not None:
+            position = self.random.randint(partition.log_start, partition.high_watermark())
+            at = partition.log_start
+            while at < position:
+                columns, at, *_ = partition.columns(at, 100_000, 1 << 30)
+                passed = [each for each in columns.to_messages() if each.delivery_offset < position]
+                region.sought |= {(each.value or b"").decode() for each in passed}
+            subscription.seek(position)
+            self.unsure |= self.acked
+
     def begin_anew(self) -> None:
         """A replicator is started again, and knows nothing."""
         number = self.random.randrange(len(self.links))
@@ -326,7 +371,8 @@ class Simulation:
 
     def check_nothing_is_skipped(self) -> None:
         for region in self.regions:
-            skipped = region.done() - self.acked - self.touched  # what is cancelled there is done with, too
+            # What is cancelled there is done with, too.
+            skipped = region.done() - self.acked - self.touched - region.sought
             assert not skipped, f"{sorted(skipped)} were acked by nobody, and are done in {region.number}"
 
     def check(self) -> None:
@@ -340,10 +386,12 @@ class Simulation:
         for region in self.regions:
             region.store.topic(TOPIC).partition(0).log.check()
             found = [*region.everything().values()]
-            assert sent - {*found} <= self.touched, sorted(sent - {*found} - self.touched)
+            gone = region.gone.union(*(other.gone & other.sent.keys() for other in self.regions))
+            assert sent - {*found} <= self.touched | gone, sorted(sent - {*found} - self.touched - gone)
             assert {*found} <= sent, "nobody has what was lost, or never sent"
             counted = Counter(found)
             assert not [value for value, number in counted.items() if number > 1 and value not in self.touched]
             for other in self.regions:
                 of_it = [value for value in found if value in other.sent.keys() - self.touched]
-                assert [value for value in other.sent if value not in self.touched] == of_it, "an origin's order"
+                there = [value for value in other.sent if value in {*found} - self.touched]
+                assert there == of_it, "an origin's order"

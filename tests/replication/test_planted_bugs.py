@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from unittest.mock import patch
 
@@ -18,11 +18,12 @@ from afterlog.log import recovery
 from afterlog.log.commit import Commit
 from afterlog.log.replicated_appends import ReplicatedAppends
 from afterlog.records.origin_slice import OriginSlice
-from afterlog.replication.markers import Snapshot, SnapshotRequest, SnapshotResponse
+from afterlog.replication.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from afterlog.replication.snapshots import SnapshotRounds
 from afterlog.replication.store_cluster import StoreCluster
 from afterlog.replication.subscriptions import _PartitionMarkers
 from afterlog.subscription.bits import of_column
+from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from tests import campaigns
 from tests.replication.courses import Course, Step, ack, crash, move, send, tick
@@ -97,7 +98,7 @@ def without_a_second_round() -> AbstractContextManager[object]:
         found = hear(rounds, response, origin, local)
         if isinstance(found, SnapshotRequest):
             rounds._id = ""
-            return Snapshot(found.id, local, rounds._first)
+            return Snapshot(found.id, local, rounds._first, sorted({*rounds._asked, rounds._own}))
         return found
 
     return patch.object(SnapshotRounds, "hear", once)
@@ -105,19 +106,19 @@ def without_a_second_round() -> AbstractContextManager[object]:
 
 def local_position_of_the_request() -> AbstractContextManager[object]:
     """What the others had at their answer may have come here behind it."""
-    begin, hear, at = SnapshotRounds.begin, SnapshotRounds.hear, dict[str, int]()
+    tell, hear, at = _PartitionMarkers.tell, SnapshotRounds.hear, dict[str, int]()
 
-    def begun(rounds: SnapshotRounds, end: int, others: Collection[str], now_s: float) -> SnapshotRequest | None:
-        found = begin(rounds, end, others, now_s)
-        if found is not None:
-            at[found.id] = end
-        return found
+    def told(partition: _PartitionMarkers, *markers: Marker) -> None:
+        tell(partition, *markers)
+        for marker in markers:
+            if isinstance(marker, SnapshotRequest):
+                at.setdefault(marker.id, partition.log.written)
 
     def heard(rounds: SnapshotRounds, response: SnapshotResponse, origin: str, local: int) -> object:
         return hear(rounds, response, origin, at.get(response.id, local))
 
     stack = ExitStack()
-    stack.enter_context(patch.object(SnapshotRounds, "begin", begun))
+    stack.enter_context(patch.object(_PartitionMarkers, "tell", told))
     stack.enter_context(patch.object(SnapshotRounds, "hear", heard))
     return stack
 
@@ -131,9 +132,34 @@ def mark_delete_one_too_far() -> AbstractContextManager[object]:
 def update_one_too_far() -> AbstractContextManager[object]:
     """The record behind the answer, and the request that is kept behind that, is taken for acked."""
     update = _PartitionMarkers.update
-    return patch.object(
-        _PartitionMarkers, "update", lambda partition, name, position: update(partition, name, position + 3)
-    )
+
+
+    def further(partition: _PartitionMarkers, told: SubscriptionUpdate) -> None:
+        update(partition, told._replace(remote={origin: position + 3 for origin, position in told.remote.items()}))
+
+    return patch.object(_PartitionMarkers, "update", further)
+
+
+def whoever_they_are_of() -> AbstractContextManager[object]:
+    """A snapshot without a cluster is taken for one of its records, too."""
+    update = _PartitionMarkers.update
+
+    def all_of_them(partition: _PartitionMarkers, told: SubscriptionUpdate) -> None:
+        update(partition, told._replace(origins=[*partition.origins, partition.origin]))
+
+    return patch.object(_PartitionMarkers, "update", all_of_them)
+
+
+def passed_is_acked() -> AbstractContextManager[object]:
+    """What a seek passed is told as acked."""
+    acks = PartitionSubscription.acks
+    return patch.object(PartitionSubscription, "acks", lambda part: acks(part)._replace(sought=0))
+
+
+def un_acked_before_a_seek_back() -> AbstractContextManager[object]:
+    """And so is what was un-acked, and is unread behind a seek back."""
+    acks = PartitionSubscription.acks
+    return patch.object(PartitionSubscription, "acks", lambda part: acks(part)._replace(first_lease=-1))
 
 
 def acks_are_not_told() -> AbstractContextManager[object]:
@@ -164,10 +190,17 @@ AT_THE_POSITION: Sequence[Step] = (
 BEHIND_THE_ANSWER: Sequence[Step] = (
     move(1, 0), move(0, 1), send(0), ack(0, "0:0"), tick(0), move(0, 1), send(1), move(1, 0), tick(0), move(0, 1),
 )  # fmt: skip
+WITHOUT_THE_THIRD: Sequence[Step] = (
+    move(1, 0), move(2, 0), move(0, 1), move(0, 2), move(1, 2), move(2, 1),
+    send(0), ack(0, "0:0"), tick(0), send(2), move(2, 1),  # the third's last, which the second alone has
+    *(step for _ in range(33) for step in (tick(0), move(0, 1), move(1, 0))),
+)  # fmt: skip
 BY_STEPS: Sequence[tuple[Planted, int, Sequence[Step]]] = (
     (without_a_second_round, 3, LATE_IN_THE_THIRD),
+    (local_position_of_the_request, 2, AT_THE_POSITION),
     (mark_delete_one_too_far, 2, AT_THE_POSITION),
     (update_one_too_far, 2, BEHIND_THE_ANSWER),
+    (whoever_they_are_of, 3, WITHOUT_THE_THIRD),
 )
 """Bugs that chance finds in one of some hundred seeds: who sees them, and the history that shows them."""
 
@@ -206,7 +239,8 @@ def test_a_history_shows_a_planted_bug(bug: Planted, clusters: int, steps: Seque
 @pytest.mark.parametrize(
     "bug",
     [
-        local_position_of_the_request,
+        passed_is_acked,
+        un_acked_before_a_seek_back,
         acks_are_not_told,
         acks_in_offsets_of_this_log,
         not_synced_on_receipt,

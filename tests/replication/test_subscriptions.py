@@ -219,12 +219,89 @@ def test_a_cluster_that_does_not_answer() -> None:
     for _ in range(35):
         each.second()
     [(_, _, counts)] = each.clusters[0].subscriptions.counts()
-    assert (counts.completed, counts.timed_out) == (0, 1)
+    assert (counts.completed, counts.timed_out) == (1, 1), "the next round does not wait for it"
     assert [] == each.got(1), "the acks themselves need no answer"
+    each.stores[0].send("t", b"b")
+    each.work(0, b"b")
+    each.second()
+    each.second()
+    assert (counts.completed, counts.timed_out, counts.updates) == (2, 1, 2)
+    assert ["SNAPSHOT_REQUEST", "SNAPSHOT", "SUBSCRIPTION_UPDATE"] == each.markers(0)[-3:], "a round of one request"
     each.clusters.append(away)
-    for _ in range(31):
+    for _ in range(3):
         each.second()
-    assert 1 == counts.completed
+    each.stores[0].send("t", b"c")
+    each.work(0, b"c")
+    each.second()
+    assert ["SNAPSHOT_REQUEST", "SNAPSHOT_REQUEST", "SNAPSHOT"] == each.markers(0)[-3:], "it is asked again"
+    assert (counts.completed, counts.timed_out) == (3, 1)
+
+
+def test_snapshots_are_nobody_elses() -> None:
+    each = Regions()
+    each.stores[0].send("t", b"a")
+    each.work(0, b"a")
+    each.second()
+    assert 1 == each.markers(0).count("SNAPSHOT")
+    log = each.stores[1].topic("t").log(0)
+    [segment] = log.version.segments
+    stop = log.version.written.position
+    kinds = [
+        ControlType(kind)
+        for step in steps(segment.view(0, stop), 0, stop)
+        for kind in read_controls(step.piece, step.found.moved(-step.start)).type.tolist()
+    ]
+    assert ControlType.SNAPSHOT_REQUEST in kinds
+    assert ControlType.SNAPSHOT not in kinds
+
+
+def test_snapshots_of_an_earlier_life() -> None:
+    """Nobody acks behind the snapshot, whose position is told all the same once what came before it is acked."""
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b"])
+    each.work(0, b"a")
+    each.second()
+    assert (1, 0) == (each.markers(0).count("SNAPSHOT"), each.markers(0).count("SUBSCRIPTION_UPDATE"))
+    each.reopen(0)
+    each.work(0, b"b")
+    each.clusters[0].tick()
+    assert ["ACKED", "SUBSCRIPTION_UPDATE", "SNAPSHOT_REQUEST"] == each.markers(0)[-3:]
+
+
+def test_one_that_is_not_replicated_any_more() -> None:
+    each = Regions()
+    each.stores[0].send_many("t", [b"a", b"b", b"c"])
+    each.work(0, b"a")
+    each.second()
+    assert [b"b", b"c"] == each.got(1)
+    with each.stores[1].subscribe("t", "worker", replicated=False):
+        pass
+    each.work(0, b"b")
+    each.second()
+    with each.stores[1].subscribe("t", "worker") as reader:  # as it is
+        assert [b"b", b"c"] == [message.value for message in reader.receive(9, timeout=0)]
+    each.reopen(1)
+    each.second()
+    assert [] == each.stores[1].replicated_subscriptions("t")
+    told = each.markers(1)
+    with each.stores[1].subscribe("t", "worker") as reader:
+        reader.ack_many(reader.receive(9, timeout=0))
+    each.second()
+    assert told == each.markers(1), "and tells nothing"
+    assert [b"c"] == each.got(0)
+
+
+def test_one_that_is_not_replicated_here() -> None:
+    each = Regions()
+    each.stores[1].subscribe("t", "worker", replicated=False).close()
+    each.stores[0].send("t", b"a")
+    each.work(0, b"a")
+    each.second()
+    assert [] == each.stores[1].replicated_subscriptions("t")
+    assert [b"a"] == each.got(1), "which says that it is, from now on"
+    each.reopen(0)
+    each.second()
+    assert [] == each.got(1)
 
 
 def test_without_a_replicated_subscription_nothing_is_told() -> None:
