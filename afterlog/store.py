@@ -51,7 +51,7 @@ from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
-from afterlog.log.topic_settings import TopicChanges, TopicOptions, TopicSettings, asked_settings
+from afterlog.log.topic_settings import TopicChanges, TopicSettings, asked_settings
 from afterlog.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, NamedList, check_name, parse_backup_folder
 from afterlog.produce.topic import Topic
 from afterlog.produce.unique_asked import claim, claims, unasked
@@ -221,7 +221,7 @@ class Store:
     # Topics.
 
     def create_topic(
-        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Topic:
         """Make a topic; the one that is there, where it has the same settings.
 
@@ -247,7 +247,7 @@ class Store:
         return topic
 
     def create_topics(
-        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> list[Topic]:
         """Make many topics of the same settings, all or none of them, and faster than one by one; in the order given.
 
@@ -295,7 +295,8 @@ class Store:
         """Give a topic other settings, from now on; what is left out stays. Readers and producers go on.
 
         What was appended stays as it is: a smaller max_delay_ms holds for what comes, a retention for all.
-        remote_storage_enable can be set, and not taken back. partitions: more of them; a key may belong to another one
+        remote_storage_enable can be set, and not taken back. interceptors: all that there are to be; entries that are
+        there keep what they have. partitions: more of them; a key may belong to another one
         from then on, so that the order of its records holds within each only. Raises UnknownTopic, InvalidTopic,
         RemoteConflict, StorageFull.
         """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from afterlog.log.cancel_result import CancelResult
     from afterlog.log.cancellation import Int8Array
     from afterlog.log.held import HeldBytes
-    from afterlog.log.topic_settings import TopicChanges, TopicOptions, TopicSettings
+    from afterlog.log.topic_settings import TopicChanges, TopicSettings
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
     from afterlog.records.deliver_after import DelayColumn
@@ -131,10 +131,10 @@ class StoreSurface(Closable, Protocol):
     clock: Clock
 
     def create_topic(
-        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> TopicSurface: ...
     def create_topics(
-        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Sequence[TopicSurface]: ...
     def topic(self, name: str) -> TopicSurface: ...
     def topics(self) -> Sequence[TopicSurface]: ...

@@ -148,6 +148,7 @@ class OpenTopics:
         Raises InvalidTopic, RemoteConflict, StorageError; then it has the settings of before, or the document has the
         new ones already, and the call may be made again.
         """
+        interceptors_of(name, settings.interceptors)  # before anything is changed
         topic = self.by_name[name]
         before, count = topic.settings, topic.partition_count
         begins = settings.remote_storage_enable and not before.remote_storage_enable
@@ -305,17 +306,12 @@ class OpenTopics:
         folder, remote, sealed = partition_folder(name, number), _no_remote, _nothing
         if self.tiering is not None:  # it may be altered to use it
             remote, sealed = self.tiering.remote_log, self.tiering.wake
-        interceptors = (
-            *self.config.broker_entry_metadata_interceptors,
-            *interceptors_of(name, settings.interceptors),
-        )
         return LogContext(
             files=self.files,
             folder=self.path / folder,
-            config=replace(self.config, broker_entry_metadata_interceptors=interceptors)
-            if settings.interceptors
-            else self.config,
+            config=self.config,
             settings=settings,
+            interceptors=interceptors_of(name, settings.interceptors),
             clock=self.clock,
             now_ms=self.now_ms,
             leapt_ms=self.leapt_ms,

@@ -46,16 +46,22 @@ DURATION, BYTES = OrNone(Duration()), OrNone(click.IntRange(0))
 @click.option("--backlog-quota-bytes", type=BYTES, help="How large what is not acked may grow.")
 @click.option("--backlog-quota-policy", type=click.Choice(["producer_exception", "consumer_backlog_eviction"]),
               help="Beyond its quota: nothing is taken, or the oldest goes.")  # fmt: skip
+@click.option("--interceptor", "interceptors", multiple=True, type=OrNone(click.STRING),
+              help="Adds to the metadata of entries; by its name. All that there are to be, or none.")  # fmt: skip
 @click.option("--any-instant/--sure-instants", default=None, help="Whether times before 2001 and far ahead are taken.")
 @click.option("--remote-storage", "remote_storage_enable", is_flag=True, default=None,
               help="Sealed segments go to the object storage that --remote names. Cannot be taken back.")  # fmt: skip
 @click.option("--local-retention", "local_retention_ms", type=DURATION, help="How long they stay here, too.")
 @click.option("--local-retention-bytes", type=BYTES, help="How much of a partition stays here, about.")
-def alter(data: FolderOrAddress, topic: str, any_instant: bool | None, **given: Any) -> None:
+def alter(
+    data: FolderOrAddress, topic: str, any_instant: bool | None, interceptors: tuple[str, ...], **given: Any
+) -> None:
     """Give TOPIC other settings. What is left out stays; `none` takes a limit away."""
     changes: dict[str, Any] = {
         name: None if value == NONE else value for name, value in given.items() if value is not None
     }
+    if interceptors:
+        changes["interceptors"] = [name for name in interceptors if name != NONE]
     if any_instant is not None:
         changes["check_instants"] = not any_instant
     if not changes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from afterlog.fetch.message import ScheduledRecord
     from afterlog.log.cancellation import Int8Array
     from afterlog.log.held import HeldBytes
-    from afterlog.log.topic_settings import TopicChanges, TopicOptions
+    from afterlog.log.topic_settings import TopicChanges
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
     from afterlog.records.deliver_after import DelayColumn
@@ -63,14 +63,14 @@ class StoreSteps:
     # Topics.
 
     def create_topic(
-        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+        self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Steps[ServedTopic]:
         """As of an embedded store. Made already by a try whose answer was lost: the one that is there."""
         [topic] = yield from self.create_topics([name], partitions, delayed, **settings)
         return topic
 
     def create_topics(
-        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicOptions]
+        self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Steps[list[ServedTopic]]:
         """As of an embedded store: all or none of them."""
         from afterlog.log.topic_settings import asked_settings

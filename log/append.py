@@ -82,8 +82,6 @@ class Appender:
         self._checkpoint = checkpoint
         self._asked_for = -1
         """Where the log began that a thread was asked to see to."""
-        interceptors = context.config.broker_entry_metadata_interceptors
-        self._prefix_bytes_max = PREFIX_BYTES_MAX + (EXTRA_BYTES_MAX if interceptors else 0)
 
     def append(self, batches: Batches, origin: OriginStretch | None = None) -> None:
         """Append whole batches. Where they span segments, and the disk is full, those before stay.
@@ -97,14 +95,14 @@ class Appender:
     @property
     def takes_one(self) -> bool:
         """Whether `append_one` can be used: what it writes would be the same."""
-        config = self._config
-        return self._delayed and config.compression == "none" and not config.broker_entry_metadata_interceptors
+        is_plain = self._config.compression == "none" and not self._context.broker_entry_metadata_interceptors
+        return self._delayed and is_plain
 
     def append_one(self, record: SingleRecord, sent: ProducerSequence | None = None) -> int:
         """`append` of one record; its offset. sent: what its header says of who sent it."""
         room_bytes, room_records = self._room()
         if self._versions.current.written.position and (
-            record.batch_bytes_max + self._prefix_bytes_max > room_bytes or room_records < 1
+            record.batch_bytes_max + PREFIX_BYTES_MAX > room_bytes or room_records < 1
         ):
             self._upkeep.roll()
         self._mark.there = True
@@ -145,7 +143,8 @@ class Appender:
 
     def _prefix_max(self, origin: OriginStretch | None) -> int:
         """No prefix is longer, of entries from there."""
-        return self._prefix_bytes_max + (0 if origin is None else ORIGIN_FIELDS_BYTES_MAX)
+        extra = EXTRA_BYTES_MAX if self._context.broker_entry_metadata_interceptors else 0
+        return PREFIX_BYTES_MAX + extra + (0 if origin is None else ORIGIN_FIELDS_BYTES_MAX)
 
     def _fitting(self, batches: Batches, row: int, prefix_bytes_max: int) -> int:
         """How many batches from `row` on the active segment has room for."""
@@ -246,7 +245,7 @@ class Appender:
         self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int, origin: OriginStretch | None
     ) -> tuple[Bytes, Int64Array]:
         """The bytes of the batches from `row` to `last` as the log has them, and where each begins in these."""
-        interceptors = self._config.broker_entry_metadata_interceptors
+        interceptors = self._context.broker_entry_metadata_interceptors
         if not self._delayed and not interceptors and origin is None:
             data, positions = batches.encoded(row, last)
             return stamp_batches(data, positions, batches.records[row:last], base_offset), positions

@@ -52,12 +52,20 @@ class LogContext:
     sealed: Callable[[], None] = lambda: None
     """Called, under the append lock, when a segment has been sealed or has gone: for who uploads and removes them."""
 
+    interceptors: tuple[object, ...] = ()
+    """Of the topic's settings; those of the config come first."""
     frontier: StoreFrontier | None = None
     """That it shares with the other partitions of an open store. None: it has its own in its checkpoints alone."""
 
-    def alter(self, settings: TopicSettings) -> None:
+    def alter(self, settings: TopicSettings, interceptors: tuple[object, ...]) -> None:
         """The topic has other settings from now on. Who asks twice may get both."""
-        object.__setattr__(self, "settings", settings)  # the one thing that changes
+        object.__setattr__(self, "settings", settings)  # nothing else changes
+        object.__setattr__(self, "interceptors", interceptors)
+
+    @property
+    def broker_entry_metadata_interceptors(self) -> tuple[object, ...]:
+        """All that add to the metadata of its entries (PIP-70)."""
+        return self.config.broker_entry_metadata_interceptors + self.interceptors
 
     @property
     def foreign_bytes_max(self) -> int | None:

@@ -64,6 +64,7 @@ from afterlog.log.lookup import find_entries
 from afterlog.log.mark import Mark
 from afterlog.log.retention import Floor
 from afterlog.log.segment import SealedSegment
+from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import Version, VersionSet
 from afterlog.records.columns import Int64Array
@@ -409,6 +410,11 @@ class PartitionLog:
             end_offset = self.versions.current.written.offset
         self.commit.committed(end_offset)
         return sent
+
+    def alter(self, settings: TopicSettings, interceptors: tuple[object, ...]) -> None:
+        """The topic has other settings from now on: the next append, and no half of one."""
+        with self._append_lock:
+            self.context.alter(settings, interceptors)
 
     def takes_one(self, record: SingleRecord) -> bool:
         """Whether `append_one` can take it; else `append` does, or says why not."""

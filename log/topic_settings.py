@@ -117,7 +117,7 @@ class TopicSettings:
 
 
 class TopicChanges(TypedDict, total=False):
-    """The settings that a topic can be given later, too, as keyword arguments. `TopicSettings` says what they are."""
+    """The settings that a topic can be given, also later, as keyword arguments. `TopicSettings` says what they are."""
 
     max_delay_ms: int | None
     retention_ms: int | None
@@ -131,11 +131,6 @@ class TopicChanges(TypedDict, total=False):
     backlog_quota_bytes: int | None
     backlog_quota_ms: int | None
     backlog_quota_policy: BacklogQuotaPolicy
-
-
-class TopicOptions(TopicChanges, total=False):
-    """The same with those that are fixed when it is made."""
-
     interceptors: Sequence[str]
 
 
@@ -183,8 +178,8 @@ def checked(settings: TopicSettings) -> TopicSettings:
 
 
 def asked_settings(partitions: int, delayed: bool, options: Mapping[str, Any]) -> TopicSettings:
-    """What a caller asks for in `TopicOptions`, checked. Raises InvalidTopic, WrongType."""
-    asked = asked_values(options, TopicOptions.__annotations__)
+    """What a caller asks for in `TopicChanges`, checked. Raises InvalidTopic, WrongType."""
+    asked = asked_values(options, TopicChanges.__annotations__)
     return checked(TopicSettings(partitions=partitions, delayed=flag("delayed", delayed), **asked))
 
 

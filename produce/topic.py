@@ -16,6 +16,7 @@ import numpy as np
 from afterlog.arguments import flag
 from afterlog.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict, UnknownPartition
 from afterlog.fetch.record_id import RecordId
+from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.records.columns import Int64Array, Ragged
@@ -80,8 +81,10 @@ class Topic:
         with self._opening:
             self._partitions += [None] * (settings.partitions - len(self._partitions))
             self._logs += [None] * (settings.partitions - len(self._logs))
+            is_same = settings.interceptors == self.settings.interceptors
             for log in self.opened_logs.values():
-                log.context.alter(settings)
+                made = log.context.interceptors if is_same else interceptors_of(self.name, settings.interceptors)
+                log.alter(settings, made)
             self.settings = settings
 
     def delete(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from afterlog.errors import InvalidTopic, UnknownTopic
 from afterlog.fetch.origin_slices import read_slice
 from afterlog.files import unused_name
-from afterlog.log.topic_settings import TopicOptions
+from afterlog.log.topic_settings import TopicChanges
 from afterlog.produce.received_slices import receive_slice, upcoming_of
 from afterlog.produce.topic import Topic
 from afterlog.records.control import Note
@@ -40,7 +40,7 @@ class StoreCluster:
         try:
             found = self.store.topic(topic)
         except UnknownTopic:
-            options: TopicOptions = {name: getattr(wanted, name) for name in COPIED}  # type: ignore[assignment]
+            options: TopicChanges = {name: getattr(wanted, name) for name in COPIED}  # type: ignore[assignment]
             made = self.store.create_topic(topic, wanted.partitions, wanted.delayed, **options)
             self._meet(topic, like)
             return _facts(made)

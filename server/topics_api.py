@@ -30,6 +30,7 @@ CHANGES: Final[dict[str, Shape]] = {
     "backlog_quota_bytes": Whole(**_MAYBE),
     "backlog_quota_ms": Whole(**_MAYBE),
     "backlog_quota_policy": Text("producer_exception", "consumer_backlog_eviction", default=LEFT_OUT),
+    "interceptors": Listing(Text(), most=100, default=LEFT_OUT),
 }
 """As `TopicChanges` has them."""
 PARTITIONS_MAX: Final = 10_000
@@ -39,7 +40,6 @@ NEW_TOPICS: Final = Fields(
         "partitions": Whole(1, PARTITIONS_MAX, default=1),
         "delayed": Flag(default=True),
         **CHANGES,
-        "interceptors": Listing(Text(), most=100, default=LEFT_OUT),
     }
 )
 ALTERED: Final = Fields({"partitions": Whole(1, PARTITIONS_MAX, default=None, null=True), **CHANGES})

@@ -23,7 +23,7 @@ from afterlog import AfterlogError, ManualClock, Record, RecordId, Store
 from afterlog.errors import InvalidArgument, InvalidRecord, WrongType
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.partition import Partition
-from afterlog.log.topic_settings import TopicOptions
+from afterlog.log.topic_settings import TopicChanges
 from afterlog.produce.producer import Producer
 from afterlog.store import open_store
 from afterlog.subscription.subscription import Subscription
@@ -149,7 +149,7 @@ def public(kind: type) -> set[str]:
 def arguments(method: Callable[..., object]) -> set[str]:
     """The names of its arguments, of settings also each of them."""
     named = inspect.signature(method).parameters
-    return {*named, *(TopicOptions.__annotations__ if "settings" in named else ())}
+    return {*named, *(TopicChanges.__annotations__ if "settings" in named else ())}
 
 
 def tried(method: Callable[..., object], good: dict[str, Any]) -> list[str]:

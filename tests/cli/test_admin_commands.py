@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import afterlog
+
 from tests.cli.test_main import rows, run
 
 
@@ -60,6 +62,12 @@ def test_alter(data: Path) -> None:
     run("alter", data, "mail", "--max-delay", "none", "--by-subscriptions", "--any-instant")
     [row] = rows(run("topics", data, "--json"))
     assert (None, True, False) == (row["max_delay_ms"], row["retention_by_subscriptions"], row["check_instants"])
+    run("alter", data, "mail", "--interceptor", "AppendBrokerTimestamp", "--interceptor", "AppendIndex")
+    with afterlog.open(data) as store:
+        assert ("AppendBrokerTimestamp", "AppendIndex") == store.topic("mail").settings.interceptors
+    run("alter", data, "mail", "--interceptor", "none")
+    with afterlog.open(data) as store:
+        assert () == store.topic("mail").settings.interceptors
     run("alter", data, "mail", code=2)
     run("alter", data, "mail", "--partitions", "1", code=2)
     run("alter", data, "mail", "--remote-storage", code=2)

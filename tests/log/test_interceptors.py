@@ -12,6 +12,7 @@ from afterlog.log import interceptors
 from afterlog.log.interceptors import interceptors_of
 from afterlog.names import LOG, segment_file
 from afterlog.records.entry import AppendBrokerTimestamp, AppendIndex, decode_entry, protobuf_field
+from afterlog.store import Store
 from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, open_small
 
@@ -71,6 +72,42 @@ def test_one_topic_has_them_and_another_has_not_also_after_a_reopen() -> None:
     stamped = metadata(disk, "t")
     assert (NOW_MS, protobuf_field(32, b"eu")) == (stamped.broker_timestamp, stamped.extra)  # type: ignore[attr-defined]
     assert metadata(disk, "u") is None
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_they_can_be_altered(delayed: bool) -> None:
+    """Entries that are there keep what they have; a seek by broker time finds both."""
+    disk, clock = SimulatedFiles(), ManualClock(NOW_MS)
+
+    def extra(store: Store) -> list[bytes | None]:
+        """Of each entry, the fields that "region" adds."""
+        log, found, position = store.topic("t").log(0), list[bytes | None](), 0
+        data = content(disk, log.version.active.path)
+        while position < len(data):
+            entry = decode_entry(data, position)
+            found.append(None if entry.metadata is None else entry.metadata.extra)
+            position += entry.size
+        return found
+
+    with open_small(disk, clock, segment_bytes=ROOM) as store:
+        store.create_topic("t", delayed=delayed)
+        store.send("t", b"a")
+        store.alter_topic("t", interceptors=["region"])
+        store.send("t", b"b")
+        store.alter_topic("t", retention_ms=10**9)
+    with open_small(disk, clock, segment_bytes=ROOM) as store:
+        assert ("region",) == store.topic("t").settings.interceptors
+        store.send("t", b"c")
+        with pytest.raises(InvalidTopic, match="not registered here"):
+            store.alter_topic("t", interceptors=["unknown"])
+        store.alter_topic("t", interceptors=["AppendBrokerTimestamp", "region"])
+        clock.advance(10)
+        store.send("t", b"d")
+        assert 3 == store.topic("t").partition(0).offset_at_broker_time(NOW_MS + 5)
+        store.alter_topic("t", interceptors=[])
+        store.send("t", b"e")
+        own, without = protobuf_field(32, b"eu"), b"" if delayed else None
+        assert [without, own, own, own, without] == extra(store)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from afterlog.errors import CorruptFile, WrongType
-from afterlog.log.topic_settings import TopicOptions, TopicSettings, asked_settings, settings_to_json, topics_of_json
+from afterlog.log.topic_settings import TopicChanges, TopicSettings, asked_settings, settings_to_json, topics_of_json
 
 PATH = Path("/store/topics")
 OLD = {"partitions": 1, "delayed": True, "max_delay_ms": None, "retention_ms": None, "retention_bytes": None}
@@ -43,7 +43,7 @@ def test_a_setting_of_another_type() -> None:
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
     own = {"partitions", "delayed", "foreign", "topic_id"}
-    assert {field.name for field in fields(TopicSettings)} - own == set(TopicOptions.__annotations__)
+    assert {field.name for field in fields(TopicSettings)} - own == set(TopicChanges.__annotations__)
     assert TopicSettings() == asked_settings(1, True, {})
     with pytest.raises(WrongType, match="foreign"):
         asked_settings(1, True, {"foreign": True})
