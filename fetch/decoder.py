@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
 from afterlog.arguments import INT64_MAX
+from afterlog.errors import CorruptFile, InvalidBatch, InvalidDeliverAfter
 from afterlog.fetch import foreign, verified
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.timeline import Reading
@@ -17,6 +19,8 @@ from afterlog.index.merge import Block
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Visible
 from afterlog.records.columns import Decoded, Int64Array
+
+Found = TypeVar("Found")
 
 PIECE_BYTES = 16 << 20
 """A long stretch is decoded so many bytes at a time, but for the first batch of each."""
@@ -33,19 +37,30 @@ class Decoder:
         self._limit_bytes = log.context.config.decompressed_bytes_max
 
     def batches(self, located: Located, visible: Visible, max_bytes: int) -> Fetched:
-        """The first of these entries, at least one and further ones within `max_bytes`, as they lie."""
-        if self._foreign:
-            return foreign.batches(located, visible, max_bytes, self._limit_bytes)
-        return verified.batches(located, visible, self._delayed, max_bytes)
+        """The first of these entries, at least one and further ones within `max_bytes`, as they lie.
+
+        Raises CorruptFile where the first cannot be read; those before one that cannot come first.
+        """
+
+        def read(part: Located) -> Fetched:
+            if self._foreign:
+                return foreign.batches(part, visible, max_bytes, self._limit_bytes)
+            return verified.batches(part, visible, self._delayed, max_bytes)
+
+        return _intact(read, located, visible)
 
     def some(self, located: Located, visible: Visible, max_bytes: int) -> tuple[Block, Columns]:
-        """The first of these entries, at least one and further ones within `max_bytes`, and their records."""
-        if self._foreign:
-            block, parts = foreign.records(located, visible, max_bytes, self._limit_bytes)
-            columns = [self._columns(*part) for part in parts] or [Columns.empty(self._topic)]
-            return block, Columns.concatenate(columns)
-        block, decoded = verified.records(located, visible, self._delayed, max_bytes, self._limit_bytes)
-        return block, self._columns(block, decoded)
+        """The same, and their records."""
+
+        def read(part: Located) -> tuple[Block, Columns]:
+            if self._foreign:
+                block, parts = foreign.records(part, visible, max_bytes, self._limit_bytes)
+                columns = [self._columns(*each) for each in parts] or [Columns.empty(self._topic)]
+                return block, Columns.concatenate(columns)
+            block, decoded = verified.records(part, visible, self._delayed, max_bytes, self._limit_bytes)
+            return block, self._columns(block, decoded)
+
+        return _intact(read, located, visible)
 
     def pieces(self, block: Block, visible: Visible) -> Iterator[tuple[Block, Columns]]:
         """All of these entries, some after some."""
@@ -106,6 +121,21 @@ class Decoder:
             value_valid=decoded.value_valid,
             headers=decoded.headers,
         )
+
+
+def _intact(read: Callable[[Located], Found], located: Located, visible: Visible) -> Found:
+    """What `read` gives of the entries, or of as few of the first as can be read. Raises CorruptFile of the first."""
+    while True:
+        try:
+            return read(located)
+        except (CorruptFile, InvalidBatch, InvalidDeliverAfter) as error:
+            if len(located.block) > 1:
+                located = located[: len(located.block) // 2]
+            elif isinstance(error, CorruptFile):
+                raise
+            else:
+                reason = f"cannot be decoded: {str(error).removeprefix('batch 0: ')}"
+                raise verified.corrupt_entry(reason, located.block, visible) from error
 
 
 def without_cancelled(columns: Columns, block: Block, hidden: HiddenKeys) -> Columns:

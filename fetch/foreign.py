@@ -127,7 +127,7 @@ def _decoded(fetched: Fetched, rows: slice, whole: bool, limit_bytes: int) -> tu
     places = fetched.which[rows], fetched.batch_positions[rows], fetched.batch_sizes[rows]
     if whole:
         images = decompressed(fetched.buffers, *places, fetched.attributes[rows], limit_bytes)
-        decoded = kernels.decode_records(*images, block.records)
+        decoded = kernels.decode_records(*images, block.records, lenient=True)
         latest = np.maximum.reduceat(decoded.deliver_after, np.cumsum(block.records) - block.records)
         counts = block.records
     else:

@@ -19,7 +19,6 @@ from afterlog.arguments import INT64_MAX, whole
 from afterlog.clock import Clock
 from afterlog.errors import (
     ClockBehind,
-    CorruptFile,
     InvalidDeliverAfter,
     NotPending,
     OffsetOutOfRange,
@@ -43,7 +42,6 @@ from afterlog.log.cancellation import Int8Array
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
-from afterlog.names import LOG
 from afterlog.records import kernels
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Int64Array
@@ -367,8 +365,8 @@ class Partition:
         """Whole batches from `position` on, in delivery order, as far as they are due.
 
         The first batch comes whatever its size; further ones within `max_bytes` and `max_records`. Where nothing is due
-        it waits up to `max_wait_ms`, woken by the next due time or an append. Raises OffsetOutOfRange, CorruptFile,
-        ClockBehind, StoreClosed.
+        it waits up to `max_wait_ms`, woken by the next due time or an append. Raises CorruptFile where the first batch
+        cannot be read: those before one that cannot come first; and OffsetOutOfRange, ClockBehind, StoreClosed.
         """
         context = self.log.context
         max_bytes = whole("max_bytes", max_bytes)
@@ -401,15 +399,6 @@ class Partition:
         CorruptFile where the first of them cannot be read: those before one that cannot come first.
         """
         reading = reading or self.reading()
-        while True:
-            try:
-                return self._columns(position, max_records, max_bytes, reading)
-            except CorruptFile as error:
-                if max_records == 1 or not str(error.path).endswith(LOG):
-                    raise
-                max_records //= 2
-
-    def _columns(self, position: int, max_records: int, max_bytes: int, reading: Reading) -> tuple[Columns, int]:
         visible = reading.visible
         while True:
             located = self._locate(position, reading, visible, max_records, max_bytes, whole=False)

@@ -196,8 +196,8 @@ def check_there(located: Located, visible: Visible) -> None:
             raise CorruptFile(FAULTS[LOST], path=segment.path, position=missing.first)
 
 
-def corrupt_entry(fault: int, entries: Block, visible: Visible) -> CorruptFile:
-    """The error for the first of the entries."""
+def corrupt_entry(fault: int | str, entries: Block, visible: Visible) -> CorruptFile:
+    """The error for the first of the entries; by its number, or in words."""
     offset = int(entries.offset[0])
     bases = [segment.base_offset for segment in visible.segments]
     segment = visible.segments[int(np.searchsorted(bases, offset, side="right")) - 1]
@@ -205,6 +205,8 @@ def corrupt_entry(fault: int, entries: Block, visible: Visible) -> CorruptFile:
     if isinstance(segment, SealedSegment) and not segment.is_local():
         segment.remote_copy().forget()
         where += ", read from object storage"
+    if isinstance(fault, str):
+        return CorruptFile(fault + where, path=segment.path, position=int(entries.position[0]))
     return corrupt(segment.path, int(entries.position[0]), fault, where)
 
 

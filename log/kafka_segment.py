@@ -9,6 +9,8 @@ What differs from a log of ours:
   is due with the latest of them, and without any, as soon as possible, which is 0 here.
 - Offsets may have gaps where compaction took whole batches, or a transaction was aborted; they never fall. It may have
   taken single records out of a batch, or all: the batch keeps its offsets, which its entry counts as its records.
+- A header `deliver-after` that names no time asks for nothing: no broker of Kafka's has refused it.
+- Zeros at its end are none of it: the file was made as long before it was filled (`log.preallocate`).
 - Control batches, and batches of transactions that were aborted or never ended, are entries like others here; the
   index leaves them out (`kafka_transactions`).
 
@@ -24,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter
+from afterlog.errors import InvalidBatch
 from afterlog.files import Bytes, Files, map_file
 from afterlog.log.kafka_transactions import Transactions
 from afterlog.log.scan import Advance, Intact, Step, read, steps, unheard
@@ -78,11 +80,11 @@ def _deliver_after(data: Bytes, scan: Scan, limit_bytes: int) -> tuple[Int64Arra
         last = max(int(scan.position.searchsorted(scan.position[row] + _STEP_BYTES)), row + 1)
         try:
             due[row:last] = _asked(data, scan, slice(row, last), limit_bytes)
-        except (InvalidBatch, InvalidDeliverAfter):  # which one it is, each for itself tells
+        except InvalidBatch:  # which one it is, each for itself tells
             for one in range(row, last):
                 try:
                     due[one] = _asked(data, scan, slice(one, one + 1), limit_bytes)[0]
-                except (InvalidBatch, InvalidDeliverAfter) as error:
+                except InvalidBatch as error:
                     return due[:one], str(error).removeprefix("batch 0: ")
         row = last
     return due, ""
@@ -95,7 +97,7 @@ def _asked(data: Bytes, scan: Scan, rows: slice, limit_bytes: int) -> Int64Array
     records, sizes = scan.records[rows], scan.position[rows] + scan.size[rows] - scan.batch_position[rows]
     which = np.zeros(len(records), np.int32)
     places = decompressed([data], which, scan.batch_position[rows], sizes, scan.attributes[rows], limit_bytes)
-    asked = kernels.decode_records(*places, records).deliver_after
+    asked = kernels.decode_records(*places, records, lenient=True).deliver_after
     latest: Int64Array = np.maximum.reduceat(asked, np.cumsum(records) - records)
     stamped = scan.deliver_after[rows]
     return np.where(stamped < 0, latest, stamped)

@@ -17,6 +17,8 @@ but never fall.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +51,7 @@ from afterlog.records.columns import (
 from afterlog.records.control import Controls, ControlType, read_controls
 from afterlog.records.entry import PREFIX_MAGIC, Entry, read_compacted, read_entry
 from afterlog.records.entry_origin import NO_ORIGINS, Origins, origins_in
+from afterlog.records.header import LENGTH_END, TRANSACTIONAL
 from afterlog.records.producer_sequence import ProducerRows, producers_in
 
 Pieces = Iterable[tuple[int, Bytes]]
@@ -60,6 +63,8 @@ CUT = ".cut-"
 """What repair cuts off `<name>.log` it keeps as `<name>.log.cut-<position>`."""
 STEP_ENTRIES = 1 << 16
 """Entries scanned at a time. Larger: fewer calls, more memory."""
+OLD_MESSAGE_BYTES_MIN = 26
+"""Offset, length, CRC, magic, attributes, no key, no value; a timestamp more in magic 1."""
 _WINDOW_BYTES = 1 << 20
 
 
@@ -170,6 +175,9 @@ def steps(
             found = kernels.scan_entries(piece, position, stop, dense, bodies, first or limit or STEP_ENTRIES, foreign)
             if foreign and found.fault == LENGTH:
                 found = _compacted(found, piece, stop, bodies)
+            left = stop - found.stop
+            if foreign and found.fault and left >= LENGTH_END and not bool(piece[found.stop : stop].any()):
+                found = found._replace(stop=stop, fault=OK)  # made that long before it was filled: `log.preallocate`
             if dense < 0:
                 found = _in_order(found, offset, foreign)
             if lost(piece).pages != lost_before:
@@ -178,7 +186,8 @@ def steps(
             position, first = found.stop, None
             if len(found.offset):
                 offset = found.end_offset
-            yield Step(found.moved(piece_start), FAULTS[found.fault] if found.fault else "", piece, piece_start)
+            if len(found.offset) or found.fault:
+                yield Step(found.moved(piece_start), FAULTS[found.fault] if found.fault else "", piece, piece_start)
             if found.fault:
                 return
 
@@ -316,6 +325,15 @@ def intact_steps(log: Scannable, stop: int) -> Iterator[Step]:
 
 
 def _controls(path: Path, step: Step) -> Controls:
+    """Raises CorruptFile where a batch is one that no append of this log makes: somebody else wrote it."""
+    transactional = np.flatnonzero(step.found.attributes & TRANSACTIONAL)
+    if len(transactional):
+        offset, position = (int(column[transactional[0]]) for column in (step.found.offset, step.found.position))
+        raise CorruptFile(
+            f"the batch at offset {offset} is transactional: no append here makes one, and no marker would end it",
+            path=path,
+            position=position,
+        )
     try:
         return read_controls(step.piece, step.found.moved(-step.start))
     except InvalidBatch as error:
@@ -400,9 +418,22 @@ def every_entry(data: Bytes) -> Iterator[tuple[int, int, Entry | None, str]]:
             elif entry == LENGTH and (compacted := read_compacted(view, position, len(view))) is not None:
                 entry, fault = compacted, ""
         whole = entry if isinstance(entry, Entry) else None
-        behind = _next_entry(view, position) if whole is None else position + whole.size
+        if whole is None and (size := _old_message_bytes(view, position)):
+            fault, behind = f"a message of magic {view[position + 16]}, as before Kafka 0.11", position + size
+        else:
+            behind = _next_entry(view, position) if whole is None else position + whole.size
         yield position, behind - position, whole, fault
         position = behind
+
+
+def _old_message_bytes(view: memoryview, position: int) -> int:
+    """How long the intact message of magic 0 or 1 is that begins there; 0 where none does."""
+    if len(view) - position < OLD_MESSAGE_BYTES_MIN or view[position + 16] not in (0, 1):
+        return 0
+    length, crc = struct.unpack_from(">iI", view, position + 8)
+    end = position + LENGTH_END + length
+    is_whole = OLD_MESSAGE_BYTES_MIN - LENGTH_END <= length <= len(view) - position - LENGTH_END
+    return end - position if is_whole and zlib.crc32(view[position + 16 : end]) == crc else 0
 
 
 def _next_entry(view: memoryview, position: int) -> int:

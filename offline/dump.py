@@ -2,7 +2,8 @@
 
     .log                 an entry a row: where it is, what its headers say, whether its checksums match; with `records`
                          each record too. Behind what is broken it goes on with the next entry that can be found.
-                         Bare batches may be a Kafka broker's, of any leader epoch, and compacted
+                         Bare batches may be a Kafka broker's, of any leader epoch, and compacted. Of messages older
+                         than batches, where they are and that they are
     .index, .timeindex   an index entry a row
     .deliverafterindex   what the run covers, then each chunk and its entries, in delivery order
     producers            a producer a row: what it appended last, and where
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from afterlog import document
-from afterlog.errors import CorruptFile, InvalidBatch
+from afterlog.errors import CorruptFile, InvalidBatch, InvalidDeliverAfter
 from afterlog.files import Bytes, Files, map_file, read_file
 from afterlog.index.producer_file import RANGE, STATE, decoded
 from afterlog.index.run import Run
@@ -106,7 +107,7 @@ def _dump_records(view: memoryview, entry: Entry) -> Iterator[Row]:
             decoded = list(enumerate(decode_batch(batch, limit_bytes=_DECOMPRESSED_BYTES_MAX)))
         else:
             decoded = decode_compacted(batch, limit_bytes=_DECOMPRESSED_BYTES_MAX)
-    except InvalidBatch as error:
+    except (InvalidBatch, InvalidDeliverAfter) as error:
         yield {"position": entry.position, "records": f"cannot be decoded: {error}"}
         return
     for delta, record in decoded:

@@ -79,6 +79,8 @@ def decode_records(
     batch_positions: Int64Array,
     batch_sizes: Int64Array,
     records: Int64Array,
+    *,
+    lenient: bool = False,
 ) -> Decoded: ...
 def read_records(
     buffers: Sequence[Bytes],

@@ -1010,6 +1010,7 @@ cdef int read_record(
     int64_t base_timestamp,
     int64_t batch_deliver_after,
     int64_t item,
+    bint lenient,
     Columns *out,
 ) noexcept nogil:
     # The record must fill [at, end). Returns a reason.
@@ -1039,7 +1040,7 @@ cdef int read_record(
     out.deliver_after[item] = batch_deliver_after
     if headers.deliver_after.data != NULL:
         reason = parse_deliver_after(headers.deliver_after, &out.deliver_after[item])
-        if reason != DECODED:
+        if reason != DECODED and not lenient:
             return reason
     put_item(&out.key, item, key)
     put_item(&out.value, item, value)
@@ -1049,7 +1050,7 @@ cdef int read_record(
 
 cdef int read_batch(
     const uint8_t *batch, int64_t size, int64_t records, int64_t item, int64_t batch_deliver_after,
-    int64_t broker_timestamp, Columns *out
+    int64_t broker_timestamp, bint lenient, Columns *out
 ) noexcept nogil:
     cdef const uint8_t *at = batch + HEADER_BYTES
     cdef const uint8_t *end = batch + size
@@ -1065,7 +1066,9 @@ cdef int read_batch(
             return VARINT
         if record_bytes < 1 or record_bytes > end - at:
             return BOUNDS
-        reason = read_record(at, at + record_bytes, delta, base_timestamp, batch_deliver_after, item + delta, out)
+        reason = read_record(
+            at, at + record_bytes, delta, base_timestamp, batch_deliver_after, item + delta, lenient, out
+        )
         if reason != DECODED:
             return reason
         if attributes & LOG_APPEND_TIME:
@@ -1135,7 +1138,7 @@ cdef inline bint holds(int64_t batch_bytes, int64_t records) noexcept nogil:
     # Whether a batch has bytes enough for so many records.
     return 0 <= records <= (batch_bytes - HEADER_BYTES) // RECORD_BYTES_MIN
 
-def decode_records(buffers, which, batch_positions, batch_sizes, records):
+def decode_records(buffers, which, batch_positions, batch_sizes, records, *, lenient=False):
     columns.check_places(buffers, which, (batch_positions, batch_sizes, records))
     cdef Buffers held = Buffers(buffers)
     cdef const intptr_t *addresses = &held.addresses[0]
@@ -1153,6 +1156,7 @@ def decode_records(buffers, which, batch_positions, batch_sizes, records):
         data_bytes += size[batch] - HEADER_BYTES
     cdef Outputs out = Outputs(items, data_bytes)
     cdef int reason = DECODED
+    cdef bint any_time = lenient
     items = 0
     with nogil:
         for batch in range(batches):
@@ -1161,7 +1165,7 @@ def decode_records(buffers, which, batch_positions, batch_sizes, records):
                 prefetch(<const uint8_t *>addresses[buffer[ahead]] + position[ahead], PREFETCH_LINES)
             reason = read_batch(
                 <const uint8_t *>addresses[buffer[batch]] + position[batch], size[batch], count[batch], items, -1, -1,
-                &out.columns,
+                any_time, &out.columns,
             )
             if reason != DECODED:
                 break
@@ -1201,7 +1205,7 @@ def read_records(buffers, which, positions, offsets, records, deliver_after, max
                     break
                 reason = read_batch(
                     buffer_of(&places, row) + entry.batch_position, entry.batch_bytes, entry.records, items,
-                    asked_for(&entry), entry.broker_timestamp, &out.columns,
+                    asked_for(&entry), entry.broker_timestamp, False, &out.columns,
                 )
                 if reason != DECODED:
                     break

@@ -103,7 +103,7 @@ def _decompress_into(
             return output[: decompress_into(view, output)].tobytes()
         except cramjam.DecompressionError as error:
             reason = error
-    raise InvalidBatch(f"{name} data is malformed or holds more than {limit} bytes: {reason}")
+    raise InvalidBatch(f"{name} data is malformed or holds more than {limit} bytes (decompressed_bytes_max): {reason}")
 
 
 def _compress_snappy(view: memoryview) -> bytes:

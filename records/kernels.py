@@ -7,7 +7,8 @@
     scan_entries     a stretch of log      -> a row per entry, and where and why the walk stopped; with any_epoch bare
                                               batches may have a partition leader epoch, as a Kafka broker's have
     check_entries    places in an index    -> are they what the index says, every checksum verified
-    decode_records   uncompressed batches  -> columns of records
+    decode_records   uncompressed batches  -> columns of records; with lenient a header deliver-after that names no
+                                              time is none, as in a log that others wrote
     read_records     places in an index    -> columns of records: the two above in one go
     read_single      bytes of the log      -> the one record of the entry that they begin with, or None: read_records
                                               says what is the matter with it, or reads what is more than that

@@ -265,6 +265,8 @@ def decode_records(
     batch_positions: Int64Array,
     batch_sizes: Int64Array,
     records: Int64Array,
+    *,
+    lenient: bool = False,
 ) -> Decoded:
     check_places(buffers, which, (batch_positions, batch_sizes, records))
     views = [view_of(buffer) for buffer in buffers]
@@ -277,7 +279,7 @@ def decode_records(
     decoded = []
     for batch, (buffer, position, size, count) in enumerate(places):
         try:
-            decoded += _decode_batch(views[buffer][position : position + size], count)
+            decoded += _decode_batch(views[buffer][position : position + size], count, lenient)
         except (InvalidBatch, InvalidDeliverAfter) as error:
             raise type(error)(f"batch {batch}: {error}") from None
     return decoded_columns(decoded)
@@ -416,14 +418,14 @@ DecodedRecord = tuple[bytes | None, bytes | None, bytes, int, int]
 """Key, value, header section, timestamp, deliver_after."""
 
 
-def _decode_batch(batch: memoryview, count: int) -> list[DecodedRecord]:
+def _decode_batch(batch: memoryview, count: int, lenient: bool) -> list[DecodedRecord]:
     header = BatchHeader.read(batch, 0)
     if header.attributes & CODEC_BITS:
         raise InvalidBatch(REASONS[COMPRESSED])
     records = []
     position = HEADER_BYTES
     for delta in range(count):
-        record, _, position = _read_record(batch, position, range(delta, delta + 1), header)
+        record, _, position = _read_record(batch, position, range(delta, delta + 1), header, lenient)
         records.append(record)
     if position != len(batch):
         raise InvalidBatch(REASONS[LEFT_OVER])
@@ -433,13 +435,13 @@ def _decode_batch(batch: memoryview, count: int) -> list[DecodedRecord]:
 def decode_compacted(batch: memoryview) -> list[tuple[int, DecodedRecord]]:
     """The records that compaction left in a batch that is not compressed, each with its offset delta. InvalidBatch.
 
-    There is no compiled form: no log of ours has such batches.
+    As `decode_records` with `lenient`. There is no compiled form: no log of ours has such batches.
     """
-    header = BatchHeader.read(batch, 0)
+    header, behind = BatchHeader.read(batch, 0), BatchHeader.read(batch, 0).last_offset_delta + 1
     records: list[tuple[int, DecodedRecord]] = []
     position, delta = HEADER_BYTES, -1
     for _ in range(header.records):
-        record, delta, position = _read_record(batch, position, range(delta + 1, header.last_offset_delta + 1), header)
+        record, delta, position = _read_record(batch, position, range(delta + 1, behind), header, True)
         records.append((delta, record))
     if position != len(batch):
         raise InvalidBatch(REASONS[LEFT_OVER])
@@ -471,7 +473,7 @@ def timed_records(batch: memoryview, deliver_after: int) -> list[bytes]:
 
 
 def _read_record(
-    batch: memoryview, position: int, deltas: range, header: BatchHeader
+    batch: memoryview, position: int, deltas: range, header: BatchHeader, lenient: bool
 ) -> tuple[DecodedRecord, int, int]:
     """The record at `position`, its offset delta, which must be one of some, and the position behind it."""
     size, position = read_zigzag(batch, position, len(batch), 32)
@@ -485,7 +487,7 @@ def _read_record(
     key, position = _read_nullable(batch, position, end)
     value, position = _read_nullable(batch, position, end)
     count, asked = _read_headers(batch, position, end)
-    deliver_after = _parse_deliver_after(asked[-1]) if asked else -1
+    deliver_after = _parse_deliver_after(asked[-1], lenient) if asked else -1
     if header.attributes & LOG_APPEND_TIME:
         timestamp = header.max_timestamp
     else:
@@ -521,13 +523,15 @@ def _read_headers(section: memoryview, position: int, end: int) -> tuple[int, li
     return count, deliver_after
 
 
-def _parse_deliver_after(value: bytes | None) -> int:
-    """Eight bytes are a big-endian int64, anything else decimal digits."""
+def _parse_deliver_after(value: bytes | None, lenient: bool) -> int:
+    """Eight bytes are a big-endian int64, anything else decimal digits. lenient: -1 for what is neither."""
     deliver_after = -1
     if value is not None and len(value) == 8:
         deliver_after = int.from_bytes(value, "big", signed=True)
     elif value is not None and len(value) <= 19 and value.isdigit():
         deliver_after = int(value)
     if not 0 <= deliver_after <= INT64_MAX:
+        if lenient:
+            return -1
         raise InvalidDeliverAfter(REASONS[DELIVER_AFTER])
     return deliver_after

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import afterlog
-
 from tests.cli.test_main import rows, run
 
 

@@ -191,6 +191,24 @@ def test_it_is_delivered_when_it_is_due_and_never_before() -> None:
         store.check()
 
 
+@pytest.mark.parametrize("zeros", [0, 5_000])
+def test_headers_that_name_no_time_and_a_file_made_longer_than_it_is_filled(zeros: int) -> None:
+    wrong = (NOW_MS, b"at once", [("deliver-after", b"soon")])
+    left = compacted(0, [(0, *wrong)], 3, 3)
+    first = [batch(0, [wrong], 0), batch(1, [at(100), wrong], 1), left, bytes(zeros)]
+    broker = Broker([(0, first), (7, [batch(0, [wrong], 7)])])
+    broker.uploaded()
+    with broker.opened() as store:
+        partition = store.topic("orders").partition(0)
+        assert [(0, b"at once"), (3, b"at once"), (7, b"at once")] == [
+            (each.offset, each.value) for each in seen(partition)
+        ]
+        broker.clock.set(NOW_MS + 100)
+        assert [0, 3, 7, 1, 2] == [each.offset for each in seen(partition)]
+        assert [3, 2] == partition.records_at(np.array([3, 2]), np.array([-1, -1])).offset.tolist()
+        store.check()
+
+
 @pytest.mark.parametrize("seed", range(campaigns.examples(8, whole=1_000)))
 def test_whatever_a_broker_left_is_delivered_as_it_is(seed: int) -> None:
     broker = some_broker(seed)
@@ -448,7 +466,13 @@ def test_what_is_in_the_bucket_is_not_believed() -> None:
     broker.storage.objects[key] = early.storage.objects[theirs]
     with broker.opened() as store:
         partition = store.topic("orders").partition(0)
-        for read in (lambda: seen(partition), lambda: partition.fetch(partition.log_start, max_bytes=1 << 20)):
+
+        def fetched() -> None:
+            position = partition.log_start
+            while position < partition.high_watermark():
+                position = partition.fetch(position, max_bytes=1 << 20).next_position
+
+        for read in (lambda: seen(partition), fetched):
             with pytest.raises(CorruptFile, match="is not the one that the index names"):
                 read()
 

@@ -323,7 +323,12 @@ def test_rotten_bytes_reach_nobody(delayed: bool, back: int) -> None:
         while position < 5:
             _, position = partition.columns(position, 10, 1 << 20)
 
-    for call in (lambda: partition.fetch(0), columns):
+    def batches() -> None:
+        position = 0
+        while position < 5:
+            position = partition.fetch(position).next_position
+
+    for call in (batches, columns):
         with pytest.raises(CorruptFile) as raised:
             call()
         assert path == raised.value.path
@@ -515,5 +520,7 @@ def test_a_batch_that_unpacks_to_more_than_allowed_is_an_error(setting: Setting)
     setting.partition.append(batch_of(b"a" * 1_000, b"b" * 1_000, codec="zstd"))
     setting.store.close()
     store = open_store(PATH, Config(decompressed_bytes_max=1_000), setting.clock, setting.disk)
-    with pytest.raises(InvalidBatch):
-        store.topic("t").partition(0).columns(0, 10, 1 << 20)
+    partition = store.topic("t").partition(0)
+    with pytest.raises(CorruptFile, match=r"more than 1000 bytes \(decompressed_bytes_max\).*offset 0 ") as raised:
+        partition.columns(0, 10, 1 << 20)
+    assert (partition.log.version.active.path, 0) == (raised.value.path, raised.value.position)

@@ -140,7 +140,7 @@ def test_by_broker_time_where_there_is_none() -> None:
     told = Told(delayed=False)
     assert 0 == told.partition.position(AtBrokerTime(NOW_MS))
     told.store.send("t", b"")
-    with pytest.raises(InvalidTopic, match="open the store with the interceptor AppendBrokerTimestamp"):
+    with pytest.raises(InvalidTopic, match="or give it, or the store, the interceptor AppendBrokerTimestamp"):
         told.partition.position(AtBrokerTime(NOW_MS))
 
 

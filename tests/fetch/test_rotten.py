@@ -9,6 +9,7 @@ import pytest
 
 import afterlog
 from afterlog.errors import CorruptFile
+from afterlog.records.header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, with_crc
 from afterlog.store import Store
 
 ROTTEN = 6
@@ -82,3 +83,53 @@ def test_other_partitions_go_on(store: Store) -> None:
             except CorruptFile:
                 continue
         assert found == got
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_a_fetch_gets_what_is_intact(store: Store, at_once: int) -> None:
+    partition, position, found = store.topic("mail").partition(0), 0, 0
+    while position < ROTTEN:
+        result = partition.fetch(position, max_records=at_once)
+        found += len(result.batches)
+        position = result.next_position
+    assert (ROTTEN, ROTTEN) == (found, position)
+    with pytest.raises(CorruptFile, match="mail-0"):
+        partition.fetch(position, max_records=at_once)
+
+
+def not_decodable(attributes: int) -> bytes:
+    """A batch with offset 2 and a checksum that is right."""
+    header = BatchHeader(2, 57, 0, 2, 0, attributes, 0, 1_700_000_000_000, 1_700_000_000_000, -1, -1, -1, 1)
+    return with_crc(header, b"\xff" * (header.size - HEADER_BYTES))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_a_batch_that_cannot_be_decoded_is_named(tmp_path: Path, codec: int) -> None:
+    with afterlog.open(tmp_path / "data") as store:
+        store.create_topic("t", delayed=False)
+        store.send_many("t", [b"a", b"b"])
+        path = store.topic("t").log(0).version.active.path
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + not_decodable(codec))
+    with afterlog.open(tmp_path / "data") as store:
+        assert 3 == store.topic("t").partition(0).log_end_offset
+        consumer, subscription = store.consumer("t", group="g"), store.subscribe("t", "s")
+        for read in (consumer.poll, subscription.receive):
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                found += [message.value for message in read(10)]
+            assert [b"a", b"b"] == found
+            with pytest.raises(CorruptFile, match=r"cannot be decoded: .*, in the entry of offset 2") as raised:
+                read(10)
+            assert (path, size) == (raised.value.path, raised.value.position)
+
+
+def test_a_transactional_batch_is_nobodys(tmp_path: Path) -> None:
+    """No marker of ours would ever say what became of it."""
+    with afterlog.open(tmp_path / "data") as store:
+        store.create_topic("t", delayed=False)
+        store.send_many("t", [b"a", b"b"])
+        path = store.topic("t").log(0).version.active.path
+    path.write_bytes(path.read_bytes() + not_decodable(TRANSACTIONAL))
+    with pytest.raises(CorruptFile, match="the batch at offset 2 is transactional"):
+        afterlog.open(tmp_path / "data").close()

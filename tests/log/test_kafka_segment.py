@@ -13,7 +13,7 @@ from afterlog.log import kafka_segment, scan
 from afterlog.log.kafka_segment import read_segment
 from afterlog.log.scan import Intact
 from afterlog.records.columns import BODY_CRC, FAULTS, LENGTH, MAGIC, OFFSET, SHORT
-from afterlog.records.header import BatchHeader, with_crc
+from afterlog.records.header import HEADER_BYTES, BatchHeader, with_crc
 from tests.log.kafka_log import CODECS, batch, compacted, some_segment, stamped
 from tests.support import NOW_MS, flipped
 
@@ -106,10 +106,39 @@ def test_offsets_that_fall_into_a_compacted_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_that_cannot_be_decoded_is_found(tmp_path: Path, codec: int) -> None:
-    good, bad = batch(codec, VALUE * 3), batch(codec, [(NOW_MS, b"v" * 50, [("deliver-after", b"soon")])], 3)
-    found = read(tmp_path, good + bad + batch(codec, VALUE, 4))
+    good, bad = batch(codec, VALUE * 3), batch(codec, [(NOW_MS, b"v" * 50, [])], 3)
+    bad = with_crc(BatchHeader.read(memoryview(bad), 0), b"\xff" * (len(bad) - HEADER_BYTES))
+    found = read(tmp_path, good + stamped(bad, 3) + batch(codec, VALUE, 4))
     assert (len(good), 1, 3) == (found.stop, len(found.entries), found.end_offset)
-    assert found.fault.startswith("a deliver-after header")
+    assert ("varint" if codec == 0 else "malformed") in found.fault
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("named", [b"soon", b"", b"9" * 20, b"\xff" * 8, None])
+def test_a_header_that_names_no_time_asks_for_nothing(tmp_path: Path, codec: int, named: bytes | None) -> None:
+    """It is a broker's log: nobody refused it when it was produced."""
+    wrong, right = [("deliver-after", named)], [("deliver-after", b"%d" % (NOW_MS + 7))]
+    parts = [
+        batch(codec, [(NOW_MS, b"a", wrong)]),
+        batch(codec, [(NOW_MS, b"b", wrong), (NOW_MS, b"c", right)], 1),
+        compacted(codec, [(1, NOW_MS, b"d", wrong)], 2, 3),
+    ]
+    found = read(tmp_path, b"".join(parts))
+    assert ("", [0, NOW_MS + 7, 0], 6) == (found.fault, found.entries.deliver_after.tolist(), found.end_offset)
+
+
+@pytest.mark.parametrize("zeros", [12, 16, 61, 10_000])
+@pytest.mark.parametrize("step", [scan.STEP_ENTRIES, 1])
+def test_one_that_was_made_longer_than_it_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zeros: int, step: int
+) -> None:
+    """`log.preallocate=true`; values may end in zeros, too."""
+    monkeypatch.setattr(scan, "STEP_ENTRIES", step)
+    log = batch(0, VALUE) + batch(0, [(NOW_MS, b"\0" * 50, [])], 1)
+    found = read(tmp_path, log + b"\0" * zeros)
+    assert ("", [0, 1], 2) == (found.fault, found.entries.offset.tolist(), found.end_offset)
+    torn = read(tmp_path, log + b"\0" * zeros + b"\1")
+    assert (len(log), True) == (torn.stop, torn.fault != "")
 
 
 def test_what_cannot_be_decompressed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,34 @@ def test_a_log_of_a_kafka_broker(tmp_path: Path) -> None:
     assert [0, 1, 2, 3, 4, 6, 8, 13] == [row["offset"] for row in dumped if "value" in row]
     path.write_bytes(b"".join(batches)[:-1])
     assert "the bytes end before the entry does" == list(dump(ReadOnlyFiles(), path))[-1]["crc"]
+
+
+def old_message(magic: int, offset: int, value: bytes) -> bytes:
+    """As Kafka had them before its 0.11."""
+    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW_MS) if magic else b"")
+    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def test_a_log_that_is_older_than_batches(tmp_path: Path) -> None:
+    """It says what they are, and goes on behind them; a header that names no time is told, too."""
+    wrong = batch(0, [(NOW_MS, b"w", [("deliver-after", b"soon")])], 4)
+    parts = [old_message(0, 0, b"a"), old_message(1, 1, b""), old_message(1, 2, b"c" * 100)]
+    parts += [batch(0, [(NOW_MS, b"v", [])], 3), wrong, old_message(1, 5, b"d"), bytes(50)]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(parts))
+    rows = list(dump(ReadOnlyFiles(), path, records=True))
+    old = [row["crc"].partition(",")[0] for row in rows if "magic" in row.get("crc", "")]
+    assert [f"a message of magic {magic}" for magic in (0, 1, 1, 1)] == old[:4]
+    assert [3] == [row["offset"] for row in rows if "value" in row]
+    assert [len(part) for part in parts] == [row["size"] for row in rows if "size" in row]
+    assert ["cannot be decoded"] == [
+        row["records"].partition(":")[0] for row in rows if "size" not in row and "records" in row
+    ]
+    broken = bytearray(b"".join(parts))
+    broken[20] ^= 1
+    path.write_bytes(broken)
+    assert "neither an entry prefix nor a batch of magic 2" == next(iter(dump(ReadOnlyFiles(), path)))["crc"]
 
 
 def with_attributes(data: bytes, attributes: int) -> bytes:

@@ -133,7 +133,6 @@ def update_one_too_far() -> AbstractContextManager[object]:
     """The record behind the answer, and the request that is kept behind that, is taken for acked."""
     update = _PartitionMarkers.update
 
-
     def further(partition: _PartitionMarkers, told: SubscriptionUpdate) -> None:
         update(partition, told._replace(remote={origin: position + 3 for origin, position in told.remote.items()}))
 
