@@ -15,16 +15,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from afterlog.records.batch import Headers
 from afterlog.recurrence import Every, Recurrence
 
 if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
 
-SEARCH_RECORDS = 1_000
-"""Records looked at in one go, where a crash left an occurrence of which nobody knows."""
 _NAME, _OCCURRENCE, _ID = "afterlog-schedule", "afterlog-occurrence", "afterlog-schedule-id"
 
 
@@ -73,10 +69,8 @@ def appended_occurrences(partition: Partition, identity: str, start: int, end: i
     """(occurrence, offset) of the records of a schedule, from one append offset to another. Raises CorruptFile."""
     from afterlog.subscription.dead_letters import own_headers
 
-    for first in range(max(start, partition.log_start_offset), end, SEARCH_RECORDS):
-        offsets = np.arange(first, min(first + SEARCH_RECORDS, end))
-        records = partition.records_at(offsets, np.full(len(offsets), -1))
-        for offset, headers in zip(offsets.tolist(), own_headers(records), strict=True):
+    for records in partition.appended(max(start, partition.log_start_offset), end):
+        for offset, headers in zip(records.offset.tolist(), own_headers(records), strict=True):
             due_ms = occurrence_of(headers, identity)
             if due_ms is not None:
                 yield due_ms, offset

@@ -9,7 +9,7 @@ A fetch is three steps: take a reading, take a stretch of delivery order, verify
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -50,6 +50,8 @@ from afterlog.records.encode import encode, offset_column, parse
 from afterlog.records.instants import Instant, instant_ms
 from afterlog.records.window import check_instants, check_timestamps
 
+APPENDED_RECORDS = 1_000
+"""Looked at in one go, where somebody looks through what was appended."""
 CANCELLED_AT_ONCE = 1 << 20
 
 
@@ -466,6 +468,25 @@ class Partition:
         visible = reading.version.all_written()
         found = entries_at(self._order, delivery_offsets, offsets, reading) or self._found(offsets, reading.version)
         return replace(self._decoder.at(found, offsets, visible), delivery_offset=delivery_offsets)
+
+    def appended(self, start: int, end: int) -> Iterator[Columns]:
+        """The records of append offsets from `start` to `end`, ascending, some after some; delivery offsets are -1.
+
+        Holes that retention left are stepped over. Whether they are due or cancelled is not asked; control records are
+        among them. Raises CorruptFile.
+        """
+        version = self.look().version
+        ends = [*(segment.end_offset for segment in version.sealed), version.written.offset]
+        for segment, behind in zip(version.segments, ends, strict=True):
+            last = min(end, behind)
+            for first in range(max(start, segment.base_offset), last, APPENDED_RECORDS):
+                offsets = np.arange(first, min(first + APPENDED_RECORDS, last))
+                found = self.log.find(offsets, version)  # a repair may have left holes, too
+                offsets = offsets[found.records > 0]
+                found = found.take(np.flatnonzero(found.records))
+                yield replace(
+                    self._decoder.at(found, offsets, version.all_written()), delivery_offset=np.full(len(offsets), -1)
+                )
 
     def offsets_at(self, delivery_offsets: Int64Array, reading: Reading | None = None) -> Int64Array:
         """The append offsets of delivered records, by ascending delivery offset; -1 where one is not due, or hidden."""

@@ -35,9 +35,6 @@ from afterlog.subscription.received import Receipts
 
 logger = logging.getLogger("afterlog.subscription")
 
-SEARCH_RECORDS = 1_000
-"""Records looked at in one go, where a crash left an intent."""
-
 
 class DeadLetters:
     """Of one partition of one subscription, for all its readers. Thread-safe."""
@@ -152,10 +149,8 @@ def record_columns(records: Columns, sections: Sequence[bytes]) -> RecordColumns
 def _origins(topic: Topic, number: int, offset: int) -> Iterator[tuple[RecordId, str]]:
     """Whose dead letters lie in a partition from an append offset on."""
     partition = topic.partition(number)
-    start, end = max(offset, partition.log_start_offset), partition.log_end_offset
-    for first in range(start, end, SEARCH_RECORDS):
-        offsets = np.arange(first, min(first + SEARCH_RECORDS, end))
-        for headers in own_headers(partition.records_at(offsets, np.full(len(offsets), -1))):
+    for records in partition.appended(max(offset, partition.log_start_offset), partition.log_end_offset):
+        for headers in own_headers(records):
             _, origin = origin_of(headers)
             if origin is not None:
                 yield origin.identity
