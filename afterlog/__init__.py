@@ -249,7 +249,7 @@ def open(
         from afterlog.shared import open_shared
 
         return open_shared(folder, config, clock, remote, timeout)
-    store = open_store(folder, config, clock, None, remote)
+    store = open_store(folder, config, clock, None, remote, serves=serve)
     if serve:
         from afterlog.server.running import serve_beside
 

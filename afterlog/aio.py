@@ -375,7 +375,7 @@ def open(
         return Opening(open_shared(folder, config, clock, remote, timeout))
 
     def opening() -> BlockingStore:
-        store = open_store(folder, config, clock, None, remote)
+        store = open_store(folder, config, clock, None, remote, serves=serve)
         if serve:
             from afterlog.server.running import serve_beside
 

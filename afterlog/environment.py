@@ -207,6 +207,11 @@ def folder_of(path: Any) -> Path:
         raise InvalidArgument(f"{path!r:.200} names no folder: {error}") from None
 
 
+def is_folder(path: Path) -> bool:
+    """Whether it is there, and may be looked into."""
+    return path.is_dir()
+
+
 def descriptors() -> int | None:
     """How many files and connections this process may have open; None: not known, or as many as it likes."""
     try:

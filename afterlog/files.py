@@ -28,7 +28,7 @@ import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Protocol, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -122,6 +122,9 @@ class Lock(Protocol):
     """A lock that is held until `release`."""
 
     def release(self) -> None: ...
+
+    def serves(self) -> None:
+        """Tell whoever finds it taken that its holder lets others in, or is about to."""
 
     def check(self) -> None:
         """Raises StoreReplaced where its name leads to another file by now, or to none: somebody else may hold that."""
@@ -300,8 +303,14 @@ class OsScratchFile(_OwnDescriptor):
                 position += written
 
 
+SERVES: Final = b"serves"
+"""In a lock's file, behind the pid of a holder that lets others in."""
+
+
 class OsLock(_OwnDescriptor):
-    """`flock` on a file with the holder's pid in it. A second handle in the same process is refused too.
+    """`flock` on a file with the holder's pid in it, and whether it serves others.
+
+    A second handle in the same process is refused, too.
 
     A lock lasts until the last descriptor of it is closed, and a forked child has one: it closes that at once, or the
     store would stay locked when the process that opened it is killed (docs/decisions/0026).
@@ -318,8 +327,14 @@ class OsLock(_OwnDescriptor):
     def take(self) -> None:
         """Lock without waiting, or raise BlockingIOError."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with contextlib.suppress(OSError):  # the pid is for people: a full disk must not keep the store shut
-            os.pwrite(self._descriptor, b"%-19d\n" % os.getpid(), 0)
+        self._tell(b"")
+
+    def serves(self) -> None:
+        self._tell(SERVES)
+
+    def _tell(self, what: bytes) -> None:
+        with contextlib.suppress(OSError):  # it is for people: a full disk must not keep the store shut
+            os.pwrite(self._descriptor, b"%-19d\n%-7s\n" % (os.getpid(), what), 0)
 
     def check(self) -> None:
         try:

@@ -95,7 +95,9 @@ def joined(
     """The standby of this process for the folder. Raises ImportError, WrongType."""
     check_extra()
     return join(
-        path, OpenedWith(config, clock, remote), opening or (lambda: open_store(path, config, clock, None, remote))
+        path,
+        OpenedWith(config, clock, remote),
+        opening or (lambda: open_store(path, config, clock, None, remote, serves=True)),
     )
 
 

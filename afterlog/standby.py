@@ -26,7 +26,7 @@ from afterlog.client.http_connection import HttpConnection, fixed_headers
 from afterlog.clock import SystemClock
 from afterlog.environment import after_fork, at_exit
 from afterlog.errors import AfterlogError, NotAllowed, ServerUnavailable, StorageError, StoreLocked
-from afterlog.files import ReadOnlyFiles, opened
+from afterlog.files import SERVES, ReadOnlyFiles, opened
 from afterlog.locks import Condition, Thread
 from afterlog.names import LOCK, SERVER_SOCKET
 from afterlog.server.running import Serving
@@ -40,6 +40,8 @@ AGAIN_S: Final = 1.0
 """Until a store that could not be opened is tried again."""
 ANSWER_S: Final = 5.0
 """Within which somebody who serves says so."""
+ALONE_S: Final = 2.0
+"""For which a process is waited for that has the store open by itself: a command is done by then."""
 NOTICE_S: Final = 5.0
 """Between looks whether this is to end; that a connection breaks is heard at once."""
 _LIVE: Final = HttpRequest("GET", "/livez")
@@ -79,17 +81,22 @@ class Standby:
         return self._serving is not None
 
     def wait(self, timeout_s: float) -> None:
-        """Until somebody serves. Raises what opening the store here did; StoreLocked where nobody serves in time."""
-        until_s = self._clock.monotonic_s() + timeout_s
+        """Until somebody serves. Raises what opening the store here did; StoreLocked where nobody serves in time.
+
+        That is sooner where another process has the store by itself.
+        """
+        begun_s = self._clock.monotonic_s()
         with self._changed:
             while not self._is_served:
                 if self._trouble is not None and not isinstance(self._trouble, StoreLocked):
                     raise self._trouble
-                left_s = until_s - self._clock.monotonic_s()
+                holder, serves = _holder(self.path)
+                patience_s = timeout_s if serves or self._trouble is None else min(timeout_s, ALONE_S)
+                left_s = begun_s + patience_s - self._clock.monotonic_s()
                 if left_s <= 0:
+                    how = f"and has not answered for {timeout_s:g} s" if serves else "which has it by itself"
                     raise StoreLocked(
-                        f"{self.explained()}, and has not answered for {timeout_s:g} s: give shared=True there, too",
-                        path=self.path,
+                        f"the store is open in process {holder}, {how}: give shared=True there, too", path=self.path
                     )
                 self._changed.wait(left_s)
 
@@ -98,7 +105,7 @@ class Standby:
         trouble = self._trouble
         if trouble is not None and not isinstance(trouble, StoreLocked):
             return f"this process could not take the store over: {trouble}"
-        return f"the store is open in process {_holder(self.path)}"
+        return f"the store is open in process {_holder(self.path)[0]}"
 
     def end(self) -> None:
         """Stop serving, or watching; it has ended when this returns."""
@@ -245,13 +252,14 @@ def leave(standby: Standby) -> None:
     standby.end()
 
 
-def _holder(path: Path) -> str:
-    """The pid in the lock file."""
+def _holder(path: Path) -> tuple[str, bool]:
+    """The pid in the lock file, and whether that process lets others in."""
     try:
         with opened(ReadOnlyFiles(), path / LOCK) as file:
-            return file.pread(20, 0).decode("ascii", "replace").strip() or "unknown"
+            pid, _, what = file.pread(28, 0).partition(b"\n")
+            return pid.decode("ascii", "replace").strip() or "unknown", what.strip() == SERVES
     except (AfterlogError, OSError):
-        return "unknown"
+        return "unknown", False
 
 
 def _told(error: Exception, path: Path) -> Exception:

@@ -109,10 +109,12 @@ class Store:
         *,
         background: bool = True,
         partial: bool = False,
+        serves: bool = False,
     ) -> None:
         """`background`: checkpoint, merge runs and upload in threads; else only `merge_buckets` of a log, `offload`.
 
-        `partial`: restore what object storage has also where segments are missing between others.
+        `partial`: restore what object storage has also where segments are missing between others. `serves`: who finds
+        it locked is told that it is to be served.
         """
         self.path = path
         self.config = config
@@ -155,6 +157,8 @@ class Store:
             check_no_backup(files, path)
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
+        if serves:
+            self._folder_lock.serves()
         files = self._files = OwnFiles(files, self._folder_lock)
         try:
             if remote is not None:
@@ -1115,8 +1119,9 @@ def open_store(
     *,
     background: bool = True,
     partial: bool = False,
+    serves: bool = False,
 ) -> Store:
-    """What `afterlog.open` does, with the disk as an argument too."""
+    """What `afterlog.open` does, with the disk as an argument too. serves: whoever opens it is going to serve it."""
     files = files or OsFiles()
     if not isinstance(config, Config | None):
         raise WrongType(f"config must be an afterlog.Config, not {config!r:.100}")
@@ -1130,6 +1135,7 @@ def open_store(
         None if remote is None else _opened_remote(remote, files),
         background=background,
         partial=partial,
+        serves=serves,
     )
 
 

@@ -29,7 +29,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.recovery import create_log, open_log
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
 from afterlog.log.store_frontier import StoreFrontier
-from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topic_settings import TopicSettings, differences
 from afterlog.log.topics_document import (
     add_topics,
     alter_topic,
@@ -113,7 +113,7 @@ class OpenTopics:
         for name in names:
             there = self.by_name.get(name)
             if there is not None and there.settings != settings:
-                raise TopicExists(f"{name} is there with {there.settings}, not {settings}")
+                raise TopicExists(f"{name} is there with {' and '.join(differences(there.settings, settings))}")
             interceptors_of(name, settings.interceptors)  # before anything is made
         stands = read_topics(self.files, self.path) if self.making.intersection(names) else {}
         missing = {

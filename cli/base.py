@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,8 +24,10 @@ from afterlog.errors import (
     NotServed,
     OffsetOutOfRange,
     RemoteMissing,
+    RemoteRefused,
     RemoteUnavailable,
     ServerBusy,
+    ServerNotTrusted,
     ServerUnavailable,
     StorageError,
     StoreLocked,
@@ -54,9 +58,29 @@ Exit codes:
   4    not now: open elsewhere, group busy, clock behind, object storage or a server does not answer
   5    corrupt; see `afterlog verify`, `afterlog repair`, and for object storage `afterlog scrub`
   6    the disk is full, or failed; object storage refused, or belongs to another store
+  7    not allowed: a file's permissions, a token, a certificate
   130  interrupted
 """
-FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, INTERRUPTED = 1, 3, 4, 5, 6, 130
+FINDINGS, NOT_FOUND, NOT_NOW, CORRUPT, DISK, FORBIDDEN, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
+IN_SHELL = tuple(
+    (re.compile(said), meant)
+    for said, meant in (
+        (r"create it with store\.create_topic\('([^']*)'\)", r"`afterlog create DATA \1` makes it"),
+        (r"store\.schedules\(\)", "`afterlog schedules list DATA`"),
+        (r"send without delay or deliver_after", "send without --delay and --at"),
+        (r"with delayed=False", "with --fifo"),
+        (r"with delayed=True", "without --fifo"),
+        (r"\bmax_delay_ms\b", "--max-delay"),
+        (r"\blocal_retention_ms\b", "--local-retention"),
+        (r"\blocal_retention_bytes\b", "--local-retention-bytes"),
+        (r"\bretention_by_subscriptions=True", "--retention-by-subscriptions"),
+        (r"\bremote_storage_enable(=True)?", "--remote-storage"),
+        (r"afterlog\.open\(path, remote=…\)", "--remote URL"),
+        (r"\bcheck_instants=False", "`afterlog alter DATA TOPIC --any-instant`"),
+        (r", or call with force=True", ""),
+    )
+)
+"""What errors advise to callers of Python, and how it is done here."""
 
 SERVER_S = 10.0
 """For which a server is tried again."""
@@ -134,11 +158,18 @@ class Failure(click.ClickException):
                 code = NOT_NOW
             case NotPending():
                 code = FINDINGS
-            case StorageError() | OSError():
+            case RemoteRefused():
                 code = DISK
+            case ServerNotTrusted() | PermissionError():  # NotAllowed is one
+                code = FORBIDDEN
+            case StorageError() | OSError():
+                code = FORBIDDEN if error.errno in (errno.EACCES, errno.EPERM) else DISK
             case _:
                 code = 2
-        return Failure(str(error), code)
+        message = str(error)
+        for said, meant in IN_SHELL:
+            message = said.sub(meant, message)
+        return Failure(message, code)
 
 
 class Cli(click.Group):
@@ -229,10 +260,16 @@ def opened(data: FolderOrAddress, create: bool = False, background: bool = True)
         return served
 
 
-def opened_here(data: FolderOrAddress, create: bool = False, background: bool = True, partial: bool = False) -> Store:
+def opened_here(
+    data: FolderOrAddress,
+    create: bool = False,
+    background: bool = True,
+    partial: bool = False,
+    serves: bool = False,
+) -> Store:
     """The same, for what only the process does that has the store open: StoreLocked where that is another one.
 
-    `background`, `partial`: as a `Store` has them.
+    `background`, `partial`, `serves`: as of `open_store`.
     """
     from afterlog.files import OsFiles
     from afterlog.log.topics_document import is_store
@@ -244,7 +281,7 @@ def opened_here(data: FolderOrAddress, create: bool = False, background: bool = 
     if not create and not is_store(OsFiles(), data):
         raise Failure(f"there is no store in {data}", NOT_FOUND)
     remote = noted_remote() if click.get_current_context().meta.get(_NOTED) else None
-    return open_store(data.absolute(), None, None, None, remote, background=background, partial=partial)
+    return open_store(data.absolute(), None, None, None, remote, background=background, partial=partial, serves=serves)
 
 
 def _connected(address: str | Path) -> ServedStore:

@@ -75,7 +75,7 @@ def serve(
         backups=None if backups is None else backups.absolute(),
         limits=Limits(body_bytes=max_body << 20, requests=max_requests),
     )
-    with opened_here(data, create=True) as store:
+    with opened_here(data, create=True, serves=True) as store:
         serving = Serving(store, options)
         addresses = " ".join(serving.addresses)
         serving.run(lambda: click.echo(f"serving {store.path} on {addresses}", err=True))

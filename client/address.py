@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from afterlog.environment import folder_of
-from afterlog.errors import InvalidArgument, WrongType
+from afterlog.environment import folder_of, is_folder
+from afterlog.errors import InvalidArgument, ServerUnavailable, WrongType
 from afterlog.names import SERVER_SOCKET
 
 if TYPE_CHECKING:
@@ -59,6 +59,19 @@ def address_of(url: str | PathLike[str]) -> Address:
     except WrongType as error:
         raise WrongType(f"connect takes http://…, https://…, unix:PATH, or the folder of a store: {error}") from None
     return Address(socket=folder / SERVER_SOCKET)
+
+
+def address_there(url: str | PathLike[str]) -> Address:
+    """The same, of a socket whose folder is there: where none is there will be no server, however long one waits.
+
+    Raises ServerUnavailable, too.
+    """
+    address = address_of(url)
+    if address.socket is not None and not is_folder(address.socket.parent):
+        raise ServerUnavailable(
+            f"there is no folder {address.socket.parent}: look at the path, or start `afterlog serve` there first"
+        )
+    return address
 
 
 def _web_address(url: str) -> Address:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from afterlog.aio_calls import Calls
 from afterlog.aio_producer import AsyncProducer
 from afterlog.awaiting import Closing, Opening
-from afterlog.client.address import address_of
+from afterlog.client.address import address_there
 from afterlog.client.async_pool import AsyncPool
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
 from afterlog.client.call import AnswerOf, Call, Steps, awaited
@@ -234,7 +234,7 @@ async def connect(
     clock: Clock | None,
 ) -> AsyncServedStore:
     """What `afterlog.aio.connect` does."""
-    address, checked, timeout_s = address_of(url), checked_token(token), checked_timeout(timeout)
+    checked, timeout_s, address = checked_token(token), checked_timeout(timeout), address_there(url)
     clock = clock or SystemClock()
     server_time = ServerTime(clock)
     tls = tls_context(ca) if address.tls else None

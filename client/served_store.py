@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from afterlog.arguments import seconds
-from afterlog.client.address import Address, address_of
+from afterlog.client.address import Address, address_there
 from afterlog.client.call import AnswerOf, Call, Steps, blocking
 from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
 from afterlog.client.http_connection import HttpConnection, fixed_headers, tls_context
@@ -275,11 +275,11 @@ def connect(
     clock: Clock | None,
 ) -> ServedStore:
     """What `afterlog.connect` does."""
-    address, checked = address_of(url), checked_token(token)
+    checked, timeout_s, address = checked_token(token), checked_timeout(timeout), address_there(url)
     return ServedStore(
         connecting_to(address, checked, ca),
         clock=clock or SystemClock(),
-        timeout_s=checked_timeout(timeout),
+        timeout_s=timeout_s,
         name=str(address),
     )
 

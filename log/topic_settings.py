@@ -213,6 +213,13 @@ def asked_values(options: Mapping[str, Any], known: Collection[str]) -> dict[str
     return asked
 
 
+def differences(there: TopicSettings, asked: TopicSettings) -> list[str]:
+    """In words, each setting that is another one than was asked for."""
+    compared = [each.name for each in fields(there) if each.compare]
+    names = [name for name in compared if getattr(there, name) != getattr(asked, name)]
+    return [f"{name}={getattr(there, name)!r}, not {getattr(asked, name)!r}" for name in names]
+
+
 def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
     """What a document says that was read from `path`. Raises CorruptFile."""
     try:

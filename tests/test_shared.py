@@ -138,6 +138,15 @@ class TestInOneProcess:
         with afterlog.open(tmp_path), pytest.raises(StoreLocked, match=f"in process {os.getpid()}"):
             shared(tmp_path, timeout=0.2)
 
+    def test_what_is_open_and_not_shared_is_not_waited_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """But for as long as a command may take."""
+        monkeypatch.setattr(standby, "ALONE_S", 0.1)
+        with afterlog.open(tmp_path), pytest.raises(StoreLocked, match="has it by itself: give shared=True there, too"):
+            shared(tmp_path, timeout=10 * PATIENCE_S)
+        assert [f"{os.getpid()}"] == (tmp_path / LOCK).read_text().split()
+
     def test_what_is_open_and_served_is_joined(self, tmp_path: Path) -> None:
         with afterlog.open(tmp_path, serve=True) as store:
             store.create_topic("mail")
@@ -253,7 +262,7 @@ class TestManyProcesses:
                     store.send("mail", b"a")
                 with pytest.raises(StoreLocked, match=f"in process {other.process.pid}"):
                     afterlog.open(tmp_path)
-                assert f"{other.process.pid}" == (tmp_path / LOCK).read_text().strip()
+                assert [f"{other.process.pid}", "serves"] == (tmp_path / LOCK).read_text().split()
             finally:
                 other.kill(signal.SIGCONT)
             store.topic("mail")

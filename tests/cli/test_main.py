@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +21,20 @@ from click.testing import CliRunner, Result
 
 import afterlog
 from afterlog.cli import output
+from afterlog.cli.base import Failure
 from afterlog.cli.input import InputRecord, chunks_of_lines, duration_ms, instant, json_records
 from afterlog.cli.main import cli
 from afterlog.cli.output import amount, iso, relative, span
-from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.errors import (
+    AfterlogError,
+    DiskFailed,
+    InvalidDeliverAfter,
+    InvalidRecord,
+    NotAllowed,
+    NotAuthenticated,
+    RecordTooLarge,
+    ServerNotTrusted,
+)
 from afterlog.statistics import histogram_edges
 
 ROOT = Path(__file__).parent.parent.parent
@@ -147,7 +159,7 @@ class TestLooking:
         listed = rows(run("topics", data, "--json"))
         assert ["mail", "near", "ticks"] == [row["topic"] for row in listed]
         assert 900_000 == listed[1]["max_delay_ms"]
-        assert "more than max_delay_ms" in run("send", data, "near", "x", "--delay", "1h", code=2).stderr
+        assert "more than --max-delay" in run("send", data, "near", "x", "--delay", "1h", code=2).stderr
 
     def test_stats(self, data: Path) -> None:
         run("send", data, "mail", stdin="a\nb\n")
@@ -286,9 +298,58 @@ class TestExitCodes:
         (data / "lock").mkdir()
         run("topics", data, code=6)
 
+    @pytest.mark.parametrize(
+        "error",
+        [
+            NotAllowed("no scope"),
+            NotAuthenticated("no token"),
+            ServerNotTrusted("another name"),
+            PermissionError(errno.EACCES, "Permission denied", "lock"),
+            DiskFailed("open: Permission denied", path="lock", number=errno.EACCES),
+        ],
+    )
+    def test_not_allowed(self, error: AfterlogError | OSError) -> None:
+        assert 7 == Failure.of(error).code
+
+    def test_another_users(self, data: Path) -> None:
+        def as_nobody() -> None:
+            os.seteuid(65_534)
+            try:
+                run("topics", data, code=7)
+            finally:
+                os.seteuid(0)
+
+        if os.geteuid():
+            data.chmod(0)
+            run("topics", data, code=7)
+        else:
+            data.chmod(0o700)
+            as_nobody()
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["send", "{data}", "post", "x"], "no topic 'post' here; `afterlog create DATA post` makes it"),
+            (["schedules", "pause", "{data}", "x"], "`afterlog schedules list DATA` lists those that are"),
+            (["send", "{data}", "fifo", "x", "--delay", "1h"], "made with --fifo: send without --delay and --at"),
+            (["create", "{data}", "x", "--fifo", "--max-delay", "1h"], "--max-delay is for delayed topics: leave it out, "
+             "or make the topic without --fifo"),
+            (["create", "{data}", "x", "--local-retention", "1h"], "retention is for topics with --remote-storage"),
+            (["create", "{data}", "x", "--backlog-quota", "1h"], "a quota where --retention-by-subscriptions keeps it"),
+            (["alter", "{data}", "mail", "--remote-storage"], "--remote-storage needs object storage: --remote URL"),
+            (["send", "{data}", "mail", "x", "--at", "5"], "if it is meant: `afterlog alter DATA TOPIC --any-instant`"),
+            (["create", "{data}", "mail", "--partitions", "7"], "mail is there with partitions=1, not 7"),
+        ],
+    )  # fmt: skip
+    def test_advice_is_for_the_shell(self, data: Path, args: list[str], message: str) -> None:
+        run("create", data, "fifo", "--fifo")
+        told = CliRunner().invoke(cli, [arg.format(data=data) for arg in args]).stderr
+        assert message in told
+        assert not re.search(r"=True|=False|store\.|_ms\b", told)
+
     def test_help_names_them(self) -> None:
         text = run("--help").stdout
-        assert [0, 1, 2, 3, 4, 5, 6, 130] == [
+        assert [0, 1, 2, 3, 4, 5, 6, 7, 130] == [
             int(line.split()[0]) for line in text.partition("Exit codes:\n")[2].splitlines() if line.strip()
         ]
 

@@ -75,7 +75,7 @@ class TestOffload:
         run("create", data, "ticks", "--fifo")
         assert "ticks was made without --remote-storage" in run("offload", data, "--topic", "ticks", code=2).stderr
         assert "no topic" in run("offload", data, "--topic", "post", code=3).stderr
-        assert "remote_storage_enable" in run("create", data, "more", "--local-retention", "1h", code=2).stderr
+        assert "--remote-storage" in run("create", data, "more", "--local-retention", "1h", code=2).stderr
         assert "opened with" not in run("create", data, "far", "--remote-storage").stderr
 
     def test_others_upload_nothing(self, data: Path, storage: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 import afterlog
-from afterlog.client.address import address_of
+import afterlog.aio
+from afterlog.client.address import address_of, address_there
 from afterlog.client.served_store import checked_timeout, checked_token
-from afterlog.errors import InvalidArgument, WrongType
+from afterlog.errors import InvalidArgument, ServerUnavailable, WrongType
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,20 @@ def test_what_else_cannot_be() -> None:
         afterlog.connect("/data", token=b"x")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         afterlog.connect("https://host", ca="/nowhere/ca.pem")
+
+
+async def connected(url: str | Path) -> None:
+    async with afterlog.aio.connect(url):
+        pass
+
+
+def test_where_no_server_can_be_nobody_waits(tmp_path: Path) -> None:
+    for url in (tmp_path / "typo", str(tmp_path / "typo"), f"unix:{tmp_path}/typo/server.sock"):
+        with pytest.raises(ServerUnavailable, match=r"there is no folder .*typo: look at the path"):
+            address_there(url)
+        with pytest.raises(ServerUnavailable, match="typo"):
+            afterlog.connect(url)
+        with pytest.raises(ServerUnavailable, match="typo"):
+            asyncio.run(connected(url))
+    assert tmp_path / "server.sock" == address_there(tmp_path).socket
+    assert "localhost" == address_there("http://localhost:7654").host
