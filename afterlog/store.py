@@ -157,10 +157,10 @@ class Store:
             check_no_backup(files, path)
         _make_folders(files, path)
         self._folder_lock = files.lock(path / LOCK)
-        if serves:
-            self._folder_lock.serves()
-        files = self._files = OwnFiles(files, self._folder_lock)
         try:
+            if serves:
+                self._folder_lock.serves()
+            files = self._files = OwnFiles(files, self._folder_lock)
             if remote is not None:
                 from afterlog.tier.tiering import Tiering
 

@@ -332,8 +332,8 @@ class TestExitCodes:
             (["send", "{data}", "post", "x"], "no topic 'post' here; `afterlog create DATA post` makes it"),
             (["schedules", "pause", "{data}", "x"], "`afterlog schedules list DATA` lists those that are"),
             (["send", "{data}", "fifo", "x", "--delay", "1h"], "made with --fifo: send without --delay and --at"),
-            (["create", "{data}", "x", "--fifo", "--max-delay", "1h"], "--max-delay is for delayed topics: leave it out, "
-             "or make the topic without --fifo"),
+            (["create", "{data}", "x", "--fifo", "--max-delay", "1h"],
+             "--max-delay is for delayed topics: leave it out, or make the topic without --fifo"),
             (["create", "{data}", "x", "--local-retention", "1h"], "retention is for topics with --remote-storage"),
             (["create", "{data}", "x", "--backlog-quota", "1h"], "a quota where --retention-by-subscriptions keeps it"),
             (["alter", "{data}", "mail", "--remote-storage"], "--remote-storage needs object storage: --remote URL"),
