@@ -19,8 +19,8 @@ class LMDB(Rival):
     name = "LMDB"
     package = "lmdb"
     setting = (
-        "key due time and number, one transaction per append (`putmulti`, sorted) and per ack, leases in memory, reads "
-        "from the last key on; `sync=False` where relaxed"
+        "key due time and number, one transaction per append (`putmulti`, sorted; `put` of a single record) and per "
+        "ack, leases in memory, reads from the last key on; `sync=False` where relaxed"
     )
 
     def open(self) -> None:
@@ -32,8 +32,13 @@ class LMDB(Rival):
         self._last = FIRST
 
     def fill(self, batch: Batch) -> None:
+        items = sorted_items(batch)
+        if len(items) == 1:
+            with self._env.begin(write=True) as change:
+                change.put(*items[0])
+            return
         with self._env.begin(write=True) as change, change.cursor() as cursor:
-            cursor.putmulti(sorted_items(batch), dupdata=False)
+            cursor.putmulti(items, dupdata=False)
 
     def lease(self, now_ms: int, limit: int) -> Handed:
         end = upto(now_ms)

@@ -55,11 +55,15 @@ class SQLite(Rival):
         return db
 
     def fill(self, batch: Batch) -> None:
+        insert = "INSERT INTO records (due, number, body) VALUES (?, ?, ?)"
+        if len(batch.due) == 1:
+            self._db.execute(insert, (int(batch.due[0]), int(batch.numbers[0]), batch.bodies[0]))
+            return
         order = np.argsort(batch.due if self._small else batch.numbers, kind="stable")
         bodies = batch.bodies
         due, numbers = batch.due[order].tolist(), batch.numbers[order].tolist()
         rows = zip(due, numbers, [bodies[row] for row in order.tolist()], strict=True)
-        self._in_one("INSERT INTO records (due, number, body) VALUES (?, ?, ?)", rows)
+        self._in_one(insert, rows)
 
     def lease(self, now_ms: int, limit: int) -> Handed:
         rows = self._db.execute(
@@ -72,7 +76,11 @@ class SQLite(Rival):
         return Handed([row[2] for row in rows], [row[:2] for row in rows], len(rows))
 
     def ack(self, handed: Handed) -> None:
-        self._in_one("DELETE FROM records WHERE due = ? AND number = ?", handed.token)
+        delete = "DELETE FROM records WHERE due = ? AND number = ?"
+        if len(handed.token) == 1:
+            self._db.execute(delete, handed.token[0])
+        else:
+            self._in_one(delete, handed.token)
 
     def _in_one(self, statement: str, rows: object) -> None:
         self._db.execute("BEGIN IMMEDIATE")
