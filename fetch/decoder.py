@@ -20,7 +20,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Visible
 from afterlog.records.columns import Decoded, Int64Array
 
-Found = TypeVar("Found")
+FromEntries = TypeVar("FromEntries")
 
 PIECE_BYTES = 16 << 20
 """A long stretch is decoded so many bytes at a time, but for the first batch of each."""
@@ -123,7 +123,7 @@ class Decoder:
         )
 
 
-def _intact(read: Callable[[Located], Found], located: Located, visible: Visible) -> Found:
+def _intact(read: Callable[[Located], FromEntries], located: Located, visible: Visible) -> FromEntries:
     """What `read` gives of the entries, or of as few of the first as can be read. Raises CorruptFile of the first."""
     while True:
         try:
