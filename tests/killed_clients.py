@@ -146,7 +146,7 @@ class Campaign:
         self._begin(zygote, who[1])
 
     def _kill_serving(self, zygote: subprocess.Popen[bytes]) -> None:
-        pid = int((self._store / LOCK).read_text().strip() or 0)
+        pid = int(((self._store / LOCK).read_text().split() or ["0"])[0])
         found = [each for each in self._names if self._said.pids[each[0]] == pid]
         if not found:  # it was killed, and nobody has taken over yet
             self._kill(zygote, self._chance.choice(self._names))
