@@ -16,26 +16,16 @@ until something is heard from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final
 
 from afterlog.replication.markers import Snapshot, SnapshotRequest, SnapshotResponse
 
-FREQUENCY_MS: Final = 1_000
-TIMEOUT_MS: Final = 30_000
-CACHED: Final = 10
-"""As `afterlog.Config` has them by default."""
-
 
 class SnapshotRounds:
-    """Of one partition. make_id: gives a name to each snapshot. own: what this cluster is called."""
+    """Of one partition. make_id: gives a name to each snapshot. own: what this cluster is called. frequency_ms and
+    timeout_ms: as `afterlog.Config` has them.
+    """
 
-    def __init__(
-        self,
-        make_id: Callable[[], str],
-        own: str,
-        frequency_ms: int = FREQUENCY_MS,
-        timeout_ms: int = TIMEOUT_MS,
-    ) -> None:
+    def __init__(self, make_id: Callable[[], str], own: str, frequency_ms: int, timeout_ms: int) -> None:
         self.started = self.completed = self.timed_out = 0
         self.updates = 0
         """Positions of subscriptions that were told."""
@@ -103,7 +93,7 @@ class SnapshotRounds:
 class SnapshotCache:
     """Those of one subscription that may still be of use: the oldest and the newest stay, between them it thins out."""
 
-    def __init__(self, most: int = CACHED) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._kept: list[Snapshot] = []
 
