@@ -15,6 +15,8 @@ What counts (`sys.setprofile`, in the thread that calls; nothing works in the ba
 - *Switches*: calls in another file than the call before. Returning to the caller's file is no switch by itself.
 - *Depth*: functions of the package below the one that was called first.
 
+Over the socket, client and server are one process, and the server's threads count too; their depth is their own.
+
 A walk is measured when the same call was made a few times before: modules are imported, blocks merged, records read
 ahead. The clock only moves when it is turned, so that the same tree gives the same numbers again.
 """
@@ -26,6 +28,7 @@ import gc
 import itertools
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +38,8 @@ from typing import Any
 import numpy as np
 
 import afterlog
+from afterlog.client.served_store import ServedStore
+from afterlog.server.running import Serving
 from afterlog.store import Store, open_store
 from bench.harness import record
 
@@ -60,30 +65,45 @@ class Walk:
     depth: int
 
 
-def steps(call: Callable[[], object], package: Path = PACKAGE) -> list[Step]:
-    """The functions of the package that are entered while `call` runs, in order."""
-    found: list[Step] = []
-    root, depth = f"{package}/", -1
+class Recorder:
+    """What functions of the package are entered in threads that have it as their profiler, in order, while it is on."""
 
-    def entered(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal depth
-        code = frame.f_code
-        if event not in ("call", "return") or not code.co_filename.startswith(root):
+    def __init__(self, package: Path = PACKAGE) -> None:
+        self._root = f"{package}/"
+        self._depth = threading.local()
+        self._found: list[Step] | None = None
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        found, code = self._found, frame.f_code
+        if found is None or event not in ("call", "return") or not code.co_filename.startswith(self._root):
             return
+        depth = getattr(self._depth, "of_this_thread", -1)
         if event == "call":
             depth += 1
-            found.append((depth, code.co_filename.removeprefix(root), code.co_qualname))
+            found.append((depth, code.co_filename.removeprefix(self._root), code.co_qualname))
         else:
-            depth -= 1
+            depth = max(-1, depth - 1)
+        self._depth.of_this_thread = depth
 
-    gc.disable()  # it would run what is no part of the walk
-    sys.setprofile(entered)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return found
+    def steps(self, call: Callable[[], object]) -> list[Step]:
+        """Those of this thread while `call` runs, and of others that were begun under this profiler."""
+        found: list[Step] = []
+        gc.disable()  # it would run what is no part of the walk
+        self._depth.of_this_thread = -1
+        self._found = found
+        sys.setprofile(self)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+            self._found = None
+            gc.enable()
+        return found
+
+
+def steps(call: Callable[[], object], package: Path = PACKAGE) -> list[Step]:
+    """The functions of the package that are entered while `call` runs, in order."""
+    return Recorder(package).steps(call)
 
 
 def walk(found: list[Step]) -> Walk:
@@ -108,17 +128,59 @@ def walks(folder: Path) -> Iterator[tuple[str, list[Step]]]:
     yield "offload of one segment", _offload(folder, clock)
 
 
+def served_walks(folder: Path) -> Iterator[tuple[str, list[Step]]]:
+    """Over the socket, of one connection: what the client enters, and what the server does in its threads."""
+    recorder = Recorder()
+    clock = afterlog.ManualClock(START_MS)
+    threading.setprofile(recorder)  # of the threads that the server starts
+    try:
+        with _opened(folder / "served", clock) as store:
+            serving = Serving(store)
+            serving.start()
+            try:
+                with afterlog.connect(serving.addresses[0]) as connected:
+                    yield from _served(connected, recorder)
+            finally:
+                serving.stop()
+                serving.join()
+    finally:
+        threading.setprofile(None)  # type: ignore[arg-type]  # as its documentation has it
+
+
+def _served(store: ServedStore, recorder: Recorder) -> Iterator[tuple[str, list[Step]]]:
+    store.create_topic("mail")
+    yield "served send", _warm(lambda: store.send("mail", b"value", key=b"key"), of=recorder.steps)
+    store.send_many("mail", [b"value"] * 3 * WARM)
+    with store.subscribe("mail", "sender") as subscription:
+        received: list[afterlog.LeasedMessage] = []
+
+        def receive() -> None:
+            received[:] = subscription.receive(1)
+
+        def ack() -> None:
+            subscription.ack(received[0])
+
+        receive()
+        yield "served receive of 1", _warm(receive, before=ack, of=recorder.steps)
+        ack()
+        yield "served ack", _warm(ack, before=receive, of=recorder.steps)
+
+
 def _opened(folder: Path, clock: afterlog.Clock, remote: str | None = None) -> Store:
     return open_store(folder, None, clock, None, remote, background=False)
 
 
-def _warm(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> list[Step]:
+def _warm(
+    call: Callable[[], object],
+    before: Callable[[], object] = lambda: None,
+    of: Callable[[Callable[[], object]], list[Step]] = steps,
+) -> list[Step]:
     """The last of some calls; `before` runs before each, and does not count."""
     for _ in range(WARM):
         before()
         call()
     before()
-    return steps(call)
+    return of(call)
 
 
 def _send(store: Store, topic: str, count: int = 1, delay: int = 0) -> None:
@@ -250,7 +312,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--show", metavar="WALK", help="print each call of one walk")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        found = dict(walks(Path(folder)))
+        found = dict([*walks(Path(folder)), *served_walks(Path(folder))])
     for depth, file, function in found[asked.show] if asked.show else ():
         print(f"{'  ' * depth}{function}  ({file})")
     measured = {name: walk(each) for name, each in found.items()}
