@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo docs test test-spark test-s3 test-browser check bench bench-baseline bench-compare torture fuzz build clean
 
-$(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx fetch/_objects.pyx afterlog/_mapping.pyx
+$(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx fetch/_objects.pyx base/_mapping.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --compile -e '.[dev]'
@@ -49,11 +49,11 @@ docs: $(READY)
 	$(BIN)/mkdocs build --quiet --strict
 	! grep -rnoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*' site --include '*.html'
 
-# A third of every campaign of which `make test` takes a share: tests/campaigns.py. With HOURS=2, their lanes for so
-# long, share after share; LANE=kills takes one of them, JOURNAL=… goes on with a run of before: tests/torture.py.
+# A third of every campaign of which `make test` takes a share: tests/campaigns/__init__.py. With HOURS=2, their lanes for so
+# long, share after share; LANE=kills takes one of them, JOURNAL=… goes on with a run of before: tests/campaigns/torture.py.
 torture: $(READY)
 ifdef HOURS
-	$(BIN)/python -m tests.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") \
+	$(BIN)/python -m tests.campaigns.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") \
 		$(if $(JOURNAL),--journal $(JOURNAL)) $(if $(REPORT),--report $(REPORT))
 else
 	AFTERLOG_WHOLE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -o faulthandler_timeout=3600 \
@@ -85,4 +85,4 @@ build: $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 
 clean:
-	rm -rf $(VENV) build *.egg-info records/_kernels.c index/_packing.c fetch/_objects.c afterlog/_mapping.c records/*.so index/*.so fetch/*.so afterlog/*.so .demo
+	rm -rf $(VENV) build *.egg-info records/_kernels.c index/_packing.c fetch/_objects.c base/_mapping.c records/*.so index/*.so fetch/*.so base/*.so .demo

@@ -26,7 +26,7 @@ setup(
     ext_modules=[
         Extension(f"afterlog.{name}", [path], optional=True, extra_compile_args=["-O3"])
         for name, path in (
-            ("_mapping", "afterlog/_mapping.pyx"),
+            ("base._mapping", "base/_mapping.pyx"),
             ("fetch._objects", "fetch/_objects.pyx"),
             ("records._kernels", "records/_kernels.pyx"),
             ("index._packing", "index/_packing.pyx"),

@@ -30,11 +30,9 @@ from afterlog._version import __version__
 if TYPE_CHECKING:
     from os import PathLike
 
-    from afterlog.backup import Backup
-    from afterlog.client.served_store import ServedStore
-    from afterlog.clock import Clock, ManualClock, ScaledClock, SystemClock
-    from afterlog.config import ALWAYS, OS, Config, Durability
-    from afterlog.errors import (
+    from afterlog.base.clock import Clock, ManualClock, ScaledClock, SystemClock
+    from afterlog.base.config import ALWAYS, OS, Config, Durability
+    from afterlog.base.errors import (
         AfterlogError,
         AnswerLost,
         BacklogQuotaExceeded,
@@ -104,6 +102,8 @@ if TYPE_CHECKING:
         UnsupportedCodec,
         WrongType,
     )
+    from afterlog.base.payload import json
+    from afterlog.client.served_store import ServedStore
     from afterlog.fetch.consumer import Consumer
     from afterlog.fetch.message import Message, ScheduledRecord
     from afterlog.fetch.message_columns import Columns
@@ -111,14 +111,14 @@ if TYPE_CHECKING:
     from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
     from afterlog.fetch.record_id import RecordId
     from afterlog.log.cancel_result import CancelResult
-    from afterlog.payload import json
     from afterlog.produce.producer import Producer
     from afterlog.produce.topic import Topic
     from afterlog.records.batch import Record, decode_batch, encode_batch
     from afterlog.records.producer_sequence import ProducerSequence
-    from afterlog.schedule_document import Schedule
-    from afterlog.shared import SharedStore
-    from afterlog.store import Store
+    from afterlog.sharing.shared import SharedStore
+    from afterlog.store.backup import Backup
+    from afterlog.store.schedule_document import Schedule
+    from afterlog.store.store import Store
     from afterlog.subscription.leased_message import LeasedMessage
     from afterlog.subscription.policy import RetryPolicy
     from afterlog.subscription.received import Receipts, Received
@@ -127,9 +127,9 @@ if TYPE_CHECKING:
     from afterlog.worker import Worker
 
 _HOME = {
-    "afterlog.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
-    "afterlog.config": ("ALWAYS", "OS", "Config", "Durability"),
-    "afterlog.errors": (
+    "afterlog.base.clock": ("Clock", "ManualClock", "ScaledClock", "SystemClock"),
+    "afterlog.base.config": ("ALWAYS", "OS", "Config", "Durability"),
+    "afterlog.base.errors": (
         "AfterlogError", "AnswerLost", "BacklogQuotaExceeded", "ClockBehind", "CorruptFile", "CorruptRemote",
         "DiskFailed", "FileMissing", "FileTaken", "GroupBusy", "Interrupted", "InvalidArgument", "InvalidBatch",
         "InvalidDeliverAfter", "InvalidOption", "InvalidReceipt", "InvalidRecord", "InvalidRequest", "InvalidSchedule",
@@ -154,12 +154,12 @@ _HOME = {
     "afterlog.log.cancel_result": ("CancelResult",),
     "afterlog.records.producer_sequence": ("ProducerSequence",),
     "afterlog.produce.producer": ("Producer",),
-    "afterlog.backup": ("Backup",),
-    "afterlog.payload": ("json",),
+    "afterlog.store.backup": ("Backup",),
+    "afterlog.base.payload": ("json",),
     "afterlog.client.served_store": ("ServedStore",),
-    "afterlog.schedule_document": ("Schedule",),
-    "afterlog.shared": ("SharedStore",),
-    "afterlog.store": ("Store",),
+    "afterlog.store.schedule_document": ("Schedule",),
+    "afterlog.sharing.shared": ("SharedStore",),
+    "afterlog.store.store": ("Store",),
     "afterlog.subscription.leased_message": ("LeasedMessage",),
     "afterlog.subscription.policy": ("RetryPolicy",),
     "afterlog.subscription.received": ("Receipts", "Received"),
@@ -236,17 +236,17 @@ def open(
     Raises StoreLocked if another process (or another handle in this one) has it open, and does not share it;
     CorruptFile where bytes that were durable fail their checks, NotAllowed where a shared one is another user's.
     """
-    from afterlog.arguments import flag
-    from afterlog.environment import folder_of
-    from afterlog.errors import InvalidArgument
-    from afterlog.store import open_store
+    from afterlog.base.arguments import flag
+    from afterlog.base.environment import folder_of
+    from afterlog.base.errors import InvalidArgument
+    from afterlog.store.store import open_store
 
     folder = folder_of(path)
     serve, shared = flag("serve", serve), flag("shared", shared)
     if shared and serve:
         raise InvalidArgument("a store that is shared is served already: leave `serve` out")
     if shared:
-        from afterlog.shared import open_shared
+        from afterlog.sharing.shared import open_shared
 
         return open_shared(folder, config, clock, remote, timeout)
     store = open_store(folder, config, clock, None, remote, serves=serve)

@@ -30,21 +30,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, overload
 
-from afterlog.aio_calls import Answer, Calls, Line, Waiters
-from afterlog.aio_producer import AsyncProducer
-from afterlog.arguments import flag, seconds
-from afterlog.awaiting import Closing, Opened, Opening, Parameters, awaited
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.environment import folder_of
-from afterlog.errors import InvalidArgument
+from afterlog.base.arguments import flag, seconds
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.environment import folder_of
+from afterlog.base.errors import InvalidArgument
 from afterlog.fetch.consumer import Consumer as BlockingConsumer
 from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer as BlockingProducer
-from afterlog.store import Store as BlockingStore
-from afterlog.store import open_store
+from afterlog.store.aio_calls import Answer, Calls, Line, Waiters
+from afterlog.store.aio_producer import AsyncProducer
+from afterlog.store.awaiting import Closing, Opened, Opening, Parameters, awaited
+from afterlog.store.store import Store as BlockingStore
+from afterlog.store.store import open_store
 from afterlog.subscription.awaited_draining import AsyncDraining, all_ended
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.received import Received
@@ -52,8 +52,8 @@ from afterlog.subscription.subscription import Subscription as BlockingSubscript
 from afterlog.tier.remote_store import RemoteStore
 
 if TYPE_CHECKING:
-    from afterlog.aio_shared import AsyncSharedStore
     from afterlog.client.async_store import AsyncServedStore
+    from afterlog.sharing.aio_shared import AsyncSharedStore
 
 Blocking = TypeVar("Blocking", BlockingConsumer, BlockingProducer[RecordId], BlockingSubscription)
 
@@ -370,7 +370,7 @@ def open(
     if shared and serve:
         raise InvalidArgument("a store that is shared is served already: leave `serve` out")
     if shared:
-        from afterlog.aio_shared import open_shared
+        from afterlog.sharing.aio_shared import open_shared
 
         return Opening(open_shared(folder, config, clock, remote, timeout))
 

@@ -4,7 +4,7 @@
     prometheus_client.start_http_server(8000)       # or whatever serves that
 
 The names are those of PIP-195 and ours, with the prefix `afterlog_`; docs/metrics.md says what each means. The engine
-counts a little all the time (`afterlog.measures`) and knows nothing of Prometheus.
+counts a little all the time (`afterlog.base.measures`) and knows nothing of Prometheus.
 
 *Detail.* By default a topic has two series, and a subscription three (`OF_TOPICS`); everything else is summed over the
 store, of `next_due_ms` the earliest: ten thousand topics are 0.8 MB. With `detail="partition"` each partition has all
@@ -26,15 +26,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from afterlog._version import __version__
-from afterlog.compiled import missing
-from afterlog.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked
+from afterlog.base.compiled import missing
+from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked
+from afterlog.base.measures import LATENCY_EDGES_MS, Operation
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
 from afterlog.index.measured_storage import BucketOperations
-from afterlog.measures import LATENCY_EDGES_MS, Operation
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
-from afterlog.store import Store
+from afterlog.store.store import Store
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.standing import ClosedSubscriptions

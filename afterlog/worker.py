@@ -27,11 +27,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
-from afterlog.arguments import seconds, whole
-from afterlog.errors import InvalidArgument, WrongType
-from afterlog.locks import Switch, Thread
+from afterlog.api.surface import StoreSurface, SubscriptionSurface
+from afterlog.base.arguments import seconds, whole
+from afterlog.base.errors import InvalidArgument, WrongType
+from afterlog.base.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
-from afterlog.surface import StoreSurface, SubscriptionSurface
 
 if TYPE_CHECKING:
     from afterlog.fetch.positions import Position

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from afterlog.config import Config
-from afterlog.files import OsFile, OsFiles
-from afterlog.store import Store, open_store
+from afterlog.base.config import Config
+from afterlog.base.files import OsFile, OsFiles
+from afterlog.store.store import Store, open_store
 
 TOPIC = "t"
 VALUE = b"v" * 100

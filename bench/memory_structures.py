@@ -15,14 +15,14 @@ import numpy.typing as npt
 from pyroaring import BitMap
 from sortedcontainers import SortedDict
 
-from afterlog.config import Config
-from afterlog.files import OsFiles
+from afterlog.base.config import Config
+from afterlog.base.files import OsFiles
+from afterlog.base.names import BUCKETS
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.index.bucket_tracker import BucketTracker
 from afterlog.index.memory_tracker import MemoryTracker
 from afterlog.index.time_bucket_tracker import TimeBucketTracker
 from afterlog.index.tracker import DelayedDeliveryTracker
-from afterlog.names import BUCKETS
 from bench.harness import MIB
 
 Int64Array = npt.NDArray[np.int64]

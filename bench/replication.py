@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import afterlog
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from afterlog.replication.link import Link
 from afterlog.replication.replicator import Replicator
 from afterlog.replication.store_cluster import StoreCluster

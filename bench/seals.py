@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 import afterlog
-from afterlog.names import CHECKPOINTS
-from afterlog.store import Store, open_store
+from afterlog.base.names import CHECKPOINTS
+from afterlog.store.store import Store, open_store
 from bench.harness import Times, machine
 from bench.workloads import START_MS
 

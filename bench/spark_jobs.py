@@ -26,9 +26,10 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 import afterlog
-from afterlog.clock import ManualClock
-from afterlog.config import Codec
-from afterlog.files import OsFiles, unused_name
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Codec
+from afterlog.base.files import OsFiles, unused_name
+from afterlog.base.names import BUCKETS, CHECKPOINTS, LOG, bucket_key, run_key, segment_file
 from afterlog.index.entries import Entries
 from afterlog.index.merge import merged
 from afterlog.index.run import Coverage, Run
@@ -38,7 +39,6 @@ from afterlog.log.checkpoints import CheckpointFile, Checkpoints, SealedMark
 from afterlog.log.facts import NO_FILE
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import write_topics
-from afterlog.names import BUCKETS, CHECKPOINTS, LOG, bucket_key, run_key, segment_file
 from afterlog.records import kernels
 from afterlog.records.batch import compress_batches
 from afterlog.records.encode import stamp_batches
@@ -256,8 +256,8 @@ def _of_log(options: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]
     """The data source without the data source."""
 
     def rows(numbers: Iterator[Any]) -> Iterator[Any]:
-        from afterlog.clock import SystemClock
-        from afterlog.files import ReadOnlyFiles
+        from afterlog.base.clock import SystemClock
+        from afterlog.base.files import ReadOnlyFiles
         from afterlog.spark.arrow import record_batch
         from afterlog.spark.options import ReadOptions
         from afterlog.spark.ranges import RangePlanner, read_range

@@ -15,7 +15,7 @@ import pytest
 
 import afterlog
 from afterlog.fetch.consumer import Consumer
-from afterlog.store import Store
+from afterlog.store.store import Store
 from bench.conftest import Measure
 
 READERS = 1_000

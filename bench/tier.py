@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 import afterlog
-from afterlog.clock import ManualClock
-from afterlog.store import open_store
+from afterlog.base.clock import ManualClock
+from afterlog.store.store import open_store
 from bench.harness import MIB, RESULTS, record, resident_bytes
 
 TOPIC = "mail"

@@ -40,7 +40,7 @@ import numpy as np
 import afterlog
 from afterlog.client.served_store import ServedStore
 from afterlog.server.running import Serving
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from bench.harness import record
 
 RESULTS = Path(__file__).parent / "results" / "walks"

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 import afterlog
-from afterlog.files import OsFiles
+from afterlog.base.files import OsFiles
+from afterlog.base.names import BUCKETS
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
@@ -24,7 +25,6 @@ from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import MergeIterator
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run
-from afterlog.names import BUCKETS
 from bench.harness import Times, resident_bytes, watched_bytes
 
 Int64Array = npt.NDArray[np.int64]

@@ -21,8 +21,8 @@ def backup(data: FolderOrAddress, dest: Path, as_json: bool) -> None:
     one makes the backup. Of a server at http(s)://… DEST is the name of a folder in that of its --backups. A process
     that serves nobody makes backups by store.backup(DEST): then this exits with 4.
     """
+    from afterlog.base.errors import StoreLocked
     from afterlog.cli.output import amount, json_line
-    from afterlog.errors import StoreLocked
 
     try:
         store = opened(data, background=False)

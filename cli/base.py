@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from afterlog.environment import variable
-from afterlog.errors import (
+from afterlog.base.environment import variable
+from afterlog.base.errors import (
     AfterlogError,
     ClockBehind,
     CorruptFile,
@@ -42,7 +42,7 @@ from afterlog.errors import (
 if TYPE_CHECKING:
     from afterlog.cli.how_it_stands import OpenStore
     from afterlog.client.served_store import ServedStore
-    from afterlog.store import Store
+    from afterlog.store.store import Store
     from afterlog.tier.remote_store import RemoteStore
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
@@ -271,9 +271,9 @@ def opened_here(
 
     `background`, `partial`, `serves`: as of `open_store`.
     """
-    from afterlog.files import OsFiles
+    from afterlog.base.files import OsFiles
     from afterlog.log.topics_document import is_store
-    from afterlog.store import open_store
+    from afterlog.store.store import open_store
 
     if isinstance(data, str):
         name = click.get_current_context().info_name
@@ -294,8 +294,8 @@ def _connected(address: str | Path) -> ServedStore:
 
 def _served(folder: Path) -> ServedStore | None:
     """None where whoever has the folder does not serve it."""
-    from afterlog.files import OsFiles
-    from afterlog.names import SERVER_SOCKET
+    from afterlog.base.files import OsFiles
+    from afterlog.base.names import SERVER_SOCKET
 
     if not OsFiles().exists(folder / SERVER_SOCKET):
         return None

@@ -31,12 +31,12 @@ def export(data: Path, topic: str, to: Path, order: str, due_only: bool, times: 
     records are left out, and leave gaps. A plain broker delivers everything at once: the time of a record is in its
     header deliver-after where it has one of its own, and else lost without --times, which makes batches anew.
     """
+    from afterlog.base.files import OsFiles, ReadOnlyFiles
+    from afterlog.base.names import partition_folder
     from afterlog.cli.output import json_line
     from afterlog.fetch.export import export as export_partition
     from afterlog.fetch.partition import Partition
-    from afterlog.files import OsFiles, ReadOnlyFiles
     from afterlog.log.snapshot import ALL_MS, open_snapshot
-    from afterlog.names import partition_folder
 
     if due_only and order == "append":
         raise click.UsageError("--due-only is for --order delivery")

@@ -1,4 +1,6 @@
-"""How a store stands, whether it is open here or served elsewhere: the rows of `afterlog.statistics`, either way."""
+"""How a store stands, whether it is open here or served elsewhere: the rows of `afterlog.api.statistics`, either
+way.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from afterlog.client.call import Call, HttpReply, HttpRequest, call, path_of
 from afterlog.client.served_store import ServedStore
-from afterlog.store import Store
+from afterlog.store.store import Store
 
 OpenStore = Store | ServedStore
 TOPICS_MAX = 500
@@ -30,7 +32,7 @@ def standing(store: OpenStore, topic: str, bars_max: int) -> Standing:
         told = store.stats(topic)
         bars = store.ask(call("GET", path_of("topics", topic, "histogram", bars=bars_max), dict))["bars"]
         return Standing(topic, told["partitions"], told["subscriptions"], bars, told["now_ms"])
-    from afterlog.statistics import due_histogram, partition_stats, subscription_stats
+    from afterlog.api.statistics import due_histogram, partition_stats, subscription_stats
 
     found, now_ms = store.topic(topic), store.now_ms()
     rows = [partition_stats(store, partition) for partition in found.partitions]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
-from afterlog.payload import json as json_value
-from afterlog.wire.byte_text import bytes_of, headers_of
+from afterlog.api.byte_text import bytes_of, headers_of
+from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.base.payload import json as json_value
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from afterlog._version import __version__
+from afterlog.base.environment import set_variable, variable
+from afterlog.base.errors import AfterlogError
 from afterlog.cli.base import (
     DATA,
     EXIT_CODES,
@@ -35,18 +37,16 @@ from afterlog.cli.base import (
     store_arguments,
 )
 from afterlog.cli.input import Duration, InputRecord, InstantType, chunks_of_lines, encoded, json_records
-from afterlog.environment import set_variable, variable
-from afterlog.errors import AfterlogError
 
 if TYPE_CHECKING:
+    from afterlog.api.surface import TopicSurface
+    from afterlog.base.clock import Clock
     from afterlog.cli.how_it_stands import OpenStore
-    from afterlog.clock import Clock
     from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
     from afterlog.log.topic_settings import BacklogQuotaPolicy
     from afterlog.records.unique_key import OnConflict
     from afterlog.subscription.received import Received
-    from afterlog.surface import TopicSurface
 
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -75,7 +75,7 @@ _ELSEWHERE = {
 
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from afterlog.compiled import kernels
+        from afterlog.base.compiled import kernels
 
         click.echo(f"afterlog {__version__} ({kernels()})")
         ctx.exit()
@@ -209,8 +209,8 @@ def send(
         raise click.UsageError("--unique-key is for one record: give VALUE")
     if unique_key is None and not json_input and on_conflict != "raise":
         raise click.UsageError("--on-conflict goes with --unique-key, or --json-input")
+    from afterlog.base.config import Config
     from afterlog.cli.output import json_line, progress
-    from afterlog.config import Config
 
     with opened(data, create=make) as store:
         if make and topic not in {there.name for there in store.topics()}:
@@ -434,9 +434,9 @@ def dump(file: Path, records: bool, as_json: bool) -> None:
     FILE: .log, .index, .timeindex, .deliverafterindex, checkpoints, topics, position, a journal. Needs no lock, writes
     nothing. Goes on behind broken entries of a .log, and says why they are broken.
     """
+    from afterlog.base.files import ReadOnlyFiles
+    from afterlog.base.names import parse_journal_file
     from afterlog.cli.output import json_line, text_line
-    from afterlog.files import ReadOnlyFiles
-    from afterlog.names import parse_journal_file
     from afterlog.offline.dump import dump as rows_of
     from afterlog.offline.journals import dump as rows_of_journal
 
@@ -456,9 +456,9 @@ def verify(data: Path, topic: str | None, as_json: bool) -> int:
     Every checksum of every entry, the indexes against the logs, the runs, checkpoints, positions, journals. Changes
     nothing. What is in object storage alone is only counted: `scrub --deep` reads it.
     """
+    from afterlog.base.clock import SystemClock
+    from afterlog.base.files import OsFiles
     from afterlog.cli.output import amount, json_line, progress
-    from afterlog.clock import SystemClock
-    from afterlog.files import OsFiles
     from afterlog.offline.locked_store import OfflineStore
 
     found = 0
@@ -495,9 +495,9 @@ def repair(data: Path, remote: str | None, put_clock_back: bool, do_it: bool, as
     off a log stay beside it, as <name>.log.cut-<position>. With --remote, a segment that is broken here and whole there
     is read from there.
     """
+    from afterlog.base.clock import SystemClock
+    from afterlog.base.files import OsFiles
     from afterlog.cli.output import json_line
-    from afterlog.clock import SystemClock
-    from afterlog.files import OsFiles
     from afterlog.offline.locked_store import OfflineStore
 
     storage = remote_store(remote) if remote else None

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from afterlog.clock import Clock
-from afterlog.environment import Pipe
-from afterlog.wire.byte_text import text_or_base64
+from afterlog.api.byte_text import text_or_base64
+from afterlog.base.clock import Clock
+from afterlog.base.environment import Pipe
 
 if TYPE_CHECKING:
     from rich.console import Console

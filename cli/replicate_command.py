@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from afterlog.base.environment import variable
+from afterlog.base.locks import Condition
 from afterlog.cli.base import FINDINGS, JSON, DataType, FolderOrAddress, is_address, opened
 from afterlog.cli.input import Duration
-from afterlog.environment import variable
-from afterlog.locks import Condition
 
 if TYPE_CHECKING:
-    from afterlog.clock import Clock
+    from afterlog.base.clock import Clock
     from afterlog.replication.cluster import Cluster
     from afterlog.replication.replicator import Replicator
 
@@ -62,7 +62,7 @@ def replicate(
     """
     import contextlib
 
-    from afterlog.clock import SystemClock
+    from afterlog.base.clock import SystemClock
     from afterlog.replication.replicator import Replicator
     from afterlog.subscription.draining import Draining
 

@@ -13,7 +13,7 @@ from afterlog.cli.base import JSON, Failure, FolderOrAddress, StoreCommand, open
 from afterlog.cli.input import Duration, encoded
 
 if TYPE_CHECKING:
-    from afterlog.schedule_document import Schedule
+    from afterlog.store.schedule_document import Schedule
 
 CRON = click.option("--cron", metavar="EXPRESSION", help='Minute, hour, day, month, weekday: "0 8 * * 1".')
 TIMEZONE = click.option("--timezone", metavar="NAME", help="Of --cron: Europe/Zurich. UTC by default.")
@@ -171,8 +171,8 @@ def _pairs(headers: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _show(found: Sequence[Schedule], now_ms: int, as_json: bool) -> None:
+    from afterlog.api.byte_text import text_or_base64
     from afterlog.cli.output import clipped, iso, json_line, relative, span, table
-    from afterlog.wire.byte_text import text_or_base64
 
     if as_json:
         for each in found:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from afterlog.base.environment import allow_descriptors
 from afterlog.cli.base import JSON, Cli, StoreCommand, opened_here, store_arguments
-from afterlog.environment import allow_descriptors
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 _SCOPES = ("look", "send", "receive", "manage", "replicate")
@@ -96,7 +96,7 @@ def tokens() -> None:
 @click.option("--topic", "prefixes", multiple=True, metavar="PREFIX", help="Of topics whose names begin so. [all]")
 def add(file: Path, name: str, scopes: tuple[str, ...], prefixes: tuple[str, ...]) -> None:
     """Make a token, and print it: it is shown this once."""
-    from afterlog.files import OsFiles
+    from afterlog.base.files import OsFiles
     from afterlog.server.endpoint import Scope
     from afterlog.server.tokens import TokenFile
 
@@ -108,8 +108,8 @@ def add(file: Path, name: str, scopes: tuple[str, ...], prefixes: tuple[str, ...
 @JSON
 def list_tokens(file: Path, as_json: bool) -> None:
     """Which there are, and what each may do."""
+    from afterlog.base.files import OsFiles
     from afterlog.cli.output import json_line, table
-    from afterlog.files import OsFiles
     from afterlog.server.tokens import TokenFile
 
     rows = []
@@ -131,7 +131,7 @@ def _scopes(scopes: dict[str, list[str]]) -> str:
 @click.argument("name")
 def remove(file: Path, name: str) -> None:
     """Take it away; who has it is refused from then on."""
-    from afterlog.files import OsFiles
+    from afterlog.base.files import OsFiles
     from afterlog.server.tokens import TokenFile
 
     TokenFile(OsFiles(), file.absolute()).remove(name)
@@ -142,7 +142,7 @@ def remove(file: Path, name: str) -> None:
 @click.argument("name")
 def rotate(file: Path, name: str) -> None:
     """Make another one in its place, for the same, and print it; who has the old one is refused from then on."""
-    from afterlog.files import OsFiles
+    from afterlog.base.files import OsFiles
     from afterlog.server.tokens import TokenFile
 
     click.echo(TokenFile(OsFiles(), file.absolute()).rotate(name))

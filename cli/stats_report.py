@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from afterlog.api.statistics import REMOTE, WHERE
 from afterlog.cli.how_it_stands import Standing
 from afterlog.cli.output import amount, bars, iso, json_line, relative, table
-from afterlog.statistics import REMOTE, WHERE
 
 _COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
 _HOLDERS = ("pending", "retention", "backlog", "tier", "removable")

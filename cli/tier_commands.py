@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from afterlog.base.errors import CorruptRemote, UnknownTopic
 from afterlog.cli.base import (
     FINDINGS,
     JSON,
@@ -24,12 +25,11 @@ from afterlog.cli.base import (
     store_arguments,
 )
 from afterlog.cli.input import Duration
-from afterlog.errors import CorruptRemote, UnknownTopic
 
 if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
     from afterlog.log.checkpoints import SealedMark
-    from afterlog.store import Store
+    from afterlog.store.store import Store
     from afterlog.tier.manifest import Manifest
     from afterlog.tier.scrub import Discrepancy
 
@@ -105,8 +105,8 @@ def scrub(
     Needs no store. With DATA, which may be open: also whether all is listed that this store takes for uploaded. Exit
     code 1 where something is MISSING, PARTIAL or CORRUPT.
     """
+    from afterlog.base.clock import SystemClock
     from afterlog.cli.output import json_line, progress
-    from afterlog.clock import SystemClock
     from afterlog.tier.manifest import Manifest
     from afterlog.tier.scrub import FAULTS, survey
 
@@ -163,10 +163,10 @@ def _scrubbed(
 
 def _marks_of(data: Path) -> dict[str, Marks]:
     """How to ask the partitions of a store that have segments in object storage what they take for uploaded."""
-    from afterlog.files import ReadOnlyFiles
+    from afterlog.base.files import ReadOnlyFiles
+    from afterlog.base.names import CHECKPOINTS, partition_folder
     from afterlog.log.checkpoints import CheckpointFile
     from afterlog.log.topics_document import is_store, read_topics
-    from afterlog.names import CHECKPOINTS, partition_folder
 
     files = ReadOnlyFiles()
     if not is_store(files, data):
@@ -198,9 +198,9 @@ def restore(data: Path, partial: bool, as_json: bool) -> int:
     records behind the last segment that was uploaded, positions and subscriptions. Exit code 1 where segments that were
     sealed are missing.
     """
+    from afterlog.base.files import OsFiles
+    from afterlog.base.names import TOPICS
     from afterlog.cli.output import amount, json_line, table
-    from afterlog.files import OsFiles
-    from afterlog.names import TOPICS
     from afterlog.tier.remote_topics import read_remote_topics
 
     if not read_remote_topics(noted_remote()):

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from afterlog.base.environment import CTRL_D, Keyboard
+from afterlog.base.locks import Condition
 from afterlog.cli.base import JSON, FolderOrAddress, StoreCommand, opened, store_arguments
 from afterlog.cli.input import Duration
 from afterlog.cli.output import iso, json_line, relative, screen, span
 from afterlog.cli.rates import ALL, Rates, TopicRates
-from afterlog.environment import CTRL_D, Keyboard
-from afterlog.locks import Condition
 
 if TYPE_CHECKING:
-    from afterlog.clock import Clock
+    from afterlog.base.clock import Clock
 
 HEADINGS = ("TOPIC", "SENT/S", "DUE/S", "OUT/S", "LATE 99%", "PENDING", "NEXT DUE", "LAG", "RETRYING", "DEAD")
 INTERVAL_MS_MIN = 10

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from afterlog.base.environment import run_anew
 from afterlog.cli.base import FINDINGS, Failure
 from afterlog.cli.input import Duration
-from afterlog.environment import run_anew
 
 if TYPE_CHECKING:
     from afterlog.worker import Worker

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from afterlog.environment import folder_of, is_folder
-from afterlog.errors import InvalidArgument, ServerUnavailable, WrongType
-from afterlog.names import SERVER_SOCKET
+from afterlog.base.environment import folder_of, is_folder
+from afterlog.base.errors import InvalidArgument, ServerUnavailable, WrongType
+from afterlog.base.names import SERVER_SOCKET
 
 if TYPE_CHECKING:
     from os import PathLike

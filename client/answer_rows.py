@@ -8,14 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from afterlog.api.byte_text import bytes_of, headers_of
 from afterlog.fetch.record_id import RecordId
 from afterlog.subscription.answers import AckResult, PartitionStats, ReceiptResult, RedriveResult, SubscriptionStats
-from afterlog.wire.byte_text import bytes_of, headers_of
 
 if TYPE_CHECKING:
-    from afterlog.backup import Backup
     from afterlog.log.held import HeldBytes
-    from afterlog.schedule_document import Schedule
+    from afterlog.store.backup import Backup
+    from afterlog.store.schedule_document import Schedule
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
 
@@ -48,7 +48,7 @@ def numbers_of(row: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def schedule_of(row: Mapping[str, Any]) -> Schedule:
-    from afterlog.schedule_document import Schedule
+    from afterlog.store.schedule_document import Schedule
 
     every_s, record = row["every_s"], row["record"]
     return Schedule(
@@ -81,9 +81,9 @@ def redrive_result(row: Mapping[str, Any]) -> RedriveResult:
 
 def dead_letter(row: Mapping[str, Any]) -> DeadLetterMessage:
     """Where it comes from stands in its headers."""
+    from afterlog.api.record_json import message_of
     from afterlog.subscription.origin import origin_of
     from afterlog.subscription.redrive import DeadLetterMessage
-    from afterlog.wire.record_json import message_of
 
     message = message_of(row["message"])
     origin = origin_of(message.headers)[1]
@@ -99,6 +99,6 @@ def offloaded(row: Mapping[str, Any]) -> Offloaded:
 
 
 def backup_of(row: Mapping[str, Any]) -> Backup:
-    from afterlog.backup import Backup
+    from afterlog.store.backup import Backup
 
     return Backup(**({field.name: row[field.name] for field in fields(Backup)} | {"path": Path(row["path"])}))

@@ -15,23 +15,17 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from afterlog.extras import missing
+from afterlog.base.extras import missing
 
 try:
     import aiohttp
 except ImportError as error:
     raise missing(error, "asyncio with a server, or with a store that is shared,", "client") from error
 
-from afterlog import sockets
-from afterlog.client.address import Address
-from afterlog.client.async_wait import AsyncWait, WaitingResponse
-from afterlog.client.attempts import Attempts
-from afterlog.client.call import JSON, AnswerOf, Call, HttpReply, HttpRequest, Pause, Steps
-from afterlog.client.lanes import Lane
-from afterlog.client.server_time import ServerTime
-from afterlog.clock import Clock
-from afterlog.environment import process_id
-from afterlog.errors import (
+from afterlog.base import sockets
+from afterlog.base.clock import Clock
+from afterlog.base.environment import process_id
+from afterlog.base.errors import (
     AfterlogError,
     AnswerLost,
     NotAllowed,
@@ -40,6 +34,12 @@ from afterlog.errors import (
     StoreClosed,
     StoreForked,
 )
+from afterlog.client.address import Address
+from afterlog.client.async_wait import AsyncWait, WaitingResponse
+from afterlog.client.attempts import Attempts
+from afterlog.client.call import JSON, AnswerOf, Call, HttpReply, HttpRequest, Pause, Steps
+from afterlog.client.lanes import Lane
+from afterlog.client.server_time import ServerTime
 
 LANES = 64
 """Sends at a time; more wait for one of them. Larger: more share an append at the server, more producers there."""

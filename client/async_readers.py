@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from afterlog.awaiting import Closing
+from afterlog.base.errors import StoreClosed, StoreForked
 from afterlog.client.call import Steps, awaited
 from afterlog.client.consumer_steps import ConsumerSteps
 from afterlog.client.subscription_steps import SubscriptionSteps
-from afterlog.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
+from afterlog.store.awaiting import Closing
 from afterlog.subscription.awaited_draining import AsyncDraining, all_ended
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.intake import Intake

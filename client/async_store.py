@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from afterlog.aio_calls import Calls
-from afterlog.aio_producer import AsyncProducer
-from afterlog.awaiting import Closing, Opening
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.errors import AfterlogError
 from afterlog.client.address import address_there
 from afterlog.client.async_pool import AsyncPool
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
@@ -29,9 +28,10 @@ from afterlog.client.served_store import checked_timeout, checked_token, connect
 from afterlog.client.server_time import ServerTime
 from afterlog.client.store_steps import StoreSteps, chosen_partitions
 from afterlog.client.subscription_steps import SubscriptionSteps, reading_of
-from afterlog.clock import Clock, SystemClock
-from afterlog.errors import AfterlogError
 from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.store.aio_calls import Calls
+from afterlog.store.aio_producer import AsyncProducer
+from afterlog.store.awaiting import Closing, Opening
 
 if TYPE_CHECKING:
     from afterlog.client.served_topic import ServedTopic

@@ -20,9 +20,9 @@ from typing import Any, Generic
 import aiohttp
 from aiohttp.connector import Connection
 
+from afterlog.base.errors import AnswerLost
 from afterlog.client.call import AnswerOf
 from afterlog.client.polls import Polls
-from afterlog.errors import AnswerLost
 
 HANG_UP_S = 1.0
 """Larger: a slow server has longer to say what it had answered, a dead one holds up for longer."""

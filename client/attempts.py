@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from afterlog.base.clock import Clock
+from afterlog.base.environment import random_bits
+from afterlog.base.errors import AfterlogError, AnswerLost, ServerBusy, ServerUnavailable
 from afterlog.client.call import Call
 from afterlog.client.lanes import is_forgotten
-from afterlog.clock import Clock
-from afterlog.environment import random_bits
-from afterlog.errors import AfterlogError, AnswerLost, ServerBusy, ServerUnavailable
 
 FIRST_PAUSE_S = 0.02
 PAUSE_S_MAX = 1.0

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
-from afterlog.errors import AfterlogError, ServerFailed, ServerUnavailable, StoreClosed
-from afterlog.wire.problem import error_of
+from afterlog.api.problem import error_of
+from afterlog.base.errors import AfterlogError, ServerFailed, ServerUnavailable, StoreClosed
 
 if TYPE_CHECKING:
     from afterlog.client.polls import Polls, Waking

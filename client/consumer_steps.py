@@ -15,19 +15,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from afterlog.arguments import flag, seconds, whole
+from afterlog.api.position_text import position_text
+from afterlog.api.record_json import message_of
+from afterlog.base.arguments import flag, seconds, whole
+from afterlog.base.clock import Clock
+from afterlog.base.environment import random_bits
+from afterlog.base.errors import AfterlogError, AnswerLost, GroupBusy, StoreClosed, StoreForked, UnknownPartition
+from afterlog.base.names import check_name
 from afterlog.client.answer_rows import numbers_of
 from afterlog.client.call import ARROW, Call, HttpReply, HttpRequest, Steps, call, json_bytes, json_of, nothing, path_of
 from afterlog.client.polls import Polls
 from afterlog.client.server_time import ServerTime
-from afterlog.clock import Clock
-from afterlog.environment import random_bits
-from afterlog.errors import AfterlogError, AnswerLost, GroupBusy, StoreClosed, StoreForked, UnknownPartition
 from afterlog.fetch.message import Message
 from afterlog.fetch.positions import Position
-from afterlog.names import check_name
-from afterlog.wire.position_text import position_text
-from afterlog.wire.record_json import message_of
 
 if TYPE_CHECKING:
     from afterlog.fetch.message_columns import Columns
@@ -366,7 +366,7 @@ def _messages(reply: HttpReply) -> tuple[list[Message], dict[str, Any]]:
 
 
 def _columns(reply: HttpReply) -> tuple[Columns, dict[str, Any]]:
-    from afterlog.wire.arrow_stream import delivered
+    from afterlog.api.arrow_stream import delivered
 
     found = delivered(reply.body)
     return found.columns, found.said

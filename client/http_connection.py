@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Mapping
 from os import PathLike
 
-from afterlog import sockets
 from afterlog._version import __version__
+from afterlog.base import sockets
+from afterlog.base.errors import AnswerLost, InvalidArgument, NotAllowed, ServerNotTrusted, ServerUnavailable
 from afterlog.client.address import Address
 from afterlog.client.call import JSON, HttpReply, HttpRequest
 from afterlog.client.http_answer import NoAnswer, read_answer
-from afterlog.errors import AnswerLost, InvalidArgument, NotAllowed, ServerNotTrusted, ServerUnavailable
 
 HEADS_MAX = 64
 """Heads that are kept, as they are asked for again and again."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from afterlog.base.environment import random_bits
+from afterlog.base.errors import AfterlogError
 from afterlog.client.call import Call, HttpRequest, LaneSequence
-from afterlog.environment import random_bits
-from afterlog.errors import AfterlogError
 
 SEQUENCES = 1 << 31
 """They wrap around, as Kafka's do."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from afterlog.locks import Condition
+from afterlog.base.locks import Condition
 
 
 class Polls:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from afterlog.base.clock import Clock
+from afterlog.base.environment import process_id
+from afterlog.base.errors import AfterlogError, StoreClosed, StoreForked
+from afterlog.base.locks import Condition
 from afterlog.client.attempts import Attempts
 from afterlog.client.call import AnswerOf, Call, Pause, Steps
 from afterlog.client.lanes import Lane
 from afterlog.client.server_time import ServerTime
 from afterlog.client.transport import Connecting, ServerConnection
-from afterlog.clock import Clock
-from afterlog.environment import process_id
-from afterlog.errors import AfterlogError, StoreClosed, StoreForked
-from afterlog.locks import Condition
 
 KEPT = 32
 """Connections that nobody uses."""

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from afterlog.base.clock import Clock
 from afterlog.client.consumer_steps import ConsumerSteps
 from afterlog.client.subscription_steps import SubscriptionSteps
-from afterlog.clock import Clock
 from afterlog.subscription.lease_keeper import Keeping, LeaseKeeper
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from afterlog.api.record_json import SentRecord
+from afterlog.base.errors import InvalidRecord, WrongType
 from afterlog.client.call import HttpRequest, Numbered, json_bytes, path_of
-from afterlog.errors import InvalidRecord, WrongType
 from afterlog.records.moments import check_one_time, delay_ms, instant_ms
-from afterlog.wire.record_json import SentRecord
 
 if TYPE_CHECKING:
     from afterlog.records.batch import Headers

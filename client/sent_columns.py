@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from afterlog.api.record_json import SentRecord
+from afterlog.base.errors import InvalidRecord
 from afterlog.client.call import (
     ARROW,
     Call,
@@ -28,14 +30,12 @@ from afterlog.client.call import (
 from afterlog.client.lanes import SEQUENCES
 from afterlog.client.sent import has_arrow, records_request, seconds_of
 from afterlog.client.served_topic import ServedTopic
-from afterlog.errors import InvalidRecord
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.topic import partitions_of_keys
 from afterlog.records.batch import decode_own_headers, encode_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, asked_column
 from afterlog.records.encode import RecordColumns, ragged, same_headers, take_ragged, timestamp_column
-from afterlog.wire.record_json import SentRecord
 
 JSON_RECORDS = 256
 JSON_BYTES = 512 << 10
@@ -224,7 +224,7 @@ class Columnar:
         ]
 
     def _stream(self) -> bytes:
-        from afterlog.wire.arrow_stream import sent_stream
+        from afterlog.api.arrow_stream import sent_stream
 
         asked = self.deliver_after
         return sent_stream(
@@ -240,7 +240,7 @@ class Columnar:
 
 def _offsets(reply: HttpReply) -> Int64Array:
     if reply.kind == ARROW:
-        from afterlog.wire.arrow_stream import placed_of
+        from afterlog.api.arrow_stream import placed_of
 
         return placed_of(reply.body)[1]
     return np.array([RecordId.parse(each).offset for each in json_of(reply)["ids"]], np.int64)

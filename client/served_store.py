@@ -20,7 +20,9 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from afterlog.arguments import seconds
+from afterlog.base.arguments import seconds
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, WrongType
 from afterlog.client.address import Address, address_there
 from afterlog.client.call import AnswerOf, Call, Steps, blocking
 from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
@@ -33,8 +35,6 @@ from afterlog.client.server_time import ServerTime
 from afterlog.client.store_steps import StoreSteps, chosen_partitions
 from afterlog.client.subscription_steps import SubscriptionSteps, reading_of
 from afterlog.client.transport import Connecting
-from afterlog.clock import Clock, SystemClock
-from afterlog.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, WrongType
 from afterlog.fetch.positions import EARLIEST, Position
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def connect(
 
 
 if TYPE_CHECKING:
-    from afterlog.surface import StoreSurface
+    from afterlog.api.surface import StoreSurface
 
     def _has_the_surface(store: ServedStore) -> StoreSurface:
         return store

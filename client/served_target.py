@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from afterlog.arguments import whole
+from afterlog.base.arguments import whole
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import InvalidDeliverAfter, InvalidTopic
 from afterlog.client.call import Steps, call, one, path_of
 from afterlog.client.sent_columns import Columnar
 from afterlog.client.served_topic import ServedTopic
 from afterlog.client.server_time import ServerTime
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import InvalidDeliverAfter, InvalidTopic
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.numbering import numbering_of
 from afterlog.produce.producer import Producer

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from afterlog.arguments import flag
-from afterlog.errors import UnknownPartition
+from afterlog.base.arguments import flag
+from afterlog.base.errors import UnknownPartition
 
 if TYPE_CHECKING:
     from afterlog.log.topic_settings import TopicSettings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from afterlog.clock import Clock
+from afterlog.base.clock import Clock
 
 
 class ServerTime:

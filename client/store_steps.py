@@ -6,27 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from afterlog.arguments import KEEP, flag, whole
+from afterlog.api.byte_text import text_or_base64
+from afterlog.api.position_text import position_text
+from afterlog.api.record_json import scheduled_of
+from afterlog.base.arguments import KEEP, flag, whole
+from afterlog.base.clock import Clock
+from afterlog.base.errors import InvalidArgument, InvalidTopic, NotServed, UnknownPartition, UnknownTopic, WrongType
+from afterlog.base.names import NamedList, check_name
 from afterlog.client import answer_rows as rows
 from afterlog.client.call import Call, HttpRequest, Sending, Steps, call, json_of, nothing, path_of, with_sequence
 from afterlog.client.sent import item, pairs, records_request, seconds_of, sent_record
 from afterlog.client.served_topic import ServedTopic
 from afterlog.client.server_time import ServerTime
-from afterlog.clock import Clock
-from afterlog.errors import InvalidArgument, InvalidTopic, NotServed, UnknownPartition, UnknownTopic, WrongType
 from afterlog.fetch.positions import LATEST, Position
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
-from afterlog.names import NamedList, check_name
 from afterlog.records.moments import check_one_time, delay_ms, instant_ms
-from afterlog.wire.byte_text import text_or_base64
-from afterlog.wire.position_text import position_text
-from afterlog.wire.record_json import scheduled_of
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from afterlog.backup import Backup
     from afterlog.fetch.message import ScheduledRecord
     from afterlog.log.cancellation import Int8Array
     from afterlog.log.held import HeldBytes
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
     from afterlog.records.moments import Delay, Instant
     from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.records.unique_key import OnConflict
-    from afterlog.schedule_document import Schedule
+    from afterlog.store.backup import Backup
+    from afterlog.store.schedule_document import Schedule
     from afterlog.subscription.answers import RedriveResult
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded

@@ -16,7 +16,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from afterlog.arguments import flag, seconds, whole
+from afterlog.api.position_text import position_text
+from afterlog.api.receipt import Receipt
+from afterlog.api.record_json import message_fields
+from afterlog.base.arguments import flag, seconds, whole
+from afterlog.base.clock import Clock
+from afterlog.base.errors import (
+    AfterlogError,
+    AnswerLost,
+    InvalidArgument,
+    InvalidReceipt,
+    InvalidSubscription,
+    NoDeadLetterTopic,
+    StoreClosed,
+    StoreForked,
+    UnknownPartition,
+)
+from afterlog.base.names import check_name
 from afterlog.client import answer_rows as rows
 from afterlog.client.call import (
     ARROW,
@@ -35,20 +51,7 @@ from afterlog.client.call import (
 from afterlog.client.polls import Polls, Waking
 from afterlog.client.sent import has_arrow, seconds_of
 from afterlog.client.server_time import ServerTime
-from afterlog.clock import Clock
-from afterlog.errors import (
-    AfterlogError,
-    AnswerLost,
-    InvalidArgument,
-    InvalidReceipt,
-    InvalidSubscription,
-    NoDeadLetterTopic,
-    StoreClosed,
-    StoreForked,
-    UnknownPartition,
-)
 from afterlog.fetch.positions import Position
-from afterlog.names import check_name
 from afterlog.records.moments import Delay, delay_ms
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.intake import Intake, Place, check_limits
@@ -58,12 +61,9 @@ from afterlog.subscription.open_blocks import OpenBlocks
 from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.read_ahead import ReadAhead
 from afterlog.subscription.received import Receipts, Received, ReceivedMessages
-from afterlog.wire.position_text import position_text
-from afterlog.wire.receipt import Receipt
-from afterlog.wire.record_json import message_fields
 
 if TYPE_CHECKING:
-    from afterlog.surface import MessagesToSettle
+    from afterlog.api.surface import MessagesToSettle
 
 SLICE_S = 20.0
 """A wait is asked for in parts: proxies cut what is silent for longer, and a server that stops is found."""
@@ -317,7 +317,7 @@ class SubscriptionSteps:
         )
 
     def _columns(self, data: bytes) -> Received:
-        from afterlog.wire.arrow_stream import delivered
+        from afterlog.api.arrow_stream import delivered
 
         found = delivered(data)
         self._server_time.saw(found.said)
@@ -345,7 +345,7 @@ class SubscriptionSteps:
         """As of an embedded subscription."""
         path, every = self._path("ack"), self._receipts(messages)
         if len(every) > JSON_RECORDS and not self._how and has_arrow():
-            from afterlog.wire.arrow_stream import receipts_stream
+            from afterlog.api.arrow_stream import receipts_stream
 
             columns = Receipts.of_rows(every)
             request = HttpRequest("POST", path, receipts_stream(columns), ARROW)

@@ -19,8 +19,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from afterlog.clock import Clock
-from afterlog.locks import Condition
+from afterlog.base.clock import Clock
+from afterlog.base.locks import Condition
 from afterlog.log.notifier import NEVER_MS, Notifier
 
 OVERLOOKED_S = 5.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, OffsetOutOfRange
+from afterlog.base.errors import CorruptFile, OffsetOutOfRange
 from afterlog.fetch.timeline import BLOCK_ENTRIES, Reading, empty_block
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block

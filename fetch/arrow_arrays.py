@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from afterlog.extras import missing
+from afterlog.base.extras import missing
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Bools, Ragged
 

@@ -20,16 +20,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from afterlog.arguments import seconds, whole
-from afterlog.clock import Clock
-from afterlog.errors import CorruptFile, StoreClosed, UnknownPartition, WrongType
+from afterlog.base.arguments import seconds, whole
+from afterlog.base.clock import Clock
+from afterlog.base.errors import CorruptFile, StoreClosed, UnknownPartition, WrongType
+from afterlog.base.files import PROCESS
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition, agenda_of
 from afterlog.fetch.positions import EARLIEST, Position
-from afterlog.files import PROCESS
 
 POLL_BYTES = 16 << 20
 """A poll reads no more than this of one partition, but for the first batch."""

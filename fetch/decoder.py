@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from afterlog.arguments import INT64_MAX
-from afterlog.errors import CorruptFile, InvalidBatch, InvalidDeliverAfter
+from afterlog.base.arguments import INT64_MAX
+from afterlog.base.errors import CorruptFile, InvalidBatch, InvalidDeliverAfter
 from afterlog.fetch import foreign, verified
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.timeline import Reading

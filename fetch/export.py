@@ -23,15 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import File, Files
+from afterlog.base.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.fetch.partition import Partition
-from afterlog.files import File, Files
 from afterlog.index.entries import Key
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.scan import steps
 from afterlog.log.segment import SealedSegment
 from afterlog.log.version import Version
-from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.records.batch import with_times, without_records
 from afterlog.records.columns import Bools, Int64Array, view_of
 from afterlog.records.header import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, with_crc

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import OffsetOutOfRange
+from afterlog.base.errors import OffsetOutOfRange
 from afterlog.fetch import verified
 from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.merge import Block

@@ -15,11 +15,11 @@ import contextlib
 import logging
 from pathlib import Path
 
-from afterlog import document
-from afterlog.clock import INT64_MAX
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, publishing
-from afterlog.names import position_files
+from afterlog.base import document
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, publishing
+from afterlog.base.names import position_files
 
 FORMAT = "afterlog-position"
 VERSION = 1

@@ -19,9 +19,9 @@ from typing import Final
 
 import numpy as np
 
+from afterlog.base.measures import Histogram
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
-from afterlog.measures import Histogram
 
 EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000)
 _EDGES: Final = np.array(EDGES_MS, np.int64)

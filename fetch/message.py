@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from afterlog.base.payload import object_of
 from afterlog.fetch.record_id import RecordId
-from afterlog.payload import object_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.fetch.append_order import segment_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import steps

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from afterlog.files import Bytes
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.fetch.append_order import next_base, segment_of
-from afterlog.files import Bytes
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.growing_columns import Int64Array
 from afterlog.log.partition_log import PartitionLog

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.arguments import INT64_MAX, whole
-from afterlog.clock import Clock
-from afterlog.errors import (
+from afterlog.base.arguments import INT64_MAX, whole
+from afterlog.base.clock import Clock
+from afterlog.base.errors import (
     ClockBehind,
     InvalidDeliverAfter,
     NotPending,

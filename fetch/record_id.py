@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterlog.errors import InvalidRecord, WrongType
-from afterlog.names import parse_partition_folder
+from afterlog.base.errors import InvalidRecord, WrongType
+from afterlog.base.names import parse_partition_folder
 
 _INT64_MAX = 2**63 - 1
 

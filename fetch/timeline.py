@@ -27,8 +27,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from sortedcontainers import SortedDict
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import OffsetOutOfRange, StorageError
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import OffsetOutOfRange, StorageError
 from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, lost
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes, lost
 from afterlog.index.merge import Block
 from afterlog.log.scan import corrupt
 from afterlog.log.segment import SealedSegment

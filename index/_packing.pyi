@@ -1,4 +1,4 @@
-from afterlog.files import Bytes
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 def pack(deliver_after: Int64Array, details: UInt32Array) -> Bytes | None: ...

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from afterlog.files import Bytes, Files, lost, map_file
+from afterlog.base.files import Bytes, Files, lost, map_file
 from afterlog.index.run_format import Metadata, parse
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from afterlog.files import Files, opened
+from afterlog.base.files import Files, opened
 from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot
 from afterlog.index.entries import Entries
 from afterlog.index.run import Run

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.buckets import Buckets

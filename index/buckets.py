@@ -30,6 +30,7 @@ from itertools import groupby
 
 import numpy as np
 
+from afterlog.base.names import bucket_key, run_key
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
@@ -37,7 +38,6 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import merged
 from afterlog.index.mutable_bucket import MutableBucket, Start
 from afterlog.index.run import Coverage, Run
-from afterlog.names import bucket_key, run_key
 
 _SPAN_MAX = 2**32
 """A run has its offsets relative to its first one, in 32 bits."""

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.entries import Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.mutable_bucket import MutableBucket

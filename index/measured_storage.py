@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from afterlog.clock import Clock
+from afterlog.base.clock import Clock
+from afterlog.base.measures import Operation
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.entries import Entries
 from afterlog.index.run import Run
 from afterlog.index.run_format import Coverage
-from afterlog.measures import Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from heapq import heappush
 
 import numpy as np
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.entries import Key, Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedList
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.entries import Entries, IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.sorted_columns import SortedColumns

@@ -11,7 +11,7 @@ from array import array
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.entries import sort_by_due
 from afterlog.index.growing_columns import Int64Array
 

@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, publish, read_file
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, publish, read_file
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.origin_rows import ROW_BYTES, OriginRows
 

@@ -51,7 +51,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.files import Bytes
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 BLOCK = 128

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from afterlog.errors import OutOfOrderSequence, ProducerFenced
+from afterlog.base.errors import OutOfOrderSequence, ProducerFenced
 from afterlog.index.producer_file import RANGE, RANGES_MAX, RECORDS_MAX, STATE, ProducerFileMark, check_state
 
 SEQUENCES: Final = 1 << 31

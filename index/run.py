@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Files
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes, Files
 from afterlog.index.bucket_snapshot import BucketSnapshot, MappedSnapshot
 from afterlog.index.entries import Entries, Key, is_delivery_order
 from afterlog.index.growing_columns import Int64Array, UInt32Array

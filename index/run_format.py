@@ -65,9 +65,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 VERSION = 2

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.files import Data, File, Files, publishing
+from afterlog.base.checksum import crc32c
+from afterlog.base.files import Data, File, Files, publishing
 from afterlog.index.entries import Entries, Key, is_delivery_order
 from afterlog.index.growing_columns import Int64Array, UInt32Array
 from afterlog.index.offset_bitmap import BitmapBuilder

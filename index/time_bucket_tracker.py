@@ -23,7 +23,7 @@ import sys
 import numpy as np
 from sortedcontainers import SortedDict
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.entries import Keys, sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import OffsetSet

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from afterlog.clock import INT64_MAX, check_deliver_after
-from afterlog.errors import OffsetOutOfRange
+from afterlog.base.clock import INT64_MAX, check_deliver_after
+from afterlog.base.errors import OffsetOutOfRange
 from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 

@@ -28,9 +28,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Data, Files, lost, map_file, publishing
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes, Data, Files, lost, map_file, publishing
 from afterlog.index.key_rows import KeyRows
 
 HEADER: Final = struct.Struct(

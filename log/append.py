@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import StorageFull
-from afterlog.files import Bytes
+from afterlog.base.errors import StorageFull
+from afterlog.base.files import Bytes
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.index.origin_rows import OriginRows

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterlog.errors import CorruptFile, FileMissing
-from afterlog.files import TEMPORARY_SUFFIX, Files, opened
+from afterlog.base.errors import CorruptFile, FileMissing
+from afterlog.base.files import TEMPORARY_SUFFIX, Files, opened
+from afterlog.base.names import BUCKETS, CHECKPOINTS, LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file, segment_file
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints
 from afterlog.log.facts import UNKNOWN
-from afterlog.names import BUCKETS, CHECKPOINTS, LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file, segment_file
 
 
 def is_at_rest(files: Files, folder: Path) -> bool:

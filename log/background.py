@@ -18,8 +18,8 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from afterlog.clock import Clock, SystemClock
-from afterlog.locks import Condition, Thread
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.locks import Condition, Thread
 
 logger = logging.getLogger("afterlog.log")
 

@@ -15,7 +15,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, InvalidTopic
+from afterlog.base.errors import CorruptFile, InvalidTopic
 from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import End, Visible

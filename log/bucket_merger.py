@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from afterlog.errors import AfterlogError, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base.errors import AfterlogError, PartitionPoisoned, StorageFull, StoreClosed
 from afterlog.log.partition_log import PartitionLog
 
 logger = logging.getLogger("afterlog.log")

@@ -29,10 +29,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile
-from afterlog.files import File, Files, publishing, read_file, temporary_path
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import File, Files, publishing, read_file, temporary_path
+from afterlog.base.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.entries import Entries
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.run import Coverage, Run
@@ -43,7 +44,6 @@ from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_segment
 from afterlog.log.kafka_transactions import Fate, later_logs
 from afterlog.log.scan import GONE, Intact, read_log
-from afterlog.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
 
 Action = Literal["built", "verified", "skipped", "corrupt"]
 EMPTY = "it has no batches"

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from afterlog.errors import AfterlogError, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base.errors import AfterlogError, PartitionPoisoned, StorageFull, StoreClosed
 from afterlog.log.background import Background
 from afterlog.log.context import DueCheckpoint
 from afterlog.log.partition_log import PartitionLog

@@ -1,6 +1,6 @@
 """The `checkpoints` file of a partition: what must be known before the log is read, in one small durable file.
 
-A document (see `afterlog.document`) of one object; a body, shortened:
+A document (see `afterlog.base.document`) of one object; a body, shortened:
 
     {"partition":"mail-0",
      "recovery":{"segment":0,"position":8120,"offset":40,"stamp_ms":1699999999990},
@@ -46,10 +46,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from afterlog import document
-from afterlog.document import well_typed, whole
-from afterlog.errors import CorruptFile
-from afterlog.files import Files
+from afterlog.base import document
+from afterlog.base.document import well_typed, whole
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files
 from afterlog.index.entries import Key
 from afterlog.index.origin_file import OriginFileMark
 from afterlog.index.producer_file import ProducerFileMark

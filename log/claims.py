@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.index.entries import IndexEntry
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.key_rows import KeyRows

@@ -29,10 +29,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn, Protocol
 
-from afterlog.clock import Clock, SystemClock
-from afterlog.config import Durability
-from afterlog.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, TopicDeleted
-from afterlog.files import PROCESS
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.config import Durability
+from afterlog.base.errors import AfterlogError, DiskFailed, StorageError, StoreClosed, TopicDeleted
+from afterlog.base.files import PROCESS
 
 logger = logging.getLogger("afterlog.log")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile
-from afterlog.files import Files
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files
 from afterlog.index.bucket_snapshot import BucketSnapshot
 from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
 from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from afterlog.checksum import crc32c
-from afterlog.files import Data
+from afterlog.base.checksum import crc32c
+from afterlog.base.files import Data
+from afterlog.base.names import CANCEL_INDEX, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.entries import Key
 from afterlog.index.run import Coverage
-from afterlog.names import CANCEL_INDEX, OFFSET_INDEX, TIME_INDEX
 
 
 class FileMark(NamedTuple):

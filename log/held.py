@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
-from afterlog.errors import AfterlogError, RemoteMissing, RemoteRefused, RemoteUnavailable
+from afterlog.base.errors import AfterlogError, RemoteMissing, RemoteRefused, RemoteUnavailable
 from afterlog.log.checkpoints import SealedMark
 from afterlog.log.retention import ANYTHING, Holder, LetsGo, Rule, judged
 from afterlog.log.topic_settings import TopicSettings

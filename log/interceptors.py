@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterlog.environment import entry_point
-from afterlog.errors import InvalidTopic
+from afterlog.base.environment import entry_point
+from afterlog.base.errors import InvalidTopic
 from afterlog.records.entry import AppendBrokerTimestamp, AppendIndex, BrokerEntryMetadataInterceptor
 
 GROUP = "afterlog.interceptors"

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch
-from afterlog.files import Bytes, Files, map_file
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.files import Bytes, Files, map_file
 from afterlog.log.kafka_transactions import Transactions
 from afterlog.log.scan import Advance, Intact, Step, read, steps, unheard
 from afterlog.records import kernels

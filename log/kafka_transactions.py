@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, map_file
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, map_file
+from afterlog.base.names import LOG, segment_file
 from afterlog.log.scan import GONE, Step, log_bases, steps
-from afterlog.names import LOG, segment_file
 from afterlog.records.batch import decode_compacted
 from afterlog.records.columns import Int64Array
 from afterlog.records.header import CONTROL, TRANSACTIONAL

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from afterlog.errors import ClockBehind
+from afterlog.base.errors import ClockBehind
 from afterlog.log.checkpoints import FrontierLease
 
 BEHIND_MS_MAX = 3_600_000

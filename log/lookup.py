@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index.entries import Entries, sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.log.kafka_segment import with_times

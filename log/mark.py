@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from afterlog.errors import AfterlogError, StorageFull
+from afterlog.base.errors import AfterlogError, StorageFull
 
 
 class Mark:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, publish, read_file
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, publish, read_file
+from afterlog.base.names import LOG, segment_file
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.entries import Entries
 from afterlog.index.offset_bitmap import BitmapBuilder
@@ -24,7 +25,6 @@ from afterlog.index.run import Coverage, Run
 from afterlog.index.run_format import FilePart
 from afterlog.index.run_writer import stored_chunk
 from afterlog.log.scan import log_bases, read_log
-from afterlog.names import LOG, segment_file
 
 logger = logging.getLogger("afterlog.log")
 

@@ -12,7 +12,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 
 NEVER_MS = INT64_MAX
 """No time is known."""

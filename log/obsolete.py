@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import ref
 
-from afterlog.files import Files
+from afterlog.base.files import Files
 from afterlog.log.segment import Loaded, SealedSegment
 
 

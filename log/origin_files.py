@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import origin_file
 from afterlog.index.origin_file import StoredOrigins, read_origins, write_origins
 from afterlog.index.origin_index import OriginIndex
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, OriginsMark
@@ -27,7 +28,6 @@ from afterlog.log.context import LogContext
 from afterlog.log.scan import intact_steps, origins_of_step
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
 from afterlog.log.version import Version, VersionSet
-from afterlog.names import origin_file
 from afterlog.records.entry_origin import Origins
 
 logger = logging.getLogger("afterlog.log")

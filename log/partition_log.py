@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     AfterlogError,
     ClockBehind,
     InvalidDeliverAfter,

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import producer_file
 from afterlog.index.producer_file import ProducerFileMark, read_producers, write_producers
 from afterlog.index.producer_states import ProducerStates, facts, last_ms
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints, ProducersMark
@@ -30,7 +31,6 @@ from afterlog.log.context import LogContext
 from afterlog.log.scan import intact_steps, producers_of_step
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
 from afterlog.log.version import Version, VersionSet
-from afterlog.names import producer_file
 from afterlog.records.producer_sequence import ProducerRows
 
 logger = logging.getLogger("afterlog.log")

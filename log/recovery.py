@@ -21,8 +21,28 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, CorruptRemote, RemoteError
-from afterlog.files import TEMPORARY_SUFFIX, Files, opened, publish, remove_tree
+from afterlog.base.errors import CorruptFile, CorruptRemote, RemoteError
+from afterlog.base.files import TEMPORARY_SUFFIX, Files, opened, publish, remove_tree
+from afterlog.base.names import (
+    BUCKETS,
+    CANCEL_INDEX,
+    CHECKPOINTS,
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    SUBSCRIPTIONS,
+    TIME_INDEX,
+    bucket_key,
+    is_origin_file,
+    is_producer_file,
+    is_unique_key_file,
+    origin_file,
+    parse_segment_file,
+    producer_file,
+    run_key,
+    segment_file,
+    unique_key_file,
+)
 from afterlog.index import buckets
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.cancel_index import Cancelled
@@ -43,26 +63,6 @@ from afterlog.log.scan import Intact, read, read_segment, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
 from afterlog.log.unique_key_files import recovered_keys
 from afterlog.log.version import End, Version
-from afterlog.names import (
-    BUCKETS,
-    CANCEL_INDEX,
-    CHECKPOINTS,
-    DELIVER_AFTER_INDEX,
-    LOG,
-    OFFSET_INDEX,
-    SUBSCRIPTIONS,
-    TIME_INDEX,
-    bucket_key,
-    is_origin_file,
-    is_producer_file,
-    is_unique_key_file,
-    origin_file,
-    parse_segment_file,
-    producer_file,
-    run_key,
-    segment_file,
-    unique_key_file,
-)
 
 logger = logging.getLogger("afterlog.recovery")
 

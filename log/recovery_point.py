@@ -18,8 +18,8 @@ from __future__ import annotations
 import threading
 from typing import Any, NamedTuple
 
-from afterlog.config import Config
-from afterlog.errors import StorageFull
+from afterlog.base.config import Config
+from afterlog.base.errors import StorageFull
 from afterlog.index.buckets import Buckets, with_sealed
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import CheckpointFile, Recovery

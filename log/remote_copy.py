@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from afterlog.errors import RemoteRefused
-from afterlog.files import Bytes
+from afterlog.base.errors import RemoteRefused
+from afterlog.base.files import Bytes
+from afterlog.base.names import run_key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.run import Outline, Run
 from afterlog.index.run_format import Metadata
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import SealedMark
-from afterlog.names import run_key
 
 
 class RemoteCopy(Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.index.entries import Entries
 from afterlog.index.origin_index import OriginIndex
 from afterlog.log.append import Appender, OriginStretch

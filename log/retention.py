@@ -28,11 +28,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log.checkpoints import Checkpoints, LogStart, SealedMark
 from afterlog.log.segment import SealedSegment
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 
 
 class Rule(NamedTuple):

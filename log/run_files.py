@@ -23,10 +23,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import bucket_key, parse_bucket_file, run_key
 from afterlog.index.run import Coverage, Run
 from afterlog.log.checkpoints import Checkpoints, SealedMark
-from afterlog.names import bucket_key, parse_bucket_file, run_key
 
 OpenRun = Callable[[str], Run]
 """A run by its key. FileNotFoundError, CorruptFile."""

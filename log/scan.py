@@ -27,12 +27,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.errors import CorruptFile, InvalidBatch
-from afterlog.files import Bytes, Files, lost, map_file
+from afterlog.base.errors import CorruptFile, InvalidBatch
+from afterlog.base.files import Bytes, Files, lost, map_file
+from afterlog.base.names import LOG, parse_segment_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.index.sparse import SparseIndexes
-from afterlog.names import LOG, parse_segment_file
 from afterlog.records import kernels
 from afterlog.records.awaited import Awaited
 from afterlog.records.columns import (

@@ -20,17 +20,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Files, lost, map_file, opened, publish, read_file
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes, Files, lost, map_file, opened, publish, read_file
+from afterlog.base.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
+from afterlog.base.resting_file import RestingFile
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
 from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteCopy, RemoteLog
 from afterlog.log.scan import read_segment
-from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
-from afterlog.resting_file import RestingFile
 
 SMALL_BYTES = 4_096
 """Read at once where one entry is wanted. Larger ones are read by their columns."""

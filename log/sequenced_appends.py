@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import AfterlogError, OutOfOrderSequence, ProducerFenced, StorageFull
+from afterlog.base.errors import AfterlogError, OutOfOrderSequence, ProducerFenced, StorageFull
 from afterlog.index.producer_states import Piece, ProducerStates
 from afterlog.log.append import Appender
 from afterlog.log.version import VersionSet

@@ -32,9 +32,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import CorruptFile
-from afterlog.files import opened
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import opened
+from afterlog.base.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.run import Run
@@ -47,7 +48,6 @@ from afterlog.log.scan import steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
 from afterlog.log.store_frontier import read_frontier
 from afterlog.log.version import End, Version
-from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.records.header import CONTROL
 
 SETTLE_MS = 10_000

@@ -33,12 +33,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from afterlog import document
-from afterlog.document import whole
-from afterlog.errors import CorruptFile, StoreClosed
-from afterlog.files import Files
+from afterlog.base import document
+from afterlog.base.document import whole
+from afterlog.base.errors import CorruptFile, StoreClosed
+from afterlog.base.files import Files
+from afterlog.base.names import FRONTIER, LATER_TOPICS
 from afterlog.log.checkpoints import FrontierLease
-from afterlog.names import FRONTIER, LATER_TOPICS
 
 FORMAT = "afterlog-frontier"
 VERSION = 1

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from afterlog import document
-from afterlog.errors import CorruptFile, InvalidTopic
-from afterlog.files import Files
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile, InvalidTopic
+from afterlog.base.files import Files
+from afterlog.base.names import DELETED, check_name
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
-from afterlog.names import DELETED, check_name
 
 FORMAT = "afterlog-deleted"
 VERSION = 1

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
-from afterlog.arguments import flag
-from afterlog.document import well_typed
-from afterlog.errors import CorruptFile, InvalidTopic, WrongType
-from afterlog.names import check_name, is_attempt
+from afterlog.base.arguments import flag
+from afterlog.base.document import well_typed
+from afterlog.base.errors import CorruptFile, InvalidTopic, WrongType
+from afterlog.base.names import check_name, is_attempt
 
 _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
@@ -85,7 +85,7 @@ class TopicSettings:
 
     @property
     def is_cleaned_up(self) -> bool:
-        """Whether a pass has to see to its partitions now and then (`afterlog.cleanup`)."""
+        """Whether a pass has to see to its partitions now and then (`afterlog.store.cleanup`)."""
         return not self.foreign and (self.has_retention or self.segment_age_ms is not None)
 
     @property

@@ -23,13 +23,13 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from afterlog import document
-from afterlog.errors import CorruptFile
-from afterlog.files import Files
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files
+from afterlog.base.names import FRONTIER, LATER_TOPICS, LOCK, TOPICS, parse_partition_folder, partition_folder
 from afterlog.log.recovery import holds_bytes, holds_records
 from afterlog.log.tombstones import read_tombstones
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
-from afterlog.names import FRONTIER, LATER_TOPICS, LOCK, TOPICS, parse_partition_folder, partition_folder
 
 FORMAT = "afterlog-topics"
 VERSION = 1

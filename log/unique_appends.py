@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index.growing_columns import Int64Array
 from afterlog.log.append import Appender
 from afterlog.log.claims import keys_at

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import unique_key_file
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.key_rows import KeyRows
 from afterlog.index.unique_key_file import Chunks, KeyFileMark, UniqueKeyFile, write_keys
@@ -35,7 +36,6 @@ from afterlog.log.checkpoints import CheckpointFile, Checkpoints, UniqueKeysMark
 from afterlog.log.context import LogContext
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.version import Version, VersionSet
-from afterlog.names import unique_key_file
 
 logger = logging.getLogger("afterlog.log")
 

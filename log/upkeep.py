@@ -18,8 +18,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import ClockBehind, StorageFull
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import ClockBehind, StorageFull
+from afterlog.base.names import CANCEL_INDEX
 from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
@@ -41,7 +42,6 @@ from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.side_tables import SideTables
 from afterlog.log.unique_key_files import UniqueKeyFiles, check_unique_keys
 from afterlog.log.version import End, Version, VersionSet
-from afterlog.names import CANCEL_INDEX
 
 logger = logging.getLogger("afterlog.log")
 

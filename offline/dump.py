@@ -22,13 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from afterlog import document
-from afterlog.errors import CorruptFile, InvalidBatch, InvalidDeliverAfter
-from afterlog.files import Bytes, Files, map_file, read_file
-from afterlog.index.producer_file import RANGE, STATE, decoded
-from afterlog.index.run import Run
-from afterlog.log.scan import CUT, every_entry
-from afterlog.names import (
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile, InvalidBatch, InvalidDeliverAfter
+from afterlog.base.files import Bytes, Files, map_file, read_file
+from afterlog.base.names import (
     DELIVER_AFTER_INDEX,
     LOG,
     OFFSET_INDEX,
@@ -37,6 +34,9 @@ from afterlog.names import (
     parse_remote_segment_file,
     parse_segment_file,
 )
+from afterlog.index.producer_file import RANGE, STATE, decoded
+from afterlog.index.run import Run
+from afterlog.log.scan import CUT, every_entry
 from afterlog.offline.verify import OFFSET_ENTRY, TIME_ENTRY
 from afterlog.records.batch import decode_batch, decode_compacted
 from afterlog.records.columns import view_of

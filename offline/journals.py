@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, read_file
+from afterlog.base.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subscription_folder
 from afterlog.fetch.partition import Partition
-from afterlog.files import Files, read_file
 from afterlog.index.offset_set import column_of
 from afterlog.log.context import LogContext
 from afterlog.log.snapshot import ALL_MS, open_snapshot
-from afterlog.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subscription_folder
 from afterlog.offline.dump import Row
 from afterlog.subscription.events import (
     Acked,

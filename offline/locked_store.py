@@ -13,20 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile, RemoteError, StorageError, UnknownTopic
-from afterlog.fetch.group import GroupPosition
-from afterlog.files import Files, map_file, opened
-from afterlog.log.checkpoints import CheckpointFile, SealedMark
-from afterlog.log.context import LogContext
-from afterlog.log.log_clock import BEHIND_MS_MAX
-from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
-from afterlog.log.scan import Advance, log_bases, steps, unheard
-from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
-from afterlog.log.topic_settings import FOREIGN, TopicSettings
-from afterlog.log.topics_document import is_store, legible_topics, write_topics
-from afterlog.names import (
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile, RemoteError, StorageError, UnknownTopic
+from afterlog.base.files import Files, map_file, opened
+from afterlog.base.names import (
     CHECKPOINTS,
     LOCK,
     LOG,
@@ -39,11 +30,20 @@ from afterlog.names import (
     segment_file,
     subscription_folder,
 )
+from afterlog.fetch.group import GroupPosition
+from afterlog.log.checkpoints import CheckpointFile, SealedMark
+from afterlog.log.context import LogContext
+from afterlog.log.log_clock import BEHIND_MS_MAX
+from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
+from afterlog.log.scan import Advance, log_bases, steps, unheard
+from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
+from afterlog.log.topic_settings import FOREIGN, TopicSettings
+from afterlog.log.topics_document import is_store, legible_topics, write_topics
 from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
-from afterlog.schedule_document import damages
+from afterlog.store.schedule_document import damages
 from afterlog.subscription.journal import numbers
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore

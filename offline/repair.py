@@ -34,12 +34,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from afterlog.files import Files, map_file, opened, publish
+from afterlog.base.files import Files, map_file, opened, publish
+from afterlog.base.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.context import LogContext
 from afterlog.log.recovery import open_log
 from afterlog.log.segment import ActiveSegment
-from afterlog.names import BUCKETS, CHECKPOINTS, LOG, segment_file
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan, RepairPlanner
 
 

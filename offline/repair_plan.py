@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from afterlog.errors import CorruptFile
-from afterlog.files import map_file
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import map_file
+from afterlog.base.names import CANCEL_INDEX, CHECKPOINTS, LOG, bucket_key, segment_file
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.origin_index import OriginIndex
@@ -37,7 +38,6 @@ from afterlog.log.context import LogContext
 from afterlog.log.facts import UNKNOWN
 from afterlog.log.origin_files import note
 from afterlog.log.scan import CUT, GONE, Intact, log_bases, read_log
-from afterlog.names import CANCEL_INDEX, CHECKPOINTS, LOG, bucket_key, segment_file
 from afterlog.offline.verify import (
     active_fault,
     active_index_faults,

@@ -24,8 +24,20 @@ from typing import Any
 
 import numpy as np
 
-from afterlog.errors import CorruptFile, StorageError
-from afterlog.files import Files, map_file
+from afterlog.base.errors import CorruptFile, StorageError
+from afterlog.base.files import Files, map_file
+from afterlog.base.names import (
+    BUCKETS,
+    CANCEL_INDEX,
+    CHECKPOINTS,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    origin_file,
+    producer_file,
+    segment_file,
+    unique_key_file,
+)
 from afterlog.index.entries import Entries, Key
 from afterlog.index.origin_file import read_origins
 from afterlog.index.producer_file import read_producers
@@ -46,18 +58,6 @@ from afterlog.log.log_clock import BEHIND_MS_MAX
 from afterlog.log.run_files import Group, OpenRun, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import GONE, Advance, Intact, log_bases, more_faults, read_log, unheard
 from afterlog.log.segment import load_cancelled
-from afterlog.names import (
-    BUCKETS,
-    CANCEL_INDEX,
-    CHECKPOINTS,
-    LOG,
-    OFFSET_INDEX,
-    TIME_INDEX,
-    origin_file,
-    producer_file,
-    segment_file,
-    unique_key_file,
-)
 from afterlog.records.columns import Int64Array
 
 OPEN = "opening the store mends it"

@@ -39,12 +39,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from afterlog import document
-from afterlog.document import whole
-from afterlog.errors import CorruptFile, OutOfResources, PartitionPoisoned, StorageFull
-from afterlog.files import TEMPORARY_SUFFIX, Files
+from afterlog.base import document
+from afterlog.base.document import whole
+from afterlog.base.errors import CorruptFile, OutOfResources, PartitionPoisoned, StorageFull
+from afterlog.base.files import TEMPORARY_SUFFIX, Files
+from afterlog.base.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file, prepared_file
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file, prepared_file
 from afterlog.produce.prepared import Prepared, adoption_folder, read_sections
 from afterlog.records.encode import EncodedBatches
 from afterlog.records.window import check_instants, check_timestamps

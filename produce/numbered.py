@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import AfterlogError, InvalidRecord, RecordTooLarge
+from afterlog.base.errors import AfterlogError, InvalidRecord, RecordTooLarge
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.sequenced_appends import NumberedAppend
 from afterlog.records.columns import Int64Array, Producers

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from afterlog.arguments import flag
-from afterlog.environment import random_bits
-from afterlog.errors import AfterlogError, AnswerLost, InvalidArgument, OutOfOrderSequence
+from afterlog.base.arguments import flag
+from afterlog.base.environment import random_bits
+from afterlog.base.errors import AfterlogError, AnswerLost, InvalidArgument, OutOfOrderSequence
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import RecordColumns
 from afterlog.records.producer_sequence import EPOCH_MAX, ProducerSequence

@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.config import Config
-from afterlog.document import well_typed, whole
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, File, Files, map_file, publishing
-from afterlog.names import ADOPTION, PREPARED, is_job, parse_prepared_file
+from afterlog.base.checksum import crc32c
+from afterlog.base.config import Config
+from afterlog.base.document import well_typed, whole
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes, File, Files, map_file, publishing
+from afterlog.base.names import ADOPTION, PREPARED, is_job, parse_prepared_file
 from afterlog.records.columns import check_rising
 from afterlog.records.encode import Batches, EncodedBatches, RecordColumns, encode
 from afterlog.records.header import HEADER_BYTES
@@ -136,7 +136,7 @@ class PreparedWriter:
 
 @contextlib.contextmanager
 def preparing(files: Files, store: Path, name: str, config: Config) -> Iterator[PreparedWriter]:
-    """A prepared file of this name (`afterlog.names.prepared_file`), durable when the block has ended."""
+    """A prepared file of this name (`afterlog.base.names.prepared_file`), durable when the block has ended."""
     folder = adoption_folder(files, store)
     with publishing(files, folder / name) as file:
         yield PreparedWriter(file, config)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 import numpy as np
 
-from afterlog.clock import Clock
-from afterlog.errors import (
+from afterlog.base.clock import Clock
+from afterlog.base.errors import (
     Interrupted,
     InvalidArgument,
     OutOfOrderSequence,
@@ -34,8 +34,8 @@ from afterlog.errors import (
     StoreClosed,
     UniqueKeyConflict,
 )
-from afterlog.files import PROCESS
-from afterlog.locks import Condition, Thread
+from afterlog.base.files import PROCESS
+from afterlog.base.locks import Condition, Thread
 from afterlog.produce.numbering import Numbering
 from afterlog.produce.unique_asked import claim, unasked
 from afterlog.records.batch import Headers

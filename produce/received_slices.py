@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch, RecordTooLarge, ReplicationDiverged
-from afterlog.files import Bytes
+from afterlog.base.errors import InvalidBatch, RecordTooLarge, ReplicationDiverged
+from afterlog.base.files import Bytes
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.replicated_appends import ReplicatedAppends
 from afterlog.records.columns import Int64Array, Scan, view_of

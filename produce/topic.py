@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from afterlog.arguments import flag
-from afterlog.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict, UnknownPartition
+from afterlog.base.arguments import flag
+from afterlog.base.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict, UnknownPartition
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from afterlog.errors import InvalidArgument
+from afterlog.base.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from afterlog.records.unique_key import OnConflict

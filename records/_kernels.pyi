@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from afterlog.files import Bytes
+from afterlog.base.files import Bytes
 from afterlog.records.columns import (
     Bools,
     Checked,

@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 import numpy as np
 
-from afterlog.errors import InvalidRecord, RecordTooLarge
+from afterlog.base.errors import InvalidRecord, RecordTooLarge
 from afterlog.records import columns
 from afterlog.records.columns import Checked, Decoded, Verified, Scan
 

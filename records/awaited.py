@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.index.growing_columns import Int64Array
 
 _BYTES: Final = struct.Struct(">H")

@@ -34,11 +34,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.clock import check_deliver_after
-from afterlog.config import Codec
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord
-from afterlog.files import Bytes, Data
+from afterlog.base.checksum import crc32c
+from afterlog.base.clock import check_deliver_after
+from afterlog.base.config import Codec
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord
+from afterlog.base.files import Bytes, Data
 from afterlog.records import pure
 from afterlog.records.columns import INT64_MAX, Bools, Decoded, Int32Array, Int64Array, Ragged, ragged, view_of
 from afterlog.records.compression import codec_id, compress, decompress

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter
-from afterlog.files import Bytes, Data
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter
+from afterlog.base.files import Bytes, Data
 from afterlog.index.growing_columns import Int64Array as Int64Array
 from afterlog.records.header import HEADER_BYTES
 

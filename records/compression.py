@@ -23,9 +23,9 @@ from typing import Final
 import cramjam
 import numpy as np
 
-from afterlog.config import Codec
-from afterlog.errors import InvalidBatch, UnsupportedCodec
-from afterlog.files import Data
+from afterlog.base.config import Codec
+from afterlog.base.errors import InvalidBatch, UnsupportedCodec
+from afterlog.base.files import Data
 from afterlog.records.columns import view_of
 
 CODECS: Final[tuple[Codec, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")

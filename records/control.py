@@ -34,8 +34,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter
-from afterlog.files import Bytes
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter
+from afterlog.base.files import Bytes
 from afterlog.index.cancel_index import Cancelled
 from afterlog.records import kernels
 from afterlog.records.columns import Int64Array, view_of

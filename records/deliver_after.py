@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import InvalidDeliverAfter
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records import window
 from afterlog.records.columns import Int64Array
 from afterlog.records.instants import InstantColumn, column_array, instant_column, int64_column, is_column

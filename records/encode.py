@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.clock import INT64_MAX
-from afterlog.config import Config
-from afterlog.errors import InvalidRecord, RecordTooLarge
-from afterlog.files import Bytes
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.config import Config
+from afterlog.base.errors import InvalidRecord, RecordTooLarge
+from afterlog.base.files import Bytes
 from afterlog.index.entries import sort_by_due
 from afterlog.records import kernels
 from afterlog.records.batch import Headers, compress_batches, encode_headers, own_headers, validate_batches

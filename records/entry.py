@@ -37,9 +37,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from afterlog.checksum import crc32c
-from afterlog.errors import InvalidBatch, InvalidRecord
-from afterlog.files import Data
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import InvalidBatch, InvalidRecord
+from afterlog.base.files import Data
 from afterlog.records.columns import (
     BODY_CRC,
     EPOCH,

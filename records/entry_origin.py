@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch
-from afterlog.files import Bytes
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.files import Bytes
 from afterlog.index.origin_rows import OriginRows
 from afterlog.records.awaited import Awaited
 from afterlog.records.columns import Scan, view_of

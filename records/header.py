@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from afterlog.checksum import crc32c
+from afterlog.base.checksum import crc32c
 
 HEADER: Final = struct.Struct(
     ">"

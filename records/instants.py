@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import InvalidDeliverAfter
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records.columns import Int64Array
 from afterlog.records.moments import Instant as Instant
 from afterlog.records.moments import instant_ms as instant_ms

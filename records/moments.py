@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import InvalidDeliverAfter
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records import window
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import InvalidBatch
-from afterlog.files import Bytes
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import view_of
 from afterlog.records.entry_origin import ORIGIN_BYTES_MAX

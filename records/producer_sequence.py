@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from afterlog.arguments import whole
-from afterlog.errors import InvalidArgument, WrongType
-from afterlog.files import Bytes
+from afterlog.base.arguments import whole
+from afterlog.base.errors import InvalidArgument, WrongType
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.producer_states import SEQUENCES
 from afterlog.records.columns import INT64_MAX, Producers, Scan

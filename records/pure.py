@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge
-from afterlog.files import Bytes
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.base.files import Bytes
 from afterlog.records.columns import (
     BOUNDS,
     COMPRESSED,

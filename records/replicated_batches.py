@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from afterlog.errors import InvalidBatch
-from afterlog.files import Bytes
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records import kernels
 from afterlog.records.batch import decompressed

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from afterlog.errors import InvalidArgument, InvalidRecord, WrongType
+from afterlog.base.errors import InvalidArgument, InvalidRecord, WrongType
 from afterlog.records import kernels
 from afterlog.records.columns import Int64Array, Ragged, view_of
 from afterlog.records.encode import join_ragged, ragged

@@ -9,7 +9,7 @@ what does not end in time or does not fit: InvalidBatch.
 
 from __future__ import annotations
 
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.records.columns import REASONS, VARINT
 
 _INT32_BYTES = 5

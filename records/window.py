@@ -18,7 +18,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from afterlog.errors import InvalidDeliverAfter, InvalidRecord
+from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord
 
 if TYPE_CHECKING:
     from afterlog.records.columns import Int64Array

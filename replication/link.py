@@ -13,8 +13,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from afterlog.clock import Clock
-from afterlog.errors import AfterlogError, AnswerLost, ServerUnavailable, StoreClosed
+from afterlog.base.clock import Clock
+from afterlog.base.errors import AfterlogError, AnswerLost, ServerUnavailable, StoreClosed
 from afterlog.replication.cluster import Cluster, ReplicatedTopic
 
 logger = logging.getLogger("afterlog.replication")

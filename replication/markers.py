@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap64
 
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.records.control import ControlType, Note
 
 

@@ -16,9 +16,9 @@ from itertools import permutations
 from types import TracebackType
 from typing import Self
 
-from afterlog.clock import Clock, SystemClock
-from afterlog.environment import random_bits
-from afterlog.errors import AfterlogError, AnswerLost, InvalidArgument, ServerUnavailable, StoreClosed
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.environment import random_bits
+from afterlog.base.errors import AfterlogError, AnswerLost, InvalidArgument, ServerUnavailable, StoreClosed
 from afterlog.log.background import Background
 from afterlog.replication.cluster import Cluster
 from afterlog.replication.link import Link

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from afterlog.api.slices import SLICE
+from afterlog.base.errors import InvalidBatch, ServerFailed
 from afterlog.client.call import Call, HttpReply, HttpRequest, call, json_of, nothing, path_of
 from afterlog.client.served_store import ServedStore
-from afterlog.errors import InvalidBatch, ServerFailed
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
-from afterlog.wire.slices import SLICE
 
 
 class ServedCluster:

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from afterlog.errors import InvalidTopic, UnknownTopic
+from afterlog.base.errors import InvalidTopic, UnknownTopic
+from afterlog.base.files import unused_name
 from afterlog.fetch.origin_slices import read_slice
-from afterlog.files import unused_name
 from afterlog.log.topic_settings import TopicChanges
 from afterlog.produce.received_slices import receive_slice, upcoming_of
 from afterlog.produce.topic import Topic
@@ -17,7 +17,7 @@ from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.behind import ReplicationStanding, snapshot_row
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
 from afterlog.replication.subscriptions import ReplicatedSubscriptions
-from afterlog.store import Store
+from afterlog.store.store import Store
 
 
 class StoreCluster:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyroaring import BitMap64
 
-from afterlog.clock import Clock
-from afterlog.errors import UnknownTopic
+from afterlog.base.clock import Clock
+from afterlog.base.errors import UnknownTopic
 from afterlog.fetch.notes import latest_notes
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
@@ -39,7 +39,7 @@ from afterlog.replication.markers import (
     encoded,
 )
 from afterlog.replication.snapshots import SnapshotCache, SnapshotRounds
-from afterlog.store import Store
+from afterlog.store.store import Store
 from afterlog.subscription.bits import of_column
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replicated_acks import ReplicatedAcks

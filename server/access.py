@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from afterlog.errors import NotAllowed
+from afterlog.base.errors import NotAllowed
 from afterlog.server.endpoint import Endpoint, Scope
 
 ALL: Final = ("",)

@@ -20,8 +20,9 @@ from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from afterlog import errors
-from afterlog.errors import AfterlogError, InvalidRequest, NotServed, ServerBusy, ServerFailed, ServerUnavailable
+from afterlog.api.problem import MEDIA_TYPE, problem_of
+from afterlog.base import errors
+from afterlog.base.errors import AfterlogError, InvalidRequest, NotServed, ServerBusy, ServerFailed, ServerUnavailable
 from afterlog.server.access import Caller, Peer, allowed_prefixes, check_named
 from afterlog.server.bodies import Bodies, json_of
 from afterlog.server.endpoint import ARROW, NOTHING, Endpoint
@@ -32,7 +33,6 @@ from afterlog.server.request import JSON, ClientGone, Receive, Reply, Request
 from afterlog.server.schema import NEEDED
 from afterlog.server.served import Served
 from afterlog.server.table import ENDPOINTS, Routes
-from afterlog.wire.problem import MEDIA_TYPE, problem_of
 
 logger = logging.getLogger("afterlog.server")
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from afterlog.errors import InvalidRequest, RequestTooLarge, ServerBusy
+from afterlog.base.errors import InvalidRequest, RequestTooLarge, ServerBusy
 from afterlog.server.limits import Limits
 from afterlog.server.request import ClientGone, Receive
 

@@ -22,14 +22,14 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from afterlog.environment import descriptors, user_id
-from afterlog.errors import InvalidRequest
-from afterlog.listeners import hold, is_unix, let_go, peer_user
+from afterlog.api.problem import MEDIA_TYPE, problem_of
+from afterlog.base.environment import descriptors, user_id
+from afterlog.base.errors import InvalidRequest
+from afterlog.base.listeners import hold, is_unix, let_go, peer_user
 from afterlog.server.access import Peer
 from afterlog.server.app import GONE, PEER
 from afterlog.server.exchange import Exchange
 from afterlog.server.limits import Limits
-from afterlog.wire.problem import MEDIA_TYPE, problem_of
 
 logger = logging.getLogger("afterlog.server")
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from afterlog.errors import AfterlogError
+from afterlog.base.errors import AfterlogError
 from afterlog.server.request import Reply, Request
 from afterlog.server.schema import Fields, Shape
 

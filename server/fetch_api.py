@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from afterlog import errors
+from afterlog.api.position_text import position_of
+from afterlog.api.record_json import message_row
+from afterlog.base import errors
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.fetches import Fetch
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.schema import ByName, Fields, Shape, Text, Whole, answer
 from afterlog.server.served import Served
 from afterlog.server.shapes import INSTANT, MESSAGE, OFFSETS, POSITION_SCHEMA, RECORDS_MAX, WAIT_MS
-from afterlog.wire.position_text import position_of
-from afterlog.wire.record_json import message_row
 
 BYTES_MAX: Final = 64 << 20
 """Of one answer, but for its first batch."""
@@ -64,8 +64,8 @@ def _as_json(found: Fetch) -> Reply:
 
 
 def _as_arrow(found: Fetch) -> Reply:
-    from afterlog.wire.arrow_message import MEDIA_TYPE
-    from afterlog.wire.arrow_stream import delivered_stream
+    from afterlog.api.arrow_message import MEDIA_TYPE
+    from afterlog.api.arrow_stream import delivered_stream
 
     return Reply(delivered_stream(found.columns, _said(found)), media_type=MEDIA_TYPE)
 

@@ -9,12 +9,12 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from afterlog.aio_calls import Calls, Line, Waiters
 from afterlog.fetch.agenda import Agenda
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition, agenda_of
 from afterlog.produce.topic import Topic
-from afterlog.store import Store
+from afterlog.store.aio_calls import Calls, Line, Waiters
+from afterlog.store.store import Store
 
 
 class Fetch(NamedTuple):

@@ -15,10 +15,10 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from afterlog.aio_calls import Calls
-from afterlog.errors import AfterlogError, GroupBusy
+from afterlog.base.errors import AfterlogError, GroupBusy
 from afterlog.fetch.consumer import Consumer
-from afterlog.store import Store
+from afterlog.store.aio_calls import Calls
+from afterlog.store.store import Store
 
 ClaimKey = tuple[str, str, str]
 """(topic, group, claim)"""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from afterlog import errors
+from afterlog.api.position_text import position_of
+from afterlog.base import errors
 from afterlog.fetch.group import GroupPosition
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
@@ -12,7 +13,6 @@ from afterlog.server.schema import ByName, Fields, Text, Whole, answer
 from afterlog.server.served import Served
 from afterlog.server.shapes import COUNT, OFFSETS, PARTITIONS, position
 from afterlog.server.topics_api import FORCE
-from afterlog.wire.position_text import position_of
 
 _CLAIM = Text(most=64, about="random, by the client: what tells its claim from others")
 CLAIM: Final = Fields({"claim": _CLAIM, "partitions": PARTITIONS, "ttl_ms": Whole(1_000, 3_600_000, default=45_000)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from afterlog import errors
+from afterlog.base import errors
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.record_id import RecordId
 from afterlog.server.endpoint import Endpoint, Scope

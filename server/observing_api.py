@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from afterlog import errors
+from afterlog.base import errors
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.schema import Text, answer

@@ -14,13 +14,13 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from afterlog.aio_calls import Calls, Line, Waiters
-from afterlog.errors import AfterlogError, UnknownSubscription
-from afterlog.store import Store
+from afterlog.api.position_text import position_of
+from afterlog.base.errors import AfterlogError, UnknownSubscription
+from afterlog.store.aio_calls import Calls, Line, Waiters
+from afterlog.store.store import Store
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription
-from afterlog.wire.position_text import position_of
 
 IDLE_S = 60.0
 """A reader that nobody uses is closed after so long. Larger: it is there when its client comes again."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from typing import Final
 
-from afterlog.errors import NotAllowed
+from afterlog.base.errors import NotAllowed
 from afterlog.server.access import Peer
 
 RequestHeaders = Mapping[bytes, bytes]

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from afterlog.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, UnknownTopic
+from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, UnknownTopic
+from afterlog.base.names import REDRIVE
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
-from afterlog.names import REDRIVE
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
-from afterlog.store import Store
+from afterlog.store.store import Store
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.standing import ClosedSubscriptions

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from afterlog.files import OsFiles, read_file
+from afterlog.base.files import OsFiles, read_file
 from afterlog.server.endpoint import Endpoint, Handler
 from afterlog.server.request import Reply, Request
 from afterlog.server.served import Served

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from afterlog import errors
+from afterlog.base import errors
 from afterlog.index.producer_states import SEQUENCES
 from afterlog.records.producer_sequence import EPOCH_MAX, ProducerSequence
 from afterlog.server.endpoint import Endpoint, Scope

@@ -14,16 +14,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import InvalidArgument
+from afterlog.api.byte_text import ByteText, text_or_base64
+from afterlog.api.record_json import message_row
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import InvalidArgument
 from afterlog.fetch.message import Message, ScheduledRecord
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, AtTime
 from afterlog.index.entries import Key
 from afterlog.produce.topic import Topic
-from afterlog.wire.byte_text import ByteText, text_or_base64
-from afterlog.wire.record_json import message_row
 
 LOOKED_AT: Final = 100_000
 """Records that a call looks at, at most, for those of a key."""

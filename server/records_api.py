@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from afterlog import errors
+from afterlog.api.record_json import SentRecord, sent_record
+from afterlog.base import errors
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
 from afterlog.produce.numbered import AppendRequest
@@ -24,7 +25,6 @@ from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole, answer
 from afterlog.server.served import Served
 from afterlog.server.shapes import PARTITION, RECORD_ID, SENT
-from afterlog.wire.record_json import SentRecord, sent_record
 
 PRODUCER: Final = Fields(
     {"id": Whole(), "epoch": Whole(0, 2**15 - 1), "sequence": Whole(0, 2**31 - 1)},
@@ -200,7 +200,7 @@ async def _send_unique(
 
 
 async def _send_arrow(served: Served, request: Request, topic: Topic, data: bytes) -> Reply:
-    from afterlog.wire.arrow_stream import SentColumns, sent_columns
+    from afterlog.api.arrow_stream import SentColumns, sent_columns
 
     asked = request.body
     names = {"id": "producer_id", "epoch": "producer_epoch", "sequence": "sequence"}
@@ -292,8 +292,8 @@ def _sent_unique(
 
 def _placed(request: Request, topic: Topic, placed: SentPlaces) -> Reply:
     if request.wants_arrow:
-        from afterlog.wire.arrow_message import MEDIA_TYPE
-        from afterlog.wire.arrow_stream import placed_stream
+        from afterlog.api.arrow_message import MEDIA_TYPE
+        from afterlog.api.arrow_stream import placed_stream
 
         return Reply(placed_stream(placed.partition, placed.offset), media_type=MEDIA_TYPE)
     return as_json({"ids": placed.ids(topic.name)})

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from afterlog import errors
+from afterlog.api.slices import SLICE
+from afterlog.base import errors
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import COPIED, ReplicatedTopic
 from afterlog.replication.store_cluster import StoreCluster
@@ -16,7 +17,6 @@ from afterlog.server.schema import Fields, Flag, Text, Whole, answer
 from afterlog.server.served import Served
 from afterlog.server.shapes import COUNT, NAME_PATTERN
 from afterlog.server.topics_api import CHANGES, PARTITIONS_MAX
-from afterlog.wire.slices import SLICE
 
 SLICE_BYTES_MAX: Final = 64 << 20
 _ENDS: Final = {"type": "array", "items": COUNT}

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from afterlog.errors import InvalidArgument, NotServed
-from afterlog.files import OsFiles
-from afterlog.listeners import (
+from afterlog.base.errors import InvalidArgument, NotServed
+from afterlog.base.files import OsFiles
+from afterlog.base.listeners import (
     hold,
     is_loopback,
     is_unix,
@@ -33,14 +33,14 @@ from afterlog.listeners import (
     listening_at_path,
     remove_socket,
 )
-from afterlog.locks import Thread
-from afterlog.names import SERVER_SOCKET
+from afterlog.base.locks import Thread
+from afterlog.base.names import SERVER_SOCKET
 from afterlog.server.app import App
 from afterlog.server.limits import Limits
 from afterlog.server.origin_guard import OriginGuard
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator, TokenFile
-from afterlog.store import Store
+from afterlog.store.store import Store
 
 if TYPE_CHECKING:
     from uvicorn import Config as UvicornConfig

@@ -15,8 +15,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from afterlog.arguments import INT64_MAX
-from afterlog.errors import InvalidRequest
+from afterlog.base.arguments import INT64_MAX
+from afterlog.base.errors import InvalidRequest
 
 NEEDED: Final[Any] = object()
 """In place of a default: it has to be there."""

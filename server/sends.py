@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.aio_calls import Calls
-from afterlog.errors import AfterlogError
+from afterlog.base.errors import AfterlogError
 from afterlog.produce.numbered import AppendAnswer, AppendRequest
 from afterlog.produce.topic import Topic
 from afterlog.records.columns import Int64Array
 from afterlog.records.single import SingleRecord
+from afterlog.store.aio_calls import Calls
 
 SHARED_RECORDS = 1 << 16
 SHARED_BYTES = 16 << 20

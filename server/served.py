@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from afterlog.aio_calls import Calls, Waiters
 from afterlog.server.counts import ServerCounts, exposed, one
 from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
@@ -15,7 +14,8 @@ from afterlog.server.overview import Overview
 from afterlog.server.replication_metrics import replicated
 from afterlog.server.sends import Sends
 from afterlog.server.waiting import Waits
-from afterlog.store import Store
+from afterlog.store.aio_calls import Calls, Waiters
+from afterlog.store.store import Store
 
 if TYPE_CHECKING:
     from afterlog.replication.store_cluster import StoreCluster

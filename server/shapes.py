@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from afterlog.arguments import INT64_MAX
+from afterlog.base.arguments import INT64_MAX
 from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole
 
 RECORDS_MAX: Final = 65_536

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from afterlog import errors
 from afterlog._version import __version__
+from afterlog.base import errors
 from afterlog.server.endpoint import NOTHING, Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.schema import Fields, Text, answer

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from afterlog import errors
+from afterlog.api.position_text import position_of
+from afterlog.api.receipt import Receipt
+from afterlog.api.record_json import message_row
+from afterlog.base import errors
 from afterlog.fetch.message_columns import Columns
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.open_readers import Lent, OpenReader
@@ -31,9 +34,6 @@ from afterlog.server.shapes import (
 from afterlog.server.topics_api import FORCE
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.received import Receipts, Received
-from afterlog.wire.position_text import position_of
-from afterlog.wire.receipt import Receipt
-from afterlog.wire.record_json import message_row
 
 _RECEIPTS = Listing(Told(RECEIPT))
 RECEIVE: Final = Fields({"max_records": Whole(1, RECORDS_MAX, default=100), "wait_ms": WAIT_MS, "reader": READER})
@@ -190,8 +190,8 @@ def _result(result: ReceiptResult) -> dict[str, Any]:
 
 def _nothing(request: Request, now_ms: int) -> Reply:
     if request.wants_arrow:
-        from afterlog.wire.arrow_message import MEDIA_TYPE
-        from afterlog.wire.arrow_stream import delivered_stream
+        from afterlog.api.arrow_message import MEDIA_TYPE
+        from afterlog.api.arrow_stream import delivered_stream
 
         none = np.empty(0, np.int64)
         empty = Columns.empty(request.topic)
@@ -205,8 +205,8 @@ def _rows(found: Received, now_ms: int) -> Reply:
 
 
 def _arrow(found: Received, now_ms: int) -> Reply:
-    from afterlog.wire.arrow_message import MEDIA_TYPE
-    from afterlog.wire.arrow_stream import delivered_stream
+    from afterlog.api.arrow_message import MEDIA_TYPE
+    from afterlog.api.arrow_stream import delivered_stream
 
     data = delivered_stream(
         found.columns, {"now_ms": now_ms}, lease_number=found.lease_number, deadline_ms=found.deadline_ms

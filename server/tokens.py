@@ -1,6 +1,6 @@
 """Tokens: who may do what, in a file that holds no token but its hash.
 
-    tokens.json     afterlog-tokens document (`afterlog.document`), {"tokens":[{"name":"worker",
+    tokens.json     afterlog-tokens document (`afterlog.base.document`), {"tokens":[{"name":"worker",
                     "sha256":"…64 hex digits…","scopes":{"receive":["mail"],"look":["mail"]}}]}
 
 Scopes by name, each with the prefixes of the topics that it is for; "" of all topics, and of what concerns the store. A
@@ -19,11 +19,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from afterlog import document
-from afterlog.clock import Clock
-from afterlog.environment import random_token
-from afterlog.errors import AfterlogError, CorruptFile, InvalidArgument, NotAuthenticated
-from afterlog.files import Files, FileStamp, publishing
+from afterlog.base import document
+from afterlog.base.clock import Clock
+from afterlog.base.environment import random_token
+from afterlog.base.errors import AfterlogError, CorruptFile, InvalidArgument, NotAuthenticated
+from afterlog.base.files import Files, FileStamp, publishing
 from afterlog.server.access import TRUSTED_SCOPES, Caller, Peer
 from afterlog.server.endpoint import Scope
 from afterlog.server.origin_guard import RequestHeaders

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from afterlog import errors
+from afterlog.api.position_text import position_of
+from afterlog.api.statistics import partition_stats, subscription_stats
+from afterlog.base import errors
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.produce.topic import Topic
 from afterlog.server.endpoint import Endpoint, Scope
@@ -13,8 +15,6 @@ from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.schema import LEFT_OUT, Fields, Flag, Listing, Shape, Text, Whole, answer
 from afterlog.server.served import Served
 from afterlog.server.shapes import COUNT, NAME_PATTERN, OFFSETS, PARTITION, PARTITIONS, position
-from afterlog.statistics import partition_stats, subscription_stats
-from afterlog.wire.position_text import position_of
 
 _MAYBE: Final[dict[str, Any]] = {"null": True, "default": LEFT_OUT}
 CHANGES: Final[dict[str, Shape]] = {

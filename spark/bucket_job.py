@@ -23,14 +23,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from afterlog.clock import SystemClock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, OsFiles, ReadOnlyFiles
+from afterlog.base.clock import SystemClock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, OsFiles, ReadOnlyFiles
+from afterlog.base.names import LOCK, TOPICS
 from afterlog.index.entries import Key
 from afterlog.index.merge import END, merged
 from afterlog.index.run import Run
-from afterlog.names import LOCK, TOPICS
 from afterlog.spark.bucket_plan import (
     OFFSETS_MAX,
     SourceRun,

@@ -20,16 +20,16 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.config import Config
-from afterlog.errors import CorruptFile, UnknownTopic
-from afterlog.files import TEMPORARY_SUFFIX, File, Files, publishing, unused_name
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile, UnknownTopic
+from afterlog.base.files import TEMPORARY_SUFFIX, File, Files, publishing, unused_name
+from afterlog.base.names import BUCKETS, CHECKPOINTS, bucket_key, parse_bucket_file, partition_folder, run_key
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.run_files import runs_of_sealed, spans_of
 from afterlog.log.topics_document import read_topics
-from afterlog.names import BUCKETS, CHECKPOINTS, bucket_key, parse_bucket_file, partition_folder, run_key
 
 OFFSETS_MAX = 2**32
 """A run has its offsets relative to its first one, in 32 bits."""

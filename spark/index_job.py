@@ -14,10 +14,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from afterlog.clock import SystemClock
-from afterlog.config import Config
-from afterlog.errors import RemoteConflict
-from afterlog.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
+from afterlog.base.clock import SystemClock
+from afterlog.base.config import Config
+from afterlog.base.errors import RemoteConflict
+from afterlog.base.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
 from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
 from afterlog.spark.location import (
     StoredSegment,

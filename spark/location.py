@@ -19,16 +19,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterlog.errors import InvalidOption, UnknownTopic
-from afterlog.files import Files, opened
-from afterlog.index.run import Run
-from afterlog.log.build import SegmentToIndex, abandoned
-from afterlog.log.checkpoints import CheckpointFile
-from afterlog.log.run_files import runs_of_sealed, spans_of
-from afterlog.log.scan import log_bases
-from afterlog.log.topic_settings import TopicSettings
-from afterlog.log.topics_document import read_topics
-from afterlog.names import (
+from afterlog.base.errors import InvalidOption, UnknownTopic
+from afterlog.base.files import Files, opened
+from afterlog.base.names import (
     BUCKETS,
     CHECKPOINTS,
     LOG,
@@ -40,6 +33,13 @@ from afterlog.names import (
     run_key,
     segment_file,
 )
+from afterlog.index.run import Run
+from afterlog.log.build import SegmentToIndex, abandoned
+from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.run_files import runs_of_sealed, spans_of
+from afterlog.log.scan import log_bases
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.log.topics_document import read_topics
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_indexing import INDEXES
 from afterlog.tier.remote_segment import RemoteSegment

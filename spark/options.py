@@ -44,12 +44,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
-from afterlog.clock import INT64_MAX
-from afterlog.config import Codec, Config
-from afterlog.errors import InvalidDeliverAfter, InvalidOption
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.config import Codec, Config
+from afterlog.base.errors import InvalidDeliverAfter, InvalidOption
+from afterlog.base.names import is_job
 from afterlog.fetch.positions import EARLIEST, LATEST, AtBrokerTime, AtTime, Position
 from afterlog.log.snapshot import SETTLE_MS
-from afterlog.names import is_job
 from afterlog.records.instants import instant_ms
 
 COLUMNS = {

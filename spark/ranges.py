@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from afterlog.errors import InvalidOption, OffsetOutOfRange
+from afterlog.base.errors import InvalidOption, OffsetOutOfRange
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Timeline

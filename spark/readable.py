@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from afterlog.clock import INT64_MAX, Clock
-from afterlog.config import Config
-from afterlog.errors import UnknownTopic
+from afterlog.base.clock import INT64_MAX, Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import UnknownTopic
+from afterlog.base.files import Files, OsFiles, temporary_folder
+from afterlog.base.names import partition_folder
 from afterlog.fetch.partition import Partition
-from afterlog.files import Files, OsFiles, temporary_folder
 from afterlog.index.entries import Key
 from afterlog.log.context import LogContext
 from afterlog.log.scan import walk
@@ -27,7 +28,6 @@ from afterlog.log.segment import SealedSegment
 from afterlog.log.snapshot import open_snapshot
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
-from afterlog.names import partition_folder
 from afterlog.spark.options import ReadOptions
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.tiering import Tiering

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from afterlog.errors import InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
+from afterlog.base.errors import InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
 from afterlog.index.entries import sort_by_due
 from afterlog.produce.topic import partitions_of_keys
 from afterlog.records.batch import encode_headers, own_headers

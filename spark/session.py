@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from afterlog.environment import import_folder, program, set_variable, variable
-from afterlog.errors import SparkUnavailable
+from afterlog.base.environment import import_folder, program, set_variable, variable
+from afterlog.base.errors import SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

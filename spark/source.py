@@ -26,9 +26,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from afterlog.clock import SystemClock
-from afterlog.errors import InvalidOption
-from afterlog.files import ReadOnlyFiles
+from afterlog.base.clock import SystemClock
+from afterlog.base.errors import InvalidOption
+from afterlog.base.files import ReadOnlyFiles
 from afterlog.spark.arrow import record_batch
 from afterlog.spark.options import ReadOptions, WriteOptions
 from afterlog.spark.ranges import DeliveryRange, RangePlanner, limited, read_range

@@ -28,9 +28,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from afterlog.clock import Clock, SystemClock
-from afterlog.config import Config
-from afterlog.errors import (
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.config import Config
+from afterlog.base.errors import (
     CorruptFile,
     CorruptRemote,
     DiskFailed,
@@ -40,14 +40,14 @@ from afterlog.errors import (
     RemoteError,
     StorageError,
 )
-from afterlog.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
+from afterlog.base.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
+from afterlog.base.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
 from afterlog.log.topic_settings import FOREIGN
 from afterlog.log.topics_document import read_topics
-from afterlog.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.spark.location import check_shared, find_segments, sweep
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
 from afterlog.tier.log_facts import LogFacts

@@ -20,19 +20,19 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from afterlog.clock import Clock, SystemClock
-from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
-from afterlog.files import OsFiles, ReadOnlyFiles, unused_name
-from afterlog.locks import Condition
+from afterlog.base.clock import Clock, SystemClock
+from afterlog.base.errors import InvalidOption, StoreLocked, UnknownTopic
+from afterlog.base.files import OsFiles, ReadOnlyFiles, unused_name
+from afterlog.base.locks import Condition
+from afterlog.base.names import TOPICS, prepared_file
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
-from afterlog.names import TOPICS, prepared_file
 from afterlog.produce.adoption import give_up, hand_over
 from afterlog.produce.prepared import Prepared, PreparedFile, preparing
 from afterlog.spark.location import check_shared
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.rows import check_columns, routed
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from afterlog.tier.remote_url import open_remote
 
 QUERY_ID = "sql.streaming.queryId"

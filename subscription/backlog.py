@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from afterlog.errors import CorruptFile, StoreClosed
+from afterlog.base.errors import CorruptFile, StoreClosed
+from afterlog.base.files import FileStamp, opened
+from afterlog.base.names import REDRIVE, SUBSCRIPTIONS, journal_file, position_files, subscription_folder
 from afterlog.fetch.group import GroupPosition
-from afterlog.files import FileStamp, opened
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import REDRIVE, SUBSCRIPTIONS, journal_file, position_files, subscription_folder
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replay import replay

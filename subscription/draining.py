@@ -21,9 +21,9 @@ from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
-from afterlog.arguments import seconds, whole
-from afterlog.errors import InvalidArgument, NotInMainThread
-from afterlog.locks import Thread
+from afterlog.base.arguments import seconds, whole
+from afterlog.base.errors import InvalidArgument, NotInMainThread
+from afterlog.base.locks import Thread
 
 logger = logging.getLogger("afterlog.subscription")
 

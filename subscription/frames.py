@@ -38,7 +38,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from afterlog.checksum import crc32c
+from afterlog.base.checksum import crc32c
 from afterlog.subscription.events import Kind
 
 MAGIC = b"sub\x01"

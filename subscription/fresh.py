@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading

@@ -23,7 +23,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 
-from afterlog.errors import InvalidSubscription
+from afterlog.base.errors import InvalidSubscription
 from afterlog.log.notifier import NEVER_MS
 
 SAVED_S = 0.1

@@ -28,11 +28,11 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
-from afterlog.config import Durability
-from afterlog.errors import StorageFull, SubscriptionPoisoned
-from afterlog.files import Files, publishing
+from afterlog.base.config import Durability
+from afterlog.base.errors import StorageFull, SubscriptionPoisoned
+from afterlog.base.files import Files, publishing
+from afterlog.base.names import journal_file, parse_journal_file
 from afterlog.log.commit import Commit
-from afterlog.names import journal_file, parse_journal_file
 from afterlog.subscription.events import Closed, Event, Kind, encode
 from afterlog.subscription.frames import encode_acked_one, encode_frame, encode_leased_one
 

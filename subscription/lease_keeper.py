@@ -22,8 +22,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from afterlog.clock import Clock
-from afterlog.errors import AfterlogError
+from afterlog.base.clock import Clock
+from afterlog.base.errors import AfterlogError
 from afterlog.log.background import Background
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.open_blocks import OpenBlocks

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from afterlog.errors import StoreClosed, StoreForked
+from afterlog.base.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
 from afterlog.subscription.intake import Intake, Place
 from afterlog.subscription.lease_number import failures

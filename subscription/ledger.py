@@ -15,12 +15,12 @@ import logging
 
 import numpy as np
 
-from afterlog.errors import OutOfResources, PartitionPoisoned, StorageFull
+from afterlog.base.errors import OutOfResources, PartitionPoisoned, StorageFull
+from afterlog.base.names import subscription_folder
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
-from afterlog.names import subscription_folder
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.events import Event, Reason, Returned, Skipped
 from afterlog.subscription.journal import Journal

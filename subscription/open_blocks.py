@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from afterlog.clock import Clock
-from afterlog.locks import Condition
+from afterlog.base.clock import Clock
+from afterlog.base.locks import Condition
 
 Inside = TypeVar("Inside")
 

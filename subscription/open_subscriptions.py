@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from afterlog.clock import Clock
-from afterlog.errors import InvalidSubscription, NameTaken
-from afterlog.names import position_files, subscription_folder
+from afterlog.base.clock import Clock
+from afterlog.base.errors import InvalidSubscription, NameTaken
+from afterlog.base.names import position_files, subscription_folder
 from afterlog.produce.topic import Topic
 
 # Every store has this, and few have subscriptions: the rest of the folder comes with the first of them.

@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     AfterlogError,
     CorruptFile,
     InvalidSubscription,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
-from afterlog.errors import InvalidSubscription
+from afterlog.base.errors import InvalidSubscription
 
 if TYPE_CHECKING:  # a client says how retries go, and the server computes them
     import numpy as np

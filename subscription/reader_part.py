@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from afterlog.errors import AfterlogError
+from afterlog.base.errors import AfterlogError
 from afterlog.fetch.message_columns import Columns
 from afterlog.index.growing_columns import Int64Array
 from afterlog.subscription.answers import Lease, ReceiptResult

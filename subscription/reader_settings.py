@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from afterlog.errors import InvalidSubscription
+from afterlog.base.errors import InvalidSubscription
 from afterlog.subscription.intake import check_limits
 from afterlog.subscription.policy import Random, RetryPolicy, check_span
 

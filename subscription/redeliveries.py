@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.growing_columns import Int64Array
 from afterlog.records.columns import Bools
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from afterlog.errors import UnknownPartition, UnknownTopic
+from afterlog.base.errors import UnknownPartition, UnknownTopic
+from afterlog.base.names import REDRIVE, subscription_folder
 from afterlog.fetch.message import Message
 from afterlog.fetch.partition import Partition
 from afterlog.index.growing_columns import Int64Array
-from afterlog.names import REDRIVE, subscription_folder
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers, encode_headers
 from afterlog.records.columns import Bools

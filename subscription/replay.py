@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, read_file
-from afterlog.names import journal_file
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, read_file
+from afterlog.base.names import journal_file
 from afterlog.subscription.events import Kind, decode
 from afterlog.subscription.frames import Frame, frame_at, proof_of_rot
 from afterlog.subscription.journal import numbers

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import CorruptFile
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import FileStamp
+from afterlog.base.names import journal_file, subscription_folder
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
-from afterlog.files import FileStamp
 from afterlog.index.entries import Key
-from afterlog.names import journal_file, subscription_folder
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.replay import replay

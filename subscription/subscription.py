@@ -27,9 +27,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from afterlog.arguments import seconds
-from afterlog.clock import Clock
-from afterlog.errors import (
+from afterlog.base.arguments import seconds
+from afterlog.base.clock import Clock
+from afterlog.base.errors import (
     InvalidReceipt,
     NoDeadLetterTopic,
     StoreClosed,

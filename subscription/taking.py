@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from afterlog.arguments import whole
-from afterlog.clock import Clock
-from afterlog.errors import CorruptFile, StoreClosed, StoreForked
+from afterlog.base.arguments import whole
+from afterlog.base.clock import Clock
+from afterlog.base.errors import CorruptFile, StoreClosed, StoreForked
+from afterlog.base.files import PROCESS
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import agenda_of
-from afterlog.files import PROCESS
 from afterlog.subscription.answers import Lease
 from afterlog.subscription.intake import Intake
 from afterlog.subscription.lease_keeper import KeptLeases

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.memory_tracker import MemoryTracker

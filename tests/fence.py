@@ -4,8 +4,8 @@
 
 - `surface.json`: each public name, and what can be called on it, with its signature; what an error derives from.
 - `openapi.json`: the server's document: paths, scopes, bodies, answers.
-- `durable_steps.json`: what operations ask of a disk, in order. `tests/test_recorded.py` holds that a simulated disk is
-  asked for what system calls are made.
+- `durable_steps.json`: what operations ask of a disk, in order. `tests/campaigns/test_recorded.py` holds that a
+  simulated disk is asked for what system calls are made.
 - `walks.json`: how many functions of the package a call of a public one enters (`bench.walks`), without comprehensions,
   which are functions up to Python 3.11 only.
 
@@ -27,13 +27,13 @@ import numpy as np
 
 import afterlog
 from afterlog import aio, metrics, tracing, worker
+from afterlog.base.config import ALWAYS
 from afterlog.client import async_store, served_store
-from afterlog.config import ALWAYS
 from afterlog.server.openapi import document
 from afterlog.server.table import ENDPOINTS
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from bench.walks import Step, served_walks, walks
-from tests.simulated_disk import Mark, SimulatedFiles
+from tests.campaigns.simulated_disk import Mark, SimulatedFiles
 from tests.support import NOW_MS, PATH, numbered_ids, small
 
 RECORDED = Path(__file__).with_name("fenced")

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import afterlog
-from afterlog.compiled import missing
+from afterlog.base.compiled import missing
 
 COUNT = 1_000
 

@@ -13,22 +13,22 @@ from unittest.mock import patch
 
 import numpy as np
 
-from afterlog import topics
-from afterlog.backup import Backup
-from afterlog.clock import ManualClock
-from afterlog.config import OS, Config
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import OS, Config
+from afterlog.base.files import Files
+from afterlog.base.locks import Condition
+from afterlog.base.names import CHECKPOINTS
 from afterlog.fetch.partition import Partition
-from afterlog.files import Files
-from afterlog.locks import Condition
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import read_frontier
-from afterlog.names import CHECKPOINTS
-from afterlog.store import Store, open_store
-from tests.crash_states import CrashModel, crash_states
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, SimulatedFiles
+from afterlog.store import topics
+from afterlog.store.backup import Backup
+from afterlog.store.store import Store, open_store
+from tests.campaigns.crash_states import CrashModel, crash_states
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 
 PATH = Path("/store")
 NOW_MS = 1_700_000_000_000

@@ -15,17 +15,17 @@ import pytest
 
 import afterlog
 from afterlog import aio
-from afterlog.aio_calls import THREADS
-from afterlog.clock import ManualClock
-from afterlog.errors import NameTaken, StoreClosed, StoreLocked, UnknownTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import NameTaken, StoreClosed, StoreLocked, UnknownTopic
+from afterlog.base.locks import Condition
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.record_id import RecordId
-from afterlog.locks import Condition
 from afterlog.produce.producer import Producer
-from afterlog.store import Store, open_store
+from afterlog.store.aio_calls import THREADS
+from afterlog.store.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.subscription import Subscription
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.subscription.support import RETRY, values
 from tests.support import NOW_MS, PATH, PATIENCE_S, Gate, small
 

@@ -13,11 +13,11 @@ import pytest
 
 import afterlog
 from afterlog import AtTime, Config, ManualClock, Store
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.records.header import HEADER_BYTES, BatchHeader, with_crc
-from afterlog.store import open_store
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, SimulatedFiles
+from afterlog.store.store import open_store
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 
 PATH = Path("/store")
 NOW_MS = 1_700_000_000_000

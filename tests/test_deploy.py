@@ -8,12 +8,12 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from afterlog.base.clock import ManualClock
 from afterlog.cli.main import cli
-from afterlog.clock import ManualClock
 from afterlog.metrics import StoreCollector
 from afterlog.server.served import Served
-from afterlog.store import open_store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import open_store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, small
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -26,13 +26,13 @@ import numpy as np
 import pytest
 
 from afterlog import EARLIEST, AtTime, Config, ManualClock, Record, RecordId, RetryPolicy, Store, encode_batch
-from afterlog.files import OsFiles
+from afterlog.base.files import OsFiles
+from afterlog.base.names import LOCK
 from afterlog.index.run_format import CODEC_PACKED
 from afterlog.index.run_format import VERSION as RUN_VERSION
 from afterlog.log.store_frontier import frontier_path
-from afterlog.names import LOCK
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from tests.support import numbered_ids
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidRecord
-from afterlog.names import LOG, segment_file
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidRecord
+from afterlog.base.names import LOG, segment_file
 from afterlog.records.entry import (
     AppendBrokerTimestamp,
     AppendIndex,
@@ -14,8 +14,8 @@ from afterlog.records.entry import (
     decode_entry,
     protobuf_field,
 )
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, open_small
 
 REGION, COUNT, RECEIVED = 32, 33, 34

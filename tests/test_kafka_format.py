@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 
 import afterlog
-from afterlog.clock import ManualClock
-from afterlog.config import OS, Codec, Config
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import OS, Codec, Config
+from afterlog.base.names import LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.fetch.partition import Partition
-from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.records.batch import decode_batch
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from tests.log import kafka_python
 from tests.support import NOW_MS
 

@@ -19,15 +19,15 @@ from prometheus_client.registry import Collector
 
 import afterlog
 from afterlog import metrics
-from afterlog.errors import InvalidArgument, RemoteUnavailable, StorageFull
+from afterlog.base.errors import InvalidArgument, RemoteUnavailable, StorageFull
+from afterlog.base.names import CHECKPOINTS
 from afterlog.fetch.partition import Partition
 from afterlog.log.recovery_point import BEHIND
-from afterlog.names import CHECKPOINTS
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.tier.directory_store import DirectoryStore
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.cli.test_main import run
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, HeldFiles, SteppedClock, small
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
 from tests.tier.support import REMOTE

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import afterlog
-from afterlog import errors
-from afterlog.errors import InvalidArgument
+from afterlog.base import errors
+from afterlog.base.errors import InvalidArgument
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("afterlog", *sorted(path.name for path in (ROOT / "afterlog").iterdir() if path.is_symlink()))
@@ -66,20 +66,20 @@ def test_no_other_name() -> None:
 def test_importing_loads_neither_numpy_nor_the_engine() -> None:
     loaded = run("import sys, afterlog; print(*sorted(sys.modules))").split()
     assert "afterlog" in loaded
-    assert not {"numpy", "afterlog.store", "afterlog.errors", "asyncio", "pathlib"} & (
+    assert not {"numpy", "afterlog.store.store", "afterlog.base.errors", "asyncio", "pathlib"} & (
         set(loaded) - set(run("import sys; print(*sys.modules)").split())
     )
 
 
 def test_a_name_loads_no_more_than_it_needs() -> None:
     loaded = run("import sys; from afterlog import StoreClosed, Config, ManualClock; print(*sys.modules)").split()
-    assert "afterlog.errors" in loaded
+    assert "afterlog.base.errors" in loaded
     assert "numpy" not in loaded
 
 
 def test_pyarrow_and_rich_are_loaded_by_who_wants_them() -> None:
     loaded = run("import sys, afterlog; afterlog.Store; print(*sys.modules)").split()
-    assert "afterlog.store" in loaded
+    assert "afterlog.store.store" in loaded
     assert not {"pyarrow", "rich", "click", "pandas", "obstore", "prometheus_client", "opentelemetry"} & set(loaded)
 
 
@@ -100,7 +100,7 @@ def test_who_opens_a_store_and_sends_loads_no_more_than_that(tmp_path: Path) -> 
         f"with {store} as store: store.send('mail', b'x', delay=60)\n"
         f"print(*set(sys.modules) - before)"
     ).split()
-    assert {"afterlog.store", "afterlog.log.partition_log"} <= set(loaded)
+    assert {"afterlog.store.store", "afterlog.log.partition_log"} <= set(loaded)
     assert not NOT_TO_SEND & set(loaded)
 
 

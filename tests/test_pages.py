@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import afterlog
-import afterlog.errors
-from afterlog import surface
+import afterlog.base.errors
+from afterlog.api import surface
 from tests.pages import ROOT, blocks, reading, uses
 
 RUN = {
@@ -90,8 +90,8 @@ def test_the_navigation_leads_to_every_page() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     pages = [page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md"))]
-    named = [name for page in pages for name in re.findall(r"^::: afterlog\.(\w+)$", page, re.MULTILINE)]
-    errors = {name for name in afterlog.__all__ if hasattr(afterlog.errors, name)}
+    named = [name for page in pages for name in re.findall(r"^::: afterlog\.(?:base\.)?(\w+)$", page, re.MULTILINE)]
+    errors = {name for name in afterlog.__all__ if hasattr(afterlog.base.errors, name)}
     assert sorted(named) == sorted({*afterlog.__all__, "aio", "errors", "tracing"} - errors - {"__version__"})
 
 

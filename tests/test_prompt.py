@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable
 import pytest
 
 from afterlog import aio
-from afterlog.clock import ManualClock
-from afterlog.locks import Condition
-from afterlog.store import open_store
+from afterlog.base.clock import ManualClock
+from afterlog.base.locks import Condition
+from afterlog.store.store import open_store
 from tests.campaigns import SEED, examples
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, small
 
 RECORDS = examples(300, whole=3_000)

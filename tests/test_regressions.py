@@ -19,13 +19,13 @@ from afterlog import (
     PartitionPoisoned,
     StorageFull,
 )
-from afterlog.locks import Condition
+from afterlog.base.locks import Condition
 from afterlog.log.background import Background
-from afterlog.store import open_store
-from tests.crash_states import crash_states
-from tests.crashes import INTERVAL, PATH, START_MS, TOPIC, small
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, SimulatedFiles
+from afterlog.store.store import open_store
+from tests.campaigns.crash_states import crash_states
+from tests.campaigns.crashes import INTERVAL, PATH, START_MS, TOPIC, small
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 
 FOLDER = PATH / "mail-0"
 

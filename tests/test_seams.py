@@ -25,7 +25,7 @@ import pytest
 from tests.architecture import LINKED, PACKAGE, ROOT, sources
 
 SEAMS = (
-    "afterlog/files.py", "afterlog/clock.py", "afterlog/environment.py", "afterlog/listeners.py", "afterlog/sockets.py"
+    "base/files.py", "base/clock.py", "base/environment.py", "base/listeners.py", "base/sockets.py"
 )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ class TestSources:
 
     def test_all_of_them_were_looked_at(self) -> None:
         names = {str(path.relative_to(ROOT)) for path in sources()}
-        assert names >= {"afterlog/files.py", "log/__init__.py", "index/__init__.py", "fetch/__init__.py"}
+        assert names >= {"base/files.py", "log/__init__.py", "index/__init__.py", "fetch/__init__.py"}
         assert set(SEAMS) <= names
         assert {path.resolve() for path in PACKAGE.rglob("*.py")} <= set(sources())
 
@@ -193,7 +193,7 @@ class TestTheTestSees:
     @pytest.mark.parametrize(
         "source",
         [
-            "from afterlog.files import Files, opened",
+            "from afterlog.base.files import Files, opened",
             "from os import PathLike",
             "files.open(path)",
             "self._files.exists(path)",
@@ -269,7 +269,7 @@ class TestInstalled:
             "print(json.dumps(places))\n"
         )
         bare = [*LINKED, "tests", "bench", "examples"]
-        inner = [f"afterlog.{name}" for name in (*LINKED, "files", "clock", "errors")]
+        inner = [f"afterlog.{name}" for name in (*LINKED, "base.files", "base.clock", "base.errors")]
         ran = subprocess.run(
             [sys.executable, "-I", "-c", program, str(tmp_path), *bare, *inner],
             capture_output=True,

@@ -12,7 +12,7 @@ import pytest
 import afterlog
 import afterlog.aio
 from afterlog import InvalidDeliverAfter, InvalidRecord, ManualClock, Record, Store, encode_batch
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 SECONDS = NOW_MS // 1000 + 3_600

@@ -18,11 +18,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 import afterlog
 import afterlog.aio
 from afterlog import tracing
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidRecord, StorageFull, StoreClosed, UnknownTopic, WrongType
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidRecord, StorageFull, StoreClosed, UnknownTopic, WrongType
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.worker import Worker
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, eventually, open_small
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -17,14 +17,14 @@ import pytest
 
 import afterlog
 import afterlog.worker
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidArgument, InvalidSubscription, StoreClosed, UnknownTopic, WrongType
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidArgument, InvalidSubscription, StoreClosed, UnknownTopic, WrongType
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
 from afterlog.worker import ReaderOptions, Worker
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.conformance.ways import WAYS, Setting
-from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATIENCE_S, Background, Gate, eventually, open_small
 
 pytestmark = pytest.mark.usefixtures("quiet")

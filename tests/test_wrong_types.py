@@ -20,14 +20,14 @@ import pytest
 import afterlog
 import afterlog.aio
 from afterlog import AfterlogError, ManualClock, Record, RecordId, Store
-from afterlog.errors import InvalidArgument, InvalidRecord, WrongType
+from afterlog.base.errors import InvalidArgument, InvalidRecord, WrongType
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.partition import Partition
 from afterlog.log.topic_settings import TopicChanges
 from afterlog.produce.producer import Producer
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from afterlog.subscription.subscription import Subscription
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
 
 

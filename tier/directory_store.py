@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     CorruptRemote,
     DiskFailed,
     OutOfResources,
@@ -40,7 +40,7 @@ from afterlog.errors import (
     RemoteUnavailable,
     StorageError,
 )
-from afterlog.files import TEMPORARY_SUFFIX, Bytes, Data, File, Files, opened, publish
+from afterlog.base.files import TEMPORARY_SUFFIX, Bytes, Data, File, Files, opened, publish
 from afterlog.tier.remote_store import GAP_BYTES, VERSIONS_SUFFIX, RemoteObject, check_key
 
 _KEPT = 16

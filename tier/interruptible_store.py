@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from afterlog.files import Bytes, Data
+from afterlog.base.files import Bytes, Data
 from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, RemoteStore
 
 

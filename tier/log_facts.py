@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from afterlog.document import whole
+from afterlog.base.document import whole
 from afterlog.log.checkpoints import Checkpoints, LogStart
 
 _MAX = 2**62

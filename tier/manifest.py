@@ -1,6 +1,6 @@
 """The manifest of a partition: which of its segments are in object storage. A segment that it does not list is not.
 
-One document (see `afterlog.document`) under ``mail-0/manifest``; its body, with one row:
+One document (see `afterlog.base.document`) under ``mail-0/manifest``; its body, with one row:
 
     {"partition":"mail-0","segments":[
       {"base_offset":0,"end_offset":1000,"attempt":"0123456789abcdef0123456789abcdef","state":"COPY_FINISHED",
@@ -14,9 +14,9 @@ and where a store has told about the log that they are of, beside "segments":
 
 and `topic_id`, of a topic that has one.
 
-A row holds no names: the key of an object is made of the base offset, the attempt and the suffix (`afterlog.names`), so
-that whoever can write there cannot make us look elsewhere. `files`: size and CRC-32C. `last_stamp_ms`, of a segment of
-a FIFO topic, is there where its last entry has a broker timestamp.
+A row holds no names: the key of an object is made of the base offset, the attempt and the suffix
+(`afterlog.base.names`), so that whoever can write there cannot make us look elsewhere. `files`: size and CRC-32C.
+`last_stamp_ms`, of a segment of a FIFO topic, is there where its last entry has a broker timestamp.
 
 Invariants, proved by `check` before anything is written and after anything was read:
 
@@ -41,9 +41,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afterlog import document
-from afterlog.errors import CorruptFile, CorruptRemote, InvalidTopic, RemoteConflict, RemoteMissing
-from afterlog.names import is_attempt, manifest_key, parse_partition_folder, remote_segment_key
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile, CorruptRemote, InvalidTopic, RemoteConflict, RemoteMissing
+from afterlog.base.names import is_attempt, manifest_key, parse_partition_folder, remote_segment_key
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.remote_store import RemoteStore

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     CorruptRemote,
     RemoteConflict,
     RemoteError,
@@ -31,7 +31,7 @@ from afterlog.errors import (
     RemoteRefused,
     RemoteUnavailable,
 )
-from afterlog.files import Bytes, Data
+from afterlog.base.files import Bytes, Data
 from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, check_key
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from afterlog.errors import CorruptFile, CorruptRemote, FileMissing
-from afterlog.files import unused_name
+from afterlog.base.errors import CorruptFile, CorruptRemote, FileMissing
+from afterlog.base.files import unused_name
 from afterlog.log.checkpoints import Checkpoints, RemoteMark
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import SealedSegment

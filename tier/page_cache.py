@@ -38,10 +38,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterlog.errors import CorruptRemote, StorageFull
-from afterlog.files import Bytes, Files, ScratchFile
+from afterlog.base.errors import CorruptRemote, StorageFull
+from afterlog.base.files import Bytes, Files, ScratchFile
+from afterlog.base.locks import Switch
 from afterlog.index.growing_columns import Int64Array
-from afterlog.locks import Switch
 from afterlog.tier.remote_store import RemoteStore
 
 _FLIGHT_BYTES = 16 << 20

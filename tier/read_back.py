@@ -7,8 +7,8 @@ memory; inside one region the bytes are mostly free.
 
 from __future__ import annotations
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptRemote
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptRemote
 from afterlog.log.facts import FileMark
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment

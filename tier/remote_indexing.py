@@ -20,15 +20,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from afterlog.checksum import crc32c
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import CorruptRemote, RemoteConflict, RemoteMissing
-from afterlog.files import Files, map_file, publish
-from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment, is_indexed
-from afterlog.log.facts import FileMark, SegmentFacts
-from afterlog.log.scan import read_log
-from afterlog.names import (
+from afterlog.base.checksum import crc32c
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptRemote, RemoteConflict, RemoteMissing
+from afterlog.base.files import Files, map_file, publish
+from afterlog.base.names import (
     CANCEL_INDEX,
     DELIVER_AFTER_INDEX,
     LOG,
@@ -37,6 +34,9 @@ from afterlog.names import (
     parse_partition_folder,
     segment_file,
 )
+from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment, is_indexed
+from afterlog.log.facts import FileMark, SegmentFacts
+from afterlog.log.scan import read_log
 from afterlog.records.entry import PREFIX_MAGIC
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.read_back import verify

@@ -20,11 +20,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from afterlog.document import whole
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, map_file
+from afterlog.base.document import whole
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, map_file
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, is_attempt
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, is_attempt
 
 _FIELDS = {OFFSET_INDEX: "index", TIME_INDEX: "time_index", CANCEL_INDEX: "cancel_index", DELIVER_AFTER_INDEX: "run"}
 """What each file but the log is called here."""

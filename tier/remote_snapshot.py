@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.index.run_format import FilePart, Metadata, read_metadata
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.remote_store import RemoteStore

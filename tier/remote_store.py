@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from afterlog.files import TEMPORARY_SUFFIX, Bytes, Data
+from afterlog.base.files import TEMPORARY_SUFFIX, Bytes, Data
 
 GAP_BYTES = 64 << 10
 """Ranges no further apart are read as one: on a near network a request costs about as much as this many bytes."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from afterlog import document
-from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteMissing
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteMissing
+from afterlog.base.names import TOPICS, check_name, manifest_key, parse_remote_segment_file, partition_folder
 from afterlog.log.topic_settings import TopicSettings, settings_to_json, topics_of_json
 from afterlog.log.topics_document import FORMAT, VERSION
-from afterlog.names import TOPICS, check_name, manifest_key, parse_remote_segment_file, partition_folder
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 

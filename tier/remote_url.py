@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from afterlog.errors import RemoteRefused
-from afterlog.files import Files, OsFiles
+from afterlog.base.errors import RemoteRefused
+from afterlog.base.files import Files, OsFiles
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.object_store import SCHEMES, ObjectStore
 from afterlog.tier.remote_store import RemoteStore

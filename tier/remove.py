@@ -12,7 +12,7 @@ the same way, from COPY_STARTED; one that is listed goes by `start_removal` alon
 
 from __future__ import annotations
 
-from afterlog.names import parse_remote_segment_file
+from afterlog.base.names import parse_remote_segment_file
 from afterlog.tier.manifest import Manifest, Segments, find
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterlog.errors import CorruptRemote
+from afterlog.base.errors import CorruptRemote
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.log.checkpoints import ActiveMark, Checkpoints, FrontierLease, LogStart, Recovery, RemoteMark, SealedMark
 from afterlog.log.context import LogContext

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from afterlog.errors import CorruptRemote, RemoteMissing
+from afterlog.base.errors import CorruptRemote, RemoteMissing
+from afterlog.base.names import LOG, TOPICS, parse_partition_folder, partition_folder, remote_segment_key
 from afterlog.log.checkpoints import SealedMark
 from afterlog.log.facts import FileMark
-from afterlog.names import LOG, TOPICS, parse_partition_folder, partition_folder, remote_segment_key
 from afterlog.tier.manifest import Manifest, Segments
 from afterlog.tier.read_back import verify
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState

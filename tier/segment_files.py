@@ -19,22 +19,22 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from afterlog.config import Config
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, map_file
-from afterlog.index.run import Coverage, Run
-from afterlog.index.sparse import SparseIndexes
-from afterlog.log.build import SegmentToIndex, mend_sparse, whole_run
-from afterlog.log.facts import FileMark, SegmentFacts
-from afterlog.log.scan import check_log
-from afterlog.log.segment import load_cancelled
-from afterlog.names import (
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, map_file
+from afterlog.base.names import (
     CANCEL_INDEX,
     DELIVER_AFTER_INDEX,
     LOG,
     parse_partition_folder,
     segment_file,
 )
+from afterlog.index.run import Coverage, Run
+from afterlog.index.sparse import SparseIndexes
+from afterlog.log.build import SegmentToIndex, mend_sparse, whole_run
+from afterlog.log.facts import FileMark, SegmentFacts
+from afterlog.log.scan import check_log
+from afterlog.log.segment import load_cancelled
 from afterlog.tier.remote_segment import SegmentFiles
 
 

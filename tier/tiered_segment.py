@@ -16,9 +16,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from afterlog.checksum import crc32c
-from afterlog.errors import CorruptRemote
-from afterlog.files import Bytes
+from afterlog.base.checksum import crc32c
+from afterlog.base.errors import CorruptRemote
+from afterlog.base.files import Bytes
+from afterlog.base.names import (
+    CANCEL_INDEX,
+    DELIVER_AFTER_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    remote_segment_key,
+    run_key,
+)
 from afterlog.index.entries import sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_index import OffsetIndex
@@ -28,15 +37,6 @@ from afterlog.index.time_index import TimeIndex
 from afterlog.log.checkpoints import SealedMark
 from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import outline
-from afterlog.names import (
-    CANCEL_INDEX,
-    DELIVER_AFTER_INDEX,
-    LOG,
-    OFFSET_INDEX,
-    TIME_INDEX,
-    remote_segment_key,
-    run_key,
-)
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.parsed_indexes import ParsedIndexes
 from afterlog.tier.remote_snapshot import RemoteSnapshot

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from afterlog.clock import Clock
-from afterlog.config import Config
-from afterlog.errors import AfterlogError, PartitionPoisoned, StoreClosed
-from afterlog.files import Files
+from afterlog.base.clock import Clock
+from afterlog.base.config import Config
+from afterlog.base.errors import AfterlogError, PartitionPoisoned, StoreClosed
+from afterlog.base.files import Files
+from afterlog.base.names import REMOTE_CACHE, partition_folder
 from afterlog.log.background import Background
 from afterlog.log.context import LogContext
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.names import REMOTE_CACHE, partition_folder
 from afterlog.tier.interruptible_store import InterruptibleStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.offload import Offloaded, Offloader

@@ -41,10 +41,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from afterlog.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
-from afterlog.files import map_file
+from afterlog.base.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
+from afterlog.base.files import map_file
+from afterlog.base.names import DELIVER_AFTER_INDEX, LOG
 from afterlog.log.facts import NO_FILE
-from afterlog.names import DELIVER_AFTER_INDEX, LOG
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Content, Manifest, Segments, find
 from afterlog.tier.read_back import verify_segment

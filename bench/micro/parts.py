@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import afterlog
+from afterlog.base.files import Bytes
 from afterlog.fetch.timeline import Timeline
-from afterlog.files import Bytes
 from afterlog.records import kernels
 from afterlog.records.columns import INT64_MAX, Scan
 from afterlog.records.encode import RecordColumns, encode

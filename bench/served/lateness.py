@@ -17,7 +17,7 @@ import numpy as np
 
 import afterlog
 import afterlog.aio
-from afterlog.aio_calls import Calls
+from afterlog.store.aio_calls import Calls
 from bench.rivals.load import SEED, made
 from bench.rivals.ours import TOPIC
 from bench.rivals.usage import used_s

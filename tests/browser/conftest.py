@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 import afterlog
-from afterlog.files import OsFiles
+from afterlog.base.files import OsFiles
 from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import TokenFile

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 import afterlog
 from afterlog.server.running import Options, Serving
-from afterlog.store import Store
+from afterlog.store.store import Store
 from tests.browser.site import ARGUMENTS, CHROMIUM, DESK, HOUR_MS, PHONE, ZONE
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "images"

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from playwright.sync_api import Browser, Page, Request, ViewportSize, expect
 
-from afterlog.store import Store
+from afterlog.store.store import Store
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = (

@@ -20,12 +20,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import afterlog
-from afterlog.cli import output
-from afterlog.cli.base import Failure
-from afterlog.cli.input import InputRecord, chunks_of_lines, duration_ms, instant, json_records
-from afterlog.cli.main import cli
-from afterlog.cli.output import amount, iso, relative, span
-from afterlog.errors import (
+from afterlog.api.statistics import histogram_edges
+from afterlog.base.errors import (
     AfterlogError,
     DiskFailed,
     InvalidDeliverAfter,
@@ -35,7 +31,11 @@ from afterlog.errors import (
     RecordTooLarge,
     ServerNotTrusted,
 )
-from afterlog.statistics import histogram_edges
+from afterlog.cli import output
+from afterlog.cli.base import Failure
+from afterlog.cli.input import InputRecord, chunks_of_lines, duration_ms, instant, json_records
+from afterlog.cli.main import cli
+from afterlog.cli.output import amount, iso, relative, span
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR_MS = 3_600_000
@@ -407,7 +407,7 @@ class TestProcesses:
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         loaded = set(ran.stderr.split())
         assert "mail-0@0\n" == ran.stdout
-        assert {"afterlog.cli.main", "afterlog.store", "click"} <= loaded
+        assert {"afterlog.cli.main", "afterlog.store.store", "click"} <= loaded
         others = {f"afterlog.cli.{name}" for name in ("export_command", "queue_commands", "spark_commands")}
         assert not others & loaded
         assert not {"rich", "asyncio", "email", "socket", "afterlog.fetch.partition", "afterlog.offline"} & loaded

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import afterlog
+from afterlog.base.errors import InvalidRecord
 from afterlog.cli.output import CELL_WIDTH, clipped
-from afterlog.errors import InvalidRecord
 from afterlog.fetch.record_id import RecordId
 from tests.cli.test_main import process, rows, run
 

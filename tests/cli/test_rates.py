@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from afterlog.base.clock import ManualClock
 from afterlog.cli.rates import ALL, Rates, TopicRates
-from afterlog.clock import ManualClock
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.server.overview import Overview
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import afterlog
+from afterlog.base.files import OsFiles
 from afterlog.cli.main import cli
-from afterlog.files import OsFiles
 from afterlog.server.tokens import TokenFile, hashed
 from tests.server.test_running import UnixConnection, ask
 from tests.support import PATIENCE_S, Background, eventually

@@ -11,8 +11,8 @@ import click
 import pytest
 
 import afterlog
+from afterlog.base.files import OsFiles
 from afterlog.cli.main import cli
-from afterlog.files import OsFiles
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.remote_url import open_remote

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from afterlog.clock import Clock
+from afterlog.base.clock import Clock
 from afterlog.server.running import Serving
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from tests.support import PATIENCE_S, small
 
 

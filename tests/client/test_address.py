@@ -9,9 +9,9 @@ import pytest
 
 import afterlog
 import afterlog.aio
+from afterlog.base.errors import InvalidArgument, ServerUnavailable, WrongType
 from afterlog.client.address import address_of, address_there
 from afterlog.client.served_store import checked_timeout, checked_token
-from afterlog.errors import InvalidArgument, ServerUnavailable, WrongType
 
 
 @pytest.mark.parametrize(

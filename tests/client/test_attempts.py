@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from afterlog.base.errors import AnswerLost, InvalidTopic, ServerBusy, ServerUnavailable
 from afterlog.client.attempts import PAUSE_S_MAX, Attempts
 from afterlog.client.call import call, nothing
-from afterlog.errors import AnswerLost, InvalidTopic, ServerBusy, ServerUnavailable
 from tests.client.support import PassingClock
 
 GONE = ServerUnavailable("nobody answers")

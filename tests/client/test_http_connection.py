@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from afterlog import sockets
+from afterlog.base import sockets
+from afterlog.base.errors import AnswerLost, NotAllowed, ServerUnavailable
 from afterlog.client.address import Address
 from afterlog.client.call import HttpReply, HttpRequest
 from afterlog.client.http_connection import HttpConnection, fixed_headers
-from afterlog.errors import AnswerLost, NotAllowed, ServerUnavailable
 from tests.support import PATIENCE_S
 
 ANSWER = (

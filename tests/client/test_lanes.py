@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from afterlog.base.errors import AnswerLost, InvalidRecord, ServerFailed, ServerUnavailable, StorageFull
 from afterlog.client.lanes import SEQUENCES, Lane
-from afterlog.errors import AnswerLost, InvalidRecord, ServerFailed, ServerUnavailable, StorageFull
 from afterlog.fetch.record_id import RecordId
 from tests.client.support import FakeServer, ok, producers, refusing, sent, topic
 
@@ -78,7 +78,7 @@ def test_an_interrupt_does_too() -> None:
 
 
 def test_a_producer_that_was_forgotten_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from afterlog import errors
+    from afterlog.base import errors
 
     monkeypatch.setattr(errors, "OutOfOrderSequence", OutOfOrderSequence, raising=False)
     forgotten = refusing(OutOfOrderSequence("expired"))

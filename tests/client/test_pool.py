@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from afterlog import environment
+from afterlog.base import environment
+from afterlog.base.errors import AnswerLost, ServerUnavailable, StoreClosed, StoreForked, UnknownTopic
 from afterlog.client import pool as pools
 from afterlog.client.call import call, nothing
 from afterlog.client.polls import Polls
-from afterlog.errors import AnswerLost, ServerUnavailable, StoreClosed, StoreForked, UnknownTopic
 from tests.client.support import FakeServer, ok, refusing, topic
 
 LOOK = call("GET", "/v1/store", dict)

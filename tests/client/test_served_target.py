@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import afterlog
+from afterlog.base.errors import AnswerLost
 from afterlog.client.call import HttpReply, HttpRequest
 from afterlog.client.http_connection import HttpConnection
 from afterlog.client.served_store import ServedStore
-from afterlog.errors import AnswerLost
 from tests.client.serving import Served
 from tests.support import PATIENCE_S
 

@@ -12,9 +12,9 @@ import pytest
 
 import afterlog
 from afterlog import aio
+from afterlog.base.errors import NotAllowed, NotAuthenticated, ServerNotTrusted, ServerUnavailable
+from afterlog.base.files import OsFiles
 from afterlog.client.http_connection import HttpConnection
-from afterlog.errors import NotAllowed, NotAuthenticated, ServerNotTrusted, ServerUnavailable
-from afterlog.files import OsFiles
 from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import TokenFile

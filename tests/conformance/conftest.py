@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from tests.conformance.ways import WAYS, Setting
 from tests.support import NOW_MS
 

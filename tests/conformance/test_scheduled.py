@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     InvalidRecord,
     InvalidSchedule,
     NotPending,

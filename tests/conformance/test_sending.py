@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     InvalidArgument,
     InvalidDeliverAfter,
     InvalidRecord,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.errors import RemoteRefused, StoreClosed
+from afterlog.base.errors import RemoteRefused, StoreClosed
 from afterlog.fetch.record_id import RecordId
 from tests.conformance.ways import Setting
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     InvalidReceipt,
     InvalidSubscription,
     InvalidTopic,

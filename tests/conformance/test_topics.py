@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.errors import InvalidTopic, TopicBusy, TopicExists, UnknownPartition, UnknownTopic, WrongType
+from afterlog.base.errors import InvalidTopic, TopicBusy, TopicExists, UnknownPartition, UnknownTopic, WrongType
 from afterlog.fetch.positions import LATEST
 from tests.conformance.ways import Setting
 

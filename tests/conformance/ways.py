@@ -17,14 +17,14 @@ from typing import Any
 import afterlog
 from afterlog import aio
 from afterlog.aio import opened
-from afterlog.aio_shared import open_shared as open_shared_asyncio
-from afterlog.awaiting import Opening
-from afterlog.clock import Clock
-from afterlog.shared import open_shared
-from afterlog.store import Store, open_store
+from afterlog.base.clock import Clock
+from afterlog.sharing.aio_shared import open_shared as open_shared_asyncio
+from afterlog.sharing.shared import open_shared
+from afterlog.store.awaiting import Opening
+from afterlog.store.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.client.serving import serving
-from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH, PATIENCE_S, small
 
 

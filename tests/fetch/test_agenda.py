@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from afterlog.fetch import agenda as agenda_module
 from afterlog.fetch.agenda import Agenda, in_turn
 from afterlog.log.notifier import NEVER_MS, Notifier

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, OffsetOutOfRange, StoreClosed
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile, OffsetOutOfRange, StoreClosed
+from afterlog.base.names import OFFSET_INDEX, segment_file
 from afterlog.fetch import append_order
 from afterlog.fetch.append_order import AppendOrder, next_base, segment_of
 from afterlog.fetch.partition import Partition
 from afterlog.log import segment
-from afterlog.names import OFFSET_INDEX, segment_file
 from afterlog.records.batch import Record, encode_batch
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, flipped, open_small, with_file
 
 TIMES = [5, 3, 9, 9, 1, 12, 12, 12, 20, 15] * 12

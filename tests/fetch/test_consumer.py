@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import (
     CorruptFile,
     GroupBusy,
     OffsetOutOfRange,
@@ -23,8 +23,8 @@ from afterlog.fetch.consumer import AUTO_COMMIT_INTERVAL_S, Consumer
 from afterlog.fetch.message import Message
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Position
 from afterlog.log.notifier import NEVER_MS
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, SteppedClock, eventually, killed, open_small
 
 

@@ -6,16 +6,16 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import CorruptFile, OffsetOutOfRange
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import CorruptFile, OffsetOutOfRange
+from afterlog.base.names import LOG, segment_file
 from afterlog.fetch import decoder, timeline
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.index.entries import Key
-from afterlog.names import LOG, segment_file
 from afterlog.records.batch import Record, encode_batch
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, SteppedClock, drained, open_small
 
 

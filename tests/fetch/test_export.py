@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, StorageFull
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile, StorageFull
+from afterlog.base.files import Files
+from afterlog.base.names import LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
 from afterlog.fetch.export import Exported, export
 from afterlog.fetch.message import Message
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.record_id import RecordId
-from afterlog.files import Files
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.snapshot import ALL_MS, open_snapshot
-from afterlog.names import LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
 from afterlog.records.batch import Record, decode_batch, decode_compacted, encode_batch, without_records
 from afterlog.records.header import BatchHeader
-from tests.failing_files import FailingFiles
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.fetch.test_foreign import Broker, seen
 from tests.log import kafka_python
-from tests.simulated_disk import SimulatedFiles
+from tests.store.test_store import Setting
 from tests.support import NOW_MS, drained, flipped, small
-from tests.test_store import Setting
 
 OUT = Path("/out")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from afterlog import EARLIEST, AfterOffset, AtTime, RecordId
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, OffsetOutOfRange, ReadOnlyTopic, RemoteConflict, RemoteRefused
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile, OffsetOutOfRange, ReadOnlyTopic, RemoteConflict, RemoteRefused
+from afterlog.base.names import CHECKPOINTS, LOG, TOPICS, segment_file
 from afterlog.fetch.export import export
 from afterlog.fetch.partition import Partition
 from afterlog.log import kafka_segment
@@ -24,17 +25,16 @@ from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
 from afterlog.log.kafka_transactions import Transactions
 from afterlog.log.snapshot import ALL_MS, open_snapshot
 from afterlog.log.topic_settings import FOREIGN
-from afterlog.names import CHECKPOINTS, LOG, TOPICS, segment_file
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_topics import read_remote_topics, tell_topic
 from afterlog.tier.segment_files import kafka_segment_files
 from afterlog.tier.upload import upload
 from tests import campaigns
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.log import kafka_python
 from tests.log.kafka_log import batch, compacted, marker, transactional
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, flipped, small
 from tests.tier.memory_store import MemoryStore
 from tests.tier.support import attempt

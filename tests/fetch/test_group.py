@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from afterlog import document
-from afterlog.errors import CorruptFile, InvalidTopic, StorageFull
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile, InvalidTopic, StorageFull
+from afterlog.base.names import SUBSCRIPTIONS, position_files
 from afterlog.fetch.group import FORMAT, VERSION, GroupPosition
-from afterlog.names import SUBSCRIPTIONS, position_files
-from tests.crash_states import kill_state
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Rename, SimulatedFiles
+from tests.campaigns.crash_states import kill_state
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Rename, SimulatedFiles
 from tests.support import Calls, content, flipped, power_cut, with_file
 
 FOLDER = Path("/mail-0")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from afterlog.fetch.record_id import RecordId
-from afterlog.occurrences import appended_occurrences, headers_of_occurrence
-from afterlog.store import Store
+from afterlog.store.occurrences import appended_occurrences, headers_of_occurrence
+from afterlog.store.store import Store
 from afterlog.subscription.dead_letters import _origins
 from afterlog.subscription.origin import Origin
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 SCHEDULE = "5" * 32

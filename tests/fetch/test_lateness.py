@@ -11,9 +11,9 @@ from afterlog.fetch.lateness import EDGES_MS, Lateness
 from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.index.merge import Block
 from afterlog.records.batch import Record, encode_batch
-from afterlog.store import Store
+from afterlog.store.store import Store
 from tests import campaigns
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, killed, open_small
 
 HOUR_MS = 3_600_000

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config, Durability
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config, Durability
+from afterlog.base.errors import (
     ClockBehind,
     CorruptFile,
     InvalidBatch,
@@ -19,16 +19,16 @@ from afterlog.errors import (
     RecordTooLarge,
     StoreClosed,
 )
+from afterlog.base.names import LOG
 from afterlog.fetch import verified
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.fetch.timeline import Reading
 from afterlog.index.merge import Block
 from afterlog.log import segment
-from afterlog.names import LOG
 from afterlog.records.batch import Record, decode_batch, encode_batch
-from afterlog.store import Store, open_store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store, open_store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import (
     NOW_MS,
     PATH,

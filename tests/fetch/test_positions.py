@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidDeliverAfter, InvalidTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidDeliverAfter, InvalidTopic
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Edge
 from afterlog.records.entry import AppendBrokerTimestamp
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 

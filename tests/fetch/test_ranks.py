@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from afterlog.fetch import ranks
 from afterlog.fetch.partition import Partition
 from afterlog.index.entries import Key
 from tests import campaigns
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 

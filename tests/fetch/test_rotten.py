@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import afterlog
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.records.header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, with_crc
-from afterlog.store import Store
+from afterlog.store.store import Store
 
 ROTTEN = 6
 

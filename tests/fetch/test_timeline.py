@@ -7,8 +7,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from afterlog.clock import INT64_MAX, ManualClock
-from afterlog.errors import ClockBehind, CorruptFile, OffsetOutOfRange
+from afterlog.base.clock import INT64_MAX, ManualClock
+from afterlog.base.errors import ClockBehind, CorruptFile, OffsetOutOfRange
+from afterlog.base.names import LOG, segment_file
 from afterlog.fetch import timeline as timeline_module
 from afterlog.fetch import verified
 from afterlog.fetch.record_id import RecordId
@@ -16,9 +17,8 @@ from afterlog.fetch.timeline import Timeline, empty_block
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block, MergeIterator
-from afterlog.names import LOG, segment_file
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, drained, due_of, durable_frontier, flipped, killed, open_small, with_file
 
 RECORDS = 400

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes, Files
-from tests.simulated_disk import SimulatedFiles
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes, Files
+from tests.campaigns.simulated_disk import SimulatedFiles
 
 FOLDER: Final = Path("/store/mail-0")
 _OUTCOME_LENGTH: Final = 90

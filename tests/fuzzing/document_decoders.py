@@ -11,9 +11,20 @@ from typing import Any, Final
 import numpy as np
 from crc32c import crc32c
 
-from afterlog import document
-from afterlog.config import Config
-from afterlog.errors import CorruptFile, CorruptRemote
+from afterlog.base import document
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile, CorruptRemote
+from afterlog.base.names import (
+    ADOPTED,
+    ADOPTION,
+    HANDOVER,
+    LATER_TOPICS,
+    TOPICS,
+    journal_file,
+    position_files,
+    prepared_file,
+    subscription_folder,
+)
 from afterlog.fetch.group import GroupPosition
 from afterlog.index.producer_file import ProducerFileMark
 from afterlog.index.unique_key_file import KeyFileMark
@@ -33,17 +44,6 @@ from afterlog.log.facts import FileMark
 from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics, write_topics
-from afterlog.names import (
-    ADOPTED,
-    ADOPTION,
-    HANDOVER,
-    LATER_TOPICS,
-    TOPICS,
-    journal_file,
-    position_files,
-    prepared_file,
-    subscription_folder,
-)
 from afterlog.produce.adoption import AdoptionLedger, handed_over
 from afterlog.produce.prepared import Prepared, PreparedFile, Section, preparing, read_sections
 from afterlog.records.columns import ragged

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from crc32c import crc32c
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index import _packing, packed_chunk, producer_file, unique_key_file
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.cancel_index import Cancelled

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord
 from afterlog.index.cancel_index import Cancelled
 from afterlog.records import _kernels, pure
 from afterlog.records.batch import (

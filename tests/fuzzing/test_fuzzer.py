@@ -10,8 +10,8 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from afterlog.errors import InvalidBatch
-from afterlog.files import Data
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.files import Data
 from afterlog.index import run_format
 from afterlog.records import compression, pure
 from afterlog.records.columns import view_of

@@ -7,12 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from afterlog.errors import InvalidDeliverAfter, InvalidRecord, InvalidRequest
-from afterlog.fetch.message import Message
-from afterlog.fetch.message_columns import Columns
-from afterlog.records.encode import same_headers
-from afterlog.subscription.received import Receipts
-from afterlog.wire.arrow_stream import (
+from afterlog.api.arrow_stream import (
     delivered,
     delivered_stream,
     placed_of,
@@ -22,6 +17,11 @@ from afterlog.wire.arrow_stream import (
     sent_columns,
     sent_stream,
 )
+from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord, InvalidRequest
+from afterlog.fetch.message import Message
+from afterlog.fetch.message_columns import Columns
+from afterlog.records.encode import same_headers
+from afterlog.subscription.received import Receipts
 from tests.fuzzing.decoder import Decoder, accepted, refused, same
 
 NOW_MS: Final = 1_700_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.entries import Entries, Key
 from tests.index.support import Row, coverage_of, entries_of, rows_of

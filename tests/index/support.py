@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from afterlog.files import OsFile, OsFiles
+from afterlog.base.files import OsFile, OsFiles
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import write_run

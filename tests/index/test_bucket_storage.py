@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.files import Files, publish, read_file
+from afterlog.base.files import Files, publish, read_file
+from afterlog.base.names import BUCKETS
 from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
-from afterlog.names import BUCKETS
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.index.bucket_storage_suite import KEY, LATER, BucketSnapshotStorageTests
 from tests.index.support import UnsyncedFiles, coverage_of, entries_of, rows_of
-from tests.simulated_disk import SimulatedFiles
 from tests.support import power_cut
 
 FOLDER = Path("/mail-0")

@@ -12,14 +12,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptFile, OffsetOutOfRange, StorageFull
-from afterlog.files import Files
+from afterlog.base.errors import CorruptFile, OffsetOutOfRange, StorageFull
+from afterlog.base.files import Files
+from afterlog.base.names import BUCKETS, DELIVER_AFTER_INDEX
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.index.bucket_tracker import BucketTracker
 from afterlog.index.entries import Key
-from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX
 from tests import campaigns
-from tests.failing_files import FailingFiles, fail_at
+from tests.campaigns.failing_files import FailingFiles, fail_at
 from tests.index.support import INT64_MAX, UnsyncedFiles, int64
 from tests.index.tracker_suite import START_MS, DelayedDeliveryTrackerTests, Held, offsets, pairs
 from tests.support import Calls

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.errors import StorageFull
-from afterlog.files import Files
+from afterlog.base.errors import StorageFull
+from afterlog.base.files import Files
+from afterlog.base.names import BUCKETS, bucket_key, run_key
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.index.buckets import Buckets, cheapest, check, with_sealed, without
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
@@ -21,11 +22,10 @@ from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import MergeIterator
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
-from afterlog.names import BUCKETS, bucket_key, run_key
 from tests import campaigns
-from tests.failing_files import FailingFiles
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.index.support import INT64_MAX, Row, entries_of, rows_of
-from tests.simulated_disk import SimulatedFiles
 from tests.support import Calls
 
 FOLDER = Path("/p")

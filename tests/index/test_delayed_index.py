@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import Key

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, StorageFull
-from afterlog.files import publish
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile, StorageFull
+from afterlog.base.files import publish
+from afterlog.base.names import BUCKETS
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
-from afterlog.names import BUCKETS
-from tests.failing_files import FailingFiles
+from tests.campaigns.failing_files import FailingFiles
 from tests.index.bucket_storage_suite import KEY, LATER, OTHER, BucketSnapshotStorageTests
 from tests.index.support import UnsyncedFiles, coverage_of, entries_of
 from tests.index.test_bucket_storage import local

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import Entries, Key

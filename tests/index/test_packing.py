@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterlog.files import Bytes
+from afterlog.base.files import Bytes
 from afterlog.index import _packing, packed_chunk, packing
 from afterlog.index.growing_columns import Int64Array, UInt32Array
 from afterlog.index.packed_chunk import BLOCK, ENTRIES_MAX, HEAD, TABLE_COLUMNS

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
 from afterlog.index import producer_file
 from afterlog.index.producer_file import (
     RANGES_MAX,
@@ -23,7 +23,7 @@ from afterlog.index.producer_file import (
     write_producers,
 )
 from afterlog.index.producer_states import ProducerStates
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import flipped
 
 FOLDER = Path("/store")

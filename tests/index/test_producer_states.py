@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from afterlog.errors import OutOfOrderSequence, ProducerFenced
+from afterlog.base.errors import OutOfOrderSequence, ProducerFenced
 from afterlog.index import producer_states
 from afterlog.index.producer_file import RANGES_MAX, RECORDS_MAX
 from afterlog.index.producer_states import SEQUENCES, Piece, ProducerStates, facts, last_ms

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.entries import Key
 from afterlog.index.packing import unpack

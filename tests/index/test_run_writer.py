@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import CorruptFile
-from afterlog.files import publishing
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import publishing
 from afterlog.index.entries import Entries
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter, write_run

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.index import unique_key_file
 from afterlog.index.key_rows import KeyRows
 from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile, decoded, write_keys
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.index.support import int64
-from tests.simulated_disk import SimulatedFiles
 
 ROWS = KeyRows(int64(-4, 5, 5), int64(8, 2, 7), int64(30, 10, 20))
 PATH = Path("/keys")

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from afterlog.errors import InvalidDeliverAfter, OffsetOutOfRange
+from afterlog.base.errors import InvalidDeliverAfter, OffsetOutOfRange
 from afterlog.index.entries import Keys
 from afterlog.index.tracker import DelayedDeliveryTracker
 from tests import campaigns

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.config import Config
-from afterlog.files import OsFiles
+from afterlog.base.config import Config
+from afterlog.base.files import OsFiles
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.index.entries import Entries
 from afterlog.index.merge import merged

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import DiskFailed
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import DiskFailed
+from afterlog.base.names import BUCKETS, CHECKPOINTS
 from afterlog.log.at_rest import is_at_rest
-from afterlog.names import BUCKETS, CHECKPOINTS
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, SimulatedFiles, os_error
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles, os_error
 from tests.support import NOW_MS, PATH, flipped, killed, open_small
 
 FOLDER = PATH / "t-0"

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.locks import Condition
+from afterlog.base.clock import ManualClock
+from afterlog.base.locks import Condition
 from afterlog.log.background import Background
 from tests.support import NOW_MS, Gate, eventually
 from tests.support import Background as Call

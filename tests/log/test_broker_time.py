@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import afterlog
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, InvalidTopic, StoreClosed
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile, InvalidTopic, StoreClosed
 from afterlog.fetch.partition import Partition
 from afterlog.log import broker_time, segment
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.columns import EXTRA_BYTES_MAX
 from afterlog.records.entry import AppendBrokerTimestamp
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, open_small, with_file
 
 STAMPED = {

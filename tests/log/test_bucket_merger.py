@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base.names import BUCKETS, DELIVER_AFTER_INDEX, LOG
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.log.bucket_merger import merge_crowded
-from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX, LOG
-from afterlog.store import Store, open_store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store, open_store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import (
     NOW_MS,
     PATH,

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
-from afterlog.errors import StorageError
-from afterlog.files import Files, OsFiles
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.errors import StorageError
+from afterlog.base.files import Files, OsFiles
+from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.run import Run
 from afterlog.log.build import (
     EMPTY,
@@ -22,13 +23,12 @@ from afterlog.log.build import (
     abandoned,
     index_segment,
 )
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.records.header import BatchHeader
 from afterlog.spark.location import find_segments
-from tests.crash_states import crash_states
-from tests.failing_files import FailingFiles, fail_at
+from tests.campaigns.crash_states import crash_states
+from tests.campaigns.failing_files import FailingFiles, fail_at
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.log.kafka_log import KafkaSegment, entries_of, run_of, some_segment
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, flipped, open_small, small
 
 INDEXES = (OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX)

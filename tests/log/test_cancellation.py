@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, Durability
-from afterlog.errors import PartitionPoisoned, StorageFull
-from afterlog.files import read_file
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, Durability
+from afterlog.base.errors import PartitionPoisoned, StorageFull
+from afterlog.base.files import read_file
+from afterlog.base.names import CANCEL_INDEX, CHECKPOINTS, LOG, segment_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Cancellations
 from afterlog.log.checkpoints import BEFORE_ALL
-from afterlog.names import CANCEL_INDEX, CHECKPOINTS, LOG, segment_file
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.index.support import int64
-from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Background, Calls, HeldFiles, drained, killed, open_small, with_file
 
 FOLDER = PATH / "t-0"

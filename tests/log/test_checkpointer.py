@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import DiskFailed
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import DiskFailed
 from afterlog.log.checkpointer import checkpoint_behind
 from afterlog.log.partition_log import PartitionLog
-from afterlog.store import Store, open_store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store, open_store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, eventually, open_small, small
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from afterlog import document
-from afterlog.errors import CorruptFile, StorageFull
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile, StorageFull
 from afterlog.log.checkpoints import (
     BEFORE_ALL,
     FORMAT,
@@ -21,8 +21,8 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.facts import NO_FILE, FileMark
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import Background, Calls, content, flipped, power_cut, with_file
 
 FOLDER = Path("/mail-0")

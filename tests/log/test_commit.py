@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS, Durability
-from afterlog.errors import PartitionPoisoned, StorageFull, StoreClosed, StoreForked
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS, Durability
+from afterlog.base.errors import PartitionPoisoned, StorageFull, StoreClosed, StoreForked
+from afterlog.base.files import PROCESS
+from afterlog.base.names import LOG
 from afterlog.fetch.partition import Partition
-from afterlog.files import PROCESS
 from afterlog.log.commit import Commit
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import LOG
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, drained, eventually, killed, open_small, power_cut
 
 RARELY = Durability.interval(3_600_000)

@@ -4,11 +4,11 @@ from dataclasses import fields, replace
 
 import crc32c
 
+from afterlog.base.names import CANCEL_INDEX, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.entries import Key
 from afterlog.index.run import Coverage
 from afterlog.log.checkpoints import RemoteMark, SealedMark
 from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
-from afterlog.names import CANCEL_INDEX, OFFSET_INDEX, TIME_INDEX
 
 FACTS = SegmentFacts(
     base_offset=10,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidTopic, RemoteUnavailable, UnknownPartition, UnknownTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidTopic, RemoteUnavailable, UnknownPartition, UnknownTopic
 from afterlog.log import retention
 from afterlog.log.checkpoints import RemoteMark, SealedMark
 from afterlog.log.facts import NO_FILE
@@ -17,9 +17,9 @@ from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.retention import Rule, by_rule_alone, judged, nothing_goes
 from afterlog.log.segment import SealedSegment
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from afterlog.tier.directory_store import DirectoryStore
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, killed, small
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
 from tests.tier.support import REMOTE

@@ -6,14 +6,14 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidTopic, TopicExists, UnknownTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidTopic, TopicExists, UnknownTopic
+from afterlog.base.names import LOG, segment_file
 from afterlog.log import interceptors
 from afterlog.log.interceptors import interceptors_of
-from afterlog.names import LOG, segment_file
 from afterlog.records.entry import AppendBrokerTimestamp, AppendIndex, decode_entry, protobuf_field
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, drained, open_small
 
 ROOM = 1 << 20

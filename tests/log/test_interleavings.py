@@ -17,9 +17,9 @@ from unittest.mock import patch
 import pytest
 
 import afterlog
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS
-from afterlog.errors import NotPending, OffsetOutOfRange, UniqueKeyConflict
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS
+from afterlog.base.errors import NotPending, OffsetOutOfRange, UniqueKeyConflict
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.record_id import RecordId
 from afterlog.index.cancel_index import Cancelled
@@ -30,9 +30,9 @@ from afterlog.produce.received_slices import receive_slice
 from afterlog.records.control import ControlType
 from afterlog.records.producer_sequence import ProducerSequence
 from tests import campaigns
-from tests.life import CANCELLED, slices
+from tests.campaigns.life import CANCELLED, slices
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.log.turns import DONE, HELD, Actor, OwnLock, Turns
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, killed, open_small
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.files import OsFiles
+from afterlog.base.files import OsFiles
 from afterlog.log import kafka_segment, scan
 from afterlog.log.kafka_segment import read_segment
 from afterlog.log.scan import Intact

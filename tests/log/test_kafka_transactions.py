@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile
-from afterlog.files import OsFiles
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import OsFiles
+from afterlog.base.names import LOG, segment_file
 from afterlog.log import scan
 from afterlog.log.kafka_segment import read_segment
 from afterlog.log.kafka_transactions import Fate, later_logs
-from afterlog.names import LOG, segment_file
 from afterlog.records.columns import FAULTS, SHORT
 from afterlog.records.header import CONTROL, BatchHeader, with_crc
 from tests.log.kafka_log import batch, compacted, marker, transactional

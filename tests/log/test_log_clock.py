@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import ClockBehind
+from afterlog.base.errors import ClockBehind
 from afterlog.log.checkpoints import FrontierLease
 from afterlog.log.log_clock import BEHIND_MS_MAX, LogClock
 

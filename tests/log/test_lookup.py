@@ -7,13 +7,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile
 from afterlog.fetch.partition import Partition
 from afterlog.log import lookup
 from afterlog.log.lookup import find_entries
 from afterlog.records.batch import Record, encode_batch
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, killed, open_small, with_file
 
 RECORDS = 400

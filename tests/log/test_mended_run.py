@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import DELIVER_AFTER_INDEX, LOG
 from afterlog.fetch.partition import Partition
 from afterlog.log.snapshot import ALL_MS, open_snapshot
-from afterlog.names import DELIVER_AFTER_INDEX, LOG
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
+from tests.store.test_store import Setting
 from tests.support import NOW_MS, Calls, HeldFiles, content, drained, flipped, killed, open_small, with_file
-from tests.test_store import Setting
 
 
 def filled() -> Setting:

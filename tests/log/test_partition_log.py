@@ -6,20 +6,20 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS
-from afterlog.errors import CorruptFile, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
-from afterlog.files import read_file
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS
+from afterlog.base.errors import CorruptFile, InvalidDeliverAfter, InvalidTopic, RecordTooLarge, StorageFull
+from afterlog.base.files import read_file
+from afterlog.base.names import BUCKETS, DELIVER_AFTER_INDEX, FRONTIER, LOG, bucket_file, segment_file
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.entries import Entries
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import FrontierLease
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import BUCKETS, DELIVER_AFTER_INDEX, FRONTIER, LOG, bucket_file, segment_file
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.encode import EncodedBatches, parse
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, HeldFiles, drained, durable_frontier, killed, open_small, small
 
 FOLDER = PATH / "t-0"

@@ -8,19 +8,19 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile, OutOfOrderSequence, StorageFull
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile, OutOfOrderSequence, StorageFull
+from afterlog.base.names import CHECKPOINTS, LOG, is_producer_file, producer_file, segment_file
 from afterlog.index.producer_states import ProducerStates
 from afterlog.log import producer_files
 from afterlog.log.checkpoints import CheckpointFile, ProducersMark
-from afterlog.names import CHECKPOINTS, LOG, is_producer_file, producer_file, segment_file
 from afterlog.offline.dump import dump
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.header import HEADER_BYTES, BatchHeader, with_crc
 from afterlog.records.producer_sequence import ProducerSequence
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, HeldFiles, content, flipped, killed, open_small, restored, with_file
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile
-from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
-from afterlog.log.checkpoints import CheckpointFile
-from afterlog.log.facts import UNKNOWN
-from afterlog.log.recovery import create_log, open_log
-from afterlog.names import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import (
     BUCKETS,
     CHECKPOINTS,
     DELIVER_AFTER_INDEX,
@@ -23,10 +19,14 @@ from afterlog.names import (
     bucket_file,
     segment_file,
 )
-from afterlog.store import Store
+from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
+from afterlog.log.checkpoints import CheckpointFile
+from afterlog.log.facts import UNKNOWN
+from afterlog.log.recovery import create_log, open_log
+from afterlog.store.store import Store
 from tests import campaigns
-from tests.crash_states import crash_states, kill_state
-from tests.simulated_disk import Image, Rename, SimulatedFiles
+from tests.campaigns.crash_states import crash_states, kill_state
+from tests.campaigns.simulated_disk import Image, Rename, SimulatedFiles
 from tests.support import (
     NOW_MS,
     PATH,

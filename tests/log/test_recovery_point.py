@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import PartitionPoisoned, StorageFull, StoreClosed
-from afterlog.files import TEMPORARY_SUFFIX
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base.files import TEMPORARY_SUFFIX
+from afterlog.base.names import BUCKETS, CHECKPOINTS, OFFSET_INDEX
 from afterlog.log.checkpointer import DueCheckpoints
 from afterlog.log.context import DueCheckpoint
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.recovery_point import BEHIND
-from afterlog.names import BUCKETS, CHECKPOINTS, OFFSET_INDEX
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from tests import campaigns
-from tests.crash_states import CrashModel, crash_states, kill_state
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.crash_states import CrashModel, crash_states, kill_state
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Background, Calls, HeldFiles, drained, eventually, killed, open_small, small
 
 LATER_MS = 1_000

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.errors import RemoteRefused
+from afterlog.base.errors import RemoteRefused
 from afterlog.index.entries import Key
 from afterlog.index.run import Coverage
 from afterlog.log.checkpoints import RemoteMark, SealedMark

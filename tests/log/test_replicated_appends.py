@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS
-from afterlog.errors import InvalidBatch
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.names import is_origin_file
 from afterlog.log.checkpoints import OriginsMark
-from afterlog.names import is_origin_file
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.encode import parse
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, flipped, killed, open_small, power_cut, with_file
 
 pytestmark = pytest.mark.usefixtures("quiet")

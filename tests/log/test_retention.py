@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import OffsetOutOfRange
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import OffsetOutOfRange
+from afterlog.base.names import CHECKPOINTS, LOG, parse_segment_file
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtTime
 from afterlog.log import retention
@@ -16,12 +17,11 @@ from afterlog.log.facts import NO_FILE
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.segment import ActiveSegment, SealedSegment
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.names import CHECKPOINTS, LOG, parse_segment_file
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.entry import AppendBrokerTimestamp
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, drained, durable_frontier, killed, open_small
 
 FOLDER = PATH / "t-0"

@@ -6,15 +6,15 @@ import logging
 
 import pytest
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
+from afterlog.base.files import Files
+from afterlog.base.names import BUCKETS, run_key
 from afterlog.fetch.partition import Partition
-from afterlog.files import Files
 from afterlog.index import buckets
 from afterlog.log.snapshot import open_snapshot
-from afterlog.names import BUCKETS, run_key
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, drained, killed, open_small
 
 FOLDER = PATH / "t-0"

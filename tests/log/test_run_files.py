@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from afterlog.errors import CorruptFile
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import bucket_file, bucket_key, run_key
 from afterlog.index.run import Coverage
 from afterlog.log.checkpoints import ActiveMark, Checkpoints, LogStart, Recovery, SealedMark
 from afterlog.log.facts import NO_FILE
 from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
-from afterlog.names import bucket_file, bucket_key, run_key
 
 FOLDER = Path("/p")
 BOUNDS = [0, 10, 25, 30, 50]

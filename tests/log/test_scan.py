@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile
-from afterlog.files import Bytes
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Bytes
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log import scan
 from afterlog.log.scan import (
@@ -30,7 +30,7 @@ from afterlog.log.scan import (
 from afterlog.records import kernels
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.columns import BODY_CRC, FAULTS, INDEX, OFFSET, SHORT
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, content, flipped, open_small, with_file
 
 BASE = 7

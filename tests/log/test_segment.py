@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptFile, RemoteRefused
-from afterlog.files import Bytes
+from afterlog.base.errors import CorruptFile, RemoteRefused
+from afterlog.base.files import Bytes
+from afterlog.base.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log import segment
 from afterlog.log.checkpoints import ActiveMark, RemoteMark
 from afterlog.log.segment import ActiveSegment, SealedSegment, load_sparse
-from afterlog.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.records import kernels
 from afterlog.records.columns import Int64Array
 from afterlog.records.header import BatchHeader, with_crc
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import content, flipped, with_file
 
 FOLDER = Path("/")

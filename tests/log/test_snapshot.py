@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, OsFiles, ReadOnlyFiles
+from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX
 from afterlog.fetch.partition import Partition
-from afterlog.files import Files, OsFiles, ReadOnlyFiles
 from afterlog.log import snapshot
 from afterlog.log.context import LogContext
 from afterlog.log.snapshot import ALL_MS, open_snapshot
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from tests import campaigns
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, drained, open_small, small
 
 Row = tuple[int, int, bytes | None]

@@ -9,18 +9,19 @@ from contextlib import suppress
 
 import pytest
 
-from afterlog import document
-from afterlog.clock import ManualClock
-from afterlog.errors import ClockBehind, CorruptFile, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base import document
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import ClockBehind, CorruptFile, PartitionPoisoned, StorageFull, StoreClosed
+from afterlog.base.names import CHECKPOINTS, FRONTIER, LATER_TOPICS
 from afterlog.index.entries import Key
 from afterlog.log.checkpoints import FrontierLease
 from afterlog.log.store_frontier import SharedLease, StoreFrontier, frontier_path, read_frontier, write_frontier
 from afterlog.log.topics_document import make_room
-from afterlog.names import CHECKPOINTS, FRONTIER, LATER_TOPICS
-from afterlog.store import Store
-from tests import campaigns, strikes
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles, os_error
+from afterlog.store.store import Store
+from tests import campaigns
+from tests.campaigns import strikes
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles, os_error
 from tests.support import (
     NOW_MS,
     PATH,

@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import Durability
-from afterlog.errors import PartitionPoisoned
-from afterlog.locks import Condition
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Durability
+from afterlog.base.errors import PartitionPoisoned
+from afterlog.base.locks import Condition
+from afterlog.base.names import LOG
 from afterlog.log.background import Background
-from afterlog.names import LOG
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Calls, HeldFiles, drained, eventually, open_small, power_cut
 
 OFTEN = Durability.interval(1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile, WrongType
+from afterlog.base.errors import CorruptFile, WrongType
 from afterlog.log.topic_settings import TopicChanges, TopicSettings, asked_settings, settings_to_json, topics_of_json
 
 PATH = Path("/store/topics")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from afterlog import document
-from afterlog.errors import CorruptFile
-from afterlog.files import Files
+from afterlog.base import document
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import (
     FORMAT,
@@ -19,9 +19,9 @@ from afterlog.log.topics_document import (
     sync_names,
     write_topics,
 )
-from tests.crash_states import crash_states
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, Mark, SimulatedFiles
+from tests.campaigns.crash_states import crash_states
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, Mark, SimulatedFiles
 from tests.support import power_cut
 
 STORE = Path("/store")

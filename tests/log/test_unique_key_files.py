@@ -10,15 +10,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import StorageFull
-from afterlog.files import read_file
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import StorageFull
+from afterlog.base.files import read_file
+from afterlog.base.names import CHECKPOINTS, LOG, UNIQUE_KEYS, is_unique_key_file, segment_file
 from afterlog.index.unique_key_file import UniqueKeyFile, decoded
 from afterlog.log import claims, unique_key_files
 from afterlog.log.checkpoints import CheckpointFile, UniqueKeysMark
-from afterlog.names import CHECKPOINTS, LOG, UNIQUE_KEYS, is_unique_key_file, segment_file
 from afterlog.offline.locked_store import OfflineStore
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, HeldFiles, killed, open_small, restored
 
 pytestmark = pytest.mark.usefixtures("quiet")

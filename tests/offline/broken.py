@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.files import Files, read_file
+from afterlog.base.names import CHECKPOINTS
 from afterlog.fetch.message import Message
-from afterlog.files import Files, read_file
 from afterlog.index.bucket_storage import LocalBucketSnapshotStorage
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
-from afterlog.names import CHECKPOINTS
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.remote_store import RemoteStore
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 
 STORE, REMOTE = Path("/store"), Path("/remote")
 DELAYED, FIFO = STORE / "mail-0", STORE / "ticks-0"

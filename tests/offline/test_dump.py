@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile
-from afterlog.files import ReadOnlyFiles
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import ReadOnlyFiles
+from afterlog.base.names import CHECKPOINTS
 from afterlog.log.store_frontier import frontier_path
-from afterlog.names import CHECKPOINTS
 from afterlog.offline.dump import dump
 from afterlog.records.header import BatchHeader, with_crc
 from tests.log.kafka_log import batch, compacted

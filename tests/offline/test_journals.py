@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile
-from afterlog.names import subscription_folder
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import subscription_folder
 from afterlog.offline.journals import dump, fault, journals
 from afterlog.offline.locked_store import OfflineStore
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.subscription.support import Setting, values
 from tests.support import NOW_MS, PATH, content, flipped, with_file
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import ClockBehind, CorruptFile, StoreLocked, UnknownTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import ClockBehind, CorruptFile, StoreLocked, UnknownTopic
+from afterlog.base.names import position_file, position_files
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.log.store_frontier import frontier_path, read_frontier
 from afterlog.log.topics_document import read_topics
-from afterlog.names import position_file, position_files
 from afterlog.offline.locked_store import OfflineStore
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.offline.broken import (
     DELAYED,
     FIFO,
@@ -29,7 +30,6 @@ from tests.offline.broken import (
     rewrite,
     small_store,
 )
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import killed
 
 

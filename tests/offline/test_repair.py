@@ -10,21 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.errors import AfterlogError, ClockBehind, CorruptFile
-from afterlog.files import Files
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import AfterlogError, ClockBehind, CorruptFile
+from afterlog.base.files import Files
+from afterlog.base.names import BUCKETS, CANCEL_INDEX, CHECKPOINTS, segment_file
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease, LogStart
 from afterlog.log.topics_document import read_topics
-from afterlog.names import BUCKETS, CANCEL_INDEX, CHECKPOINTS, segment_file
 from afterlog.offline import repair
 from afterlog.offline.dump import dump
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import scrub
 from tests import campaigns
-from tests.crash_states import CrashModel, crash_states
-from tests.failing_files import FailingFiles
+from tests.campaigns.crash_states import CrashModel, crash_states
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.offline.broken import (
     CANCELLED,
     CONFIG,
@@ -49,7 +50,6 @@ from tests.offline.broken import (
     tiered_store,
     value_of,
 )
-from tests.simulated_disk import SimulatedFiles
 from tests.support import power_cut
 
 TOPIC = {DELAYED: "mail", FIFO: "ticks"}

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.names import CANCEL_INDEX, CHECKPOINTS, segment_file
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
-from afterlog.names import CANCEL_INDEX, CHECKPOINTS, segment_file
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.offline.verify import OPEN_REMOTE, REPAIR, Finding, verify
-from afterlog.store import open_store
+from afterlog.store.store import open_store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.offline.broken import (
     CONFIG,
     DELAYED,
@@ -34,7 +35,6 @@ from tests.offline.broken import (
     small_store,
     tiered_store,
 )
-from tests.simulated_disk import SimulatedFiles
 
 
 def run_of(log: Path) -> Path:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from afterlog.config import Config
-from afterlog.files import Files
-from afterlog.names import prepared_file
+from afterlog.base.config import Config
+from afterlog.base.files import Files
+from afterlog.base.names import prepared_file
 from afterlog.produce.prepared import PreparedFile, adoption_folder, preparing
 from afterlog.records.encode import RecordColumns, ragged
 from tests.support import NOW_MS, small

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS, Config, Durability
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS, Config, Durability
+from afterlog.base.errors import (
     CorruptFile,
     InvalidDeliverAfter,
     InvalidRecord,
@@ -25,20 +25,20 @@ from afterlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from afterlog.files import Files
+from afterlog.base.files import Files
+from afterlog.base.names import ADOPTED, ADOPTION, prepared_file
 from afterlog.log.commit import Commit
-from afterlog.names import ADOPTED, ADOPTION, prepared_file
 from afterlog.produce import adoption
 from afterlog.produce.adoption import KEEP_MS, Adopted, AdoptionLedger, Adoptions, give_up, hand_over
 from afterlog.produce.prepared import Prepared
-from afterlog.store import Store
+from afterlog.store.store import Store
 from tests.campaigns import WHOLE
-from tests.crash_states import CrashModel, CrashState, crash_states, kill_state
-from tests.crashes import contents
-from tests.explorer import Explored, explore, first_failure
-from tests.failing_files import FailingFiles
+from tests.campaigns.crash_states import CrashModel, CrashState, crash_states, kill_state
+from tests.campaigns.crashes import contents
+from tests.campaigns.explorer import Explored, explore, first_failure
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Rename, SimulatedFiles
 from tests.produce.prepare import prepare
-from tests.simulated_disk import Rename, SimulatedFiles
 from tests.support import NOW_MS, PATH, Background, Calls, HeldFiles, drained, killed, open_small, power_cut
 
 TOPIC = "mail"

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS
+from afterlog.base.errors import (
     AfterlogError,
     InvalidArgument,
     InvalidDeliverAfter,
@@ -26,15 +26,15 @@ from afterlog.errors import (
     StorageFull,
     WrongType,
 )
+from afterlog.base.names import LOG, segment_file
 from afterlog.log.append import Appender
-from afterlog.names import LOG, segment_file
 from afterlog.produce import numbered
 from afterlog.produce.numbered import AppendRequest
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord, columns_of
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, content, drained, killed, open_small, with_file
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 
 import afterlog.aio
-from afterlog.clock import ManualClock
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import (
     Interrupted,
     InvalidArgument,
     InvalidDeliverAfter,
@@ -24,16 +24,16 @@ from afterlog.errors import (
     StorageFull,
     WrongType,
 )
+from afterlog.base.names import LOG
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.append import Appender
 from afterlog.log.commit import Commit
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import LOG
 from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
 from afterlog.records.producer_sequence import EPOCH_MAX, ProducerSequence
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Calls, HeldFiles, drained, killed, open_small
 
 NEVER_MS = 3_600_000

@@ -12,14 +12,14 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.config import Config
-from afterlog.errors import CorruptFile, RecordTooLarge
-from afterlog.files import TEMPORARY_SUFFIX
-from afterlog.names import ADOPTION
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile, RecordTooLarge
+from afterlog.base.files import TEMPORARY_SUFFIX
+from afterlog.base.names import ADOPTION
 from afterlog.produce.prepared import Prepared, PreparedFile, Section, adoption_folder, preparing, read_sections
 from afterlog.records.batch import decode_batch
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.produce.prepare import columns, prepare
-from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content
 
 ROWS = st.lists(

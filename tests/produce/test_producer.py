@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS
+from afterlog.base.errors import (
     InvalidArgument,
     InvalidDeliverAfter,
     InvalidRecord,
@@ -24,15 +24,15 @@ from afterlog.errors import (
     UniqueKeyConflict,
     UnknownPartition,
 )
+from afterlog.base.files import PROCESS
+from afterlog.base.names import LOG
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.record_id import RecordId
-from afterlog.files import PROCESS
-from afterlog.names import LOG
 from afterlog.produce import producer as producer_module
 from afterlog.produce.producer import Producer
 from afterlog.produce.topic import Topic
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, drained, eventually, open_small
 
 NEVER_MS = 3_600_000

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS
-from afterlog.errors import InvalidBatch, ReplicationDiverged
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS
+from afterlog.base.errors import InvalidBatch, ReplicationDiverged
 from afterlog.fetch.origin_slices import read_slice
 from afterlog.produce.received_slices import receive_slice, upcoming_of
 from afterlog.records.origin_slice import OriginSlice
 from tests.campaigns import examples
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, killed, open_small
 
 pytestmark = pytest.mark.usefixtures("quiet")

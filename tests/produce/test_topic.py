@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownPartition
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownPartition
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.topic import Topic
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, drained, durable_frontier, open_small
 
 KEYS = [b"", b"a", b"key", b"\0" * 40, "ключ".encode(), b"key", *(b"%d" % number for number in range(50))]

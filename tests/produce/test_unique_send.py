@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from afterlog import CancelResult, ManualClock, RecordId, Store, UniqueKeyConflict, encode_batch
-from afterlog.errors import InvalidArgument, InvalidRecord, InvalidTopic, RecordTooLarge
+from afterlog.base.errors import InvalidArgument, InvalidRecord, InvalidTopic, RecordTooLarge
 from afterlog.fetch.partition import Partition
 from afterlog.log import claims, unique_appends
 from afterlog.log.unique_appends import Holders, UniqueAppends
 from afterlog.records.batch import Record
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from tests import campaigns
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, drained, killed, open_small, small
 from tests.tier.memory_store import MemoryStore
 

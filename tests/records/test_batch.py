@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from afterlog.config import Codec
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, UnsupportedCodec
+from afterlog.base.config import Codec
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, UnsupportedCodec
 from afterlog.records.batch import (
     BatchInfo,
     Headers,

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import InvalidBatch, UnsupportedCodec
+from afterlog.base.errors import InvalidBatch, UnsupportedCodec
 from afterlog.records.compression import CODECS, codec_id, compress, decompress
 from tests.campaigns import WHOLE
 from tests.log import kafka_python
@@ -131,7 +131,7 @@ BOMB_MIB = 256 if WHOLE else 64
 BOMBS = """
 import resource, struct, sys, zlib
 import cramjam
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.records.compression import compress, decompress
 
 MIB = int(sys.argv[1])

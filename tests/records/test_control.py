@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from afterlog.errors import InvalidBatch
-from afterlog.files import Bytes
+from afterlog.base.errors import InvalidBatch
+from afterlog.base.files import Bytes
 from afterlog.records import kernels
 from afterlog.records.batch import Headers, Record, decode_batch, encode_batch, validate_batch
 from afterlog.records.control import Control, ControlType, read_controls

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import InvalidDeliverAfter
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, asked_column, asked_ms, delay_ms
 from afterlog.records.encode import parse

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.config import Codec, Config
-from afterlog.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnsupportedCodec
+from afterlog.base.config import Codec, Config
+from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnsupportedCodec
 from afterlog.records import encode as batches_module
 from afterlog.records.batch import Record, decode_batch, encode_batch
 from afterlog.records.columns import Ragged

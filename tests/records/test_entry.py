@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import InvalidBatch, InvalidRecord
+from afterlog.base.errors import InvalidBatch, InvalidRecord
 from afterlog.records.batch import Record, encode_batch
 from afterlog.records.columns import EXTRA_BYTES_MAX
 from afterlog.records.entry import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.index.origin_rows import OriginRows
 from afterlog.records import kernels
 from afterlog.records.batch import Record, encode_batch

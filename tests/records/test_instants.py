@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from afterlog.clock import INT64_MAX
-from afterlog.errors import InvalidDeliverAfter
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records.instants import column_array, instant_column, instant_ms
 
 NOW_MS = 1_770_000_000_000

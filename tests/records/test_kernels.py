@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import AfterlogError, InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge
-from afterlog.files import Bytes
+from afterlog.base.errors import AfterlogError, InvalidBatch, InvalidDeliverAfter, InvalidRecord, RecordTooLarge
+from afterlog.base.files import Bytes
 from afterlog.records import _kernels, kernels, pure
 from afterlog.records.batch import decode_headers, encode_headers
 from afterlog.records.columns import (

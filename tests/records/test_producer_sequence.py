@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.config import Config
-from afterlog.errors import InvalidArgument, WrongType
+from afterlog.base.config import Config
+from afterlog.base.errors import InvalidArgument, WrongType
 from afterlog.index.producer_states import SEQUENCES
 from afterlog.records.columns import Int64Array, Producers
 from afterlog.records.encode import EncodedBatches, RecordColumns, encode, encode_each, parse

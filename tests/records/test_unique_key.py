@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import InvalidArgument, InvalidRecord, WrongType
+from afterlog.base.errors import InvalidArgument, InvalidRecord, WrongType
 from afterlog.records.batch import decode_headers, encode_headers
 from afterlog.records.encode import ragged
 from afterlog.records.unique_key import (

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import InvalidBatch
+from afterlog.base.errors import InvalidBatch
 from afterlog.records.varint import read_varint, read_zigzag, varint, zigzag
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from afterlog.errors import InvalidDeliverAfter, InvalidRecord
+from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord
 from afterlog.records.window import AHEAD_MS, EARLIEST_MS, check_instant, check_instants, check_timestamps
 
 NOW_MS = 1_770_000_000_000

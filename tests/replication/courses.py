@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from afterlog.config import ALWAYS, Durability
-from afterlog.errors import AnswerLost, ServerUnavailable
+from afterlog.base.config import ALWAYS, Durability
+from afterlog.base.errors import AnswerLost, ServerUnavailable
 from tests.replication.simulation import NAME, TOPIC, Region, Simulation
 
 Step = Callable[["Course"], None]

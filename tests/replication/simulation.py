@@ -27,17 +27,17 @@ from typing import Final
 
 import numpy as np
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS, Durability
-from afterlog.errors import AnswerLost, NotPending, ServerUnavailable
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS, Durability
+from afterlog.base.errors import AnswerLost, NotPending, ServerUnavailable
 from afterlog.log.cancel_result import CancelResult
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import ReplicatedTopic
 from afterlog.replication.link import Link
 from afterlog.replication.store_cluster import StoreCluster
 from afterlog.subscription.partition_subscription import PartitionSubscription
-from tests.crash_states import CrashModel, crash_states
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.crash_states import CrashModel, crash_states
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 TOPIC: Final = "t"

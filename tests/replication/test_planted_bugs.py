@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from afterlog.config import OS
+from afterlog.base.config import OS
 from afterlog.fetch.origin_slices import _Slice
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.origin_index import OriginIndex

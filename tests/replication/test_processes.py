@@ -19,7 +19,7 @@ import pytest
 
 import afterlog
 from tests import campaigns
-from tests.killed_proxy import Proxy
+from tests.campaigns.killed_proxy import Proxy
 from tests.support import PATIENCE_S
 
 KILLS = 60 if campaigns.WHOLE else 4 * campaigns.DEPTH

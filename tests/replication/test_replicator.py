@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS
-from afterlog.errors import InvalidArgument, InvalidTopic, ReplicationDiverged, ServerUnavailable
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS
+from afterlog.base.errors import InvalidArgument, InvalidTopic, ReplicationDiverged, ServerUnavailable
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.link import Lag, Link
 from afterlog.replication.replicator import Replicator
 from afterlog.replication.store_cluster import StoreCluster
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, killed, open_small
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from afterlog.cli.how_it_stands import exposition
-from afterlog.cli.main import cli
-from afterlog.client.call import Call, HttpRequest, call, nothing, path_of
-from afterlog.client.served_store import ServedStore, connect
-from afterlog.clock import ManualClock
-from afterlog.errors import (
+from afterlog.api.slices import SLICE
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import (
     InvalidBatch,
     InvalidRequest,
     InvalidTopic,
@@ -25,7 +22,11 @@ from afterlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from afterlog.files import OsFiles
+from afterlog.base.files import OsFiles
+from afterlog.cli.how_it_stands import exposition
+from afterlog.cli.main import cli
+from afterlog.client.call import Call, HttpRequest, call, nothing, path_of
+from afterlog.client.served_store import ServedStore, connect
 from afterlog.replication.cluster import Cluster, ReplicatedTopic
 from afterlog.replication.replicator import Replicator
 from afterlog.replication.served_cluster import ServedCluster
@@ -33,8 +34,7 @@ from afterlog.replication.store_cluster import StoreCluster
 from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import TokenFile
-from afterlog.store import Store, open_store
-from afterlog.wire.slices import SLICE
+from afterlog.store.store import Store, open_store
 from tests.client.serving import serving
 from tests.client.support import FakeServer, ok
 from tests.support import NOW_MS, PATIENCE_S, small

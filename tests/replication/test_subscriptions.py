@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.config import ALWAYS
+from afterlog.base.config import ALWAYS
 from afterlog.log.scan import steps
 from afterlog.log.segment import SealedSegment
 from afterlog.records.control import ControlType, read_controls
 from afterlog.replication.link import Link
 from afterlog.replication.store_cluster import StoreCluster
-from afterlog.store import Store
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.replication.simulation import SteadyClock
-from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, killed, open_small
 
 pytestmark = pytest.mark.usefixtures("quiet")

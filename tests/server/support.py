@@ -15,8 +15,8 @@ from afterlog.server.limits import Limits
 from afterlog.server.origin_guard import OriginGuard
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator, TokenFile
-from afterlog.store import Store, open_store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store, open_store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, PATIENCE_S, small
 from tests.test_aio import PatientClock
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import afterlog
-from afterlog.names import SERVER_SOCKET
+from afterlog.base.names import SERVER_SOCKET
 from afterlog.server.access import Peer
 from afterlog.server.connection import Connections, Patience
 from afterlog.server.limits import Limits
 from afterlog.server.running import FINISH_S, Options, Serving
-from afterlog.store import Store
+from afterlog.store.store import Store
 from tests import campaigns
 from tests.support import PATIENCE_S, Background, eventually
 

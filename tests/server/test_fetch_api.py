@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from afterlog.wire.arrow_stream import delivered
+from afterlog.api.arrow_stream import delivered
 from tests.server.support import ARROW, Setting, run
 from tests.server.test_subscriptions_api import values
 from tests.support import NOW_MS

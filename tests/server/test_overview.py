@@ -7,13 +7,13 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.errors import CorruptFile, InvalidArgument, StoreClosed, UnknownTopic
+from afterlog.base.errors import CorruptFile, InvalidArgument, StoreClosed, UnknownTopic
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.produce.topic import Topic
 from afterlog.server import overview as module
 from afterlog.server.overview import SORTS, Overview, topic_rows, total_of
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, open_small
 
 

@@ -6,12 +6,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from afterlog.errors import InvalidArgument, OffsetOutOfRange, UnknownPartition
+from afterlog.base.errors import InvalidArgument, OffsetOutOfRange, UnknownPartition
 from afterlog.produce.topic import Topic
 from afterlog.server import record_search
 from afterlog.server.record_search import ListPlace, RecordPage, due_page, listed, pending_page, record_of, shortened
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, open_small
 
 PARTITIONS = 3

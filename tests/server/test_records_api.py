@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from afterlog.api.arrow_stream import placed_of
 from afterlog.fetch.arrow_arrays import HEADERS as HEADERS_TYPE
-from afterlog.wire.arrow_stream import placed_of
+from tests.api.test_arrow_stream import batch, stream
 from tests.server.support import ARROW, Setting, run
 from tests.support import NOW_MS
-from tests.wire.test_arrow_stream import batch, stream
 
 RECORDS = "/v1/topics/mail/records"
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import afterlog
-from afterlog.errors import InvalidArgument
-from afterlog.names import SERVER_SOCKET
+from afterlog.base.errors import InvalidArgument
+from afterlog.base.names import SERVER_SOCKET
 from afterlog.server.running import Options, Serving
-from afterlog.store import Store
+from afterlog.store.store import Store
 from tests.support import PATIENCE_S, Background, eventually
 
 

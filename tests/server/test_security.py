@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from afterlog.base.files import Files
 from afterlog.fetch.record_id import RecordId
-from afterlog.files import Files
 from afterlog.server.access import Peer
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.limits import Limits
 from afterlog.server.table import ENDPOINTS
 from afterlog.server.tokens import TokenFile
 from afterlog.subscription.origin import Origin
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.server.support import OWNER, STRANGER, Call, Said, Setting, run
-from tests.simulated_disk import SimulatedFiles
 from tests.support import PATH
 
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scope is not None]

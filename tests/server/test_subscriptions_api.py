@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from afterlog.api.arrow_stream import delivered, receipts_stream
 from afterlog.server.app import App
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator
 from afterlog.subscription.received import Receipts
-from afterlog.wire.arrow_stream import delivered, receipts_stream
 from tests.server.support import ARROW, Call, Setting, run
 from tests.server.test_records_api import batch, stream
 from tests.support import NOW_MS

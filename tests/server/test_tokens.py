@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import afterlog
-from afterlog.errors import CorruptFile, InvalidArgument, NotAuthenticated
-from afterlog.files import publish
+from afterlog.base.errors import CorruptFile, InvalidArgument, NotAuthenticated
+from afterlog.base.files import publish
 from afterlog.server.access import Peer
 from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import Authenticator, TokenFile, hashed
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.server.support import OWNER, STRANGER, TurnedClock
-from tests.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, content, flipped
 
 FILE = PATH / "tokens.json"
@@ -71,7 +71,7 @@ class TestFile:
         ],
     )  # fmt: skip
     def test_what_is_no_file_of_tokens(self, disk: SimulatedFiles, body: Any) -> None:
-        from afterlog import document
+        from afterlog.base import document
 
         publish(disk, FILE, [document.encode("afterlog-tokens", 1, body)])
         with pytest.raises(CorruptFile, match="no tokens"):

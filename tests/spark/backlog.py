@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
-from afterlog.files import Files
-from afterlog.store import Store, open_store
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.files import Files
+from afterlog.store.store import Store, open_store
 from tests.support import NOW_MS, drained, small
 
 RECORDS = 400

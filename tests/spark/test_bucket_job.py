@@ -10,12 +10,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from afterlog.errors import CorruptFile, StoreLocked, UnknownTopic
-from afterlog.files import OsFiles
+from afterlog.base.errors import CorruptFile, StoreLocked, UnknownTopic
+from afterlog.base.files import OsFiles
+from afterlog.base.names import LOCK
 from afterlog.index.entries import Entries
 from afterlog.index.merge import merged
 from afterlog.index.run import Run
-from afterlog.names import LOCK
 from afterlog.spark import bucket_job
 from afterlog.spark.bucket_job import ONE_RUN, merge_buckets
 from afterlog.spark.bucket_plan import NO_RUN, find_runs

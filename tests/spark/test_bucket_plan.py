@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import CorruptFile, StorageFull, UnknownTopic
-from afterlog.files import Files
+from afterlog.base.errors import CorruptFile, StorageFull, UnknownTopic
+from afterlog.base.files import Files
+from afterlog.base.names import BUCKETS, CHECKPOINTS
 from afterlog.index.entries import Entries, Key
 from afterlog.index.merge import END, merged
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import CheckpointFile
-from afterlog.names import BUCKETS, CHECKPOINTS
 from afterlog.spark.bucket_plan import (
     NO_RUN,
     SourceRun,
@@ -28,10 +28,10 @@ from afterlog.spark.bucket_plan import (
     sweep_parts,
     write_part,
 )
-from tests.crash_states import CrashModel, crash_states
-from tests.failing_files import FailingFiles
+from tests.campaigns.crash_states import CrashModel, crash_states
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.index.support import entries_of, make_run, rows_of
-from tests.simulated_disk import SimulatedFiles
 from tests.spark.backlog import CONFIG, TOPICS, delivered, write_backlog
 from tests.support import PATH, Calls, content, flipped, with_file
 

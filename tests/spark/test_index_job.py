@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from afterlog.clock import ManualClock
-from afterlog.config import OS, Config
-from afterlog.errors import UnknownTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import OS, Config
+from afterlog.base.errors import UnknownTopic
+from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.log.build import SegmentToIndex
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import parse
 from afterlog.spark.index_job import build_indexes, index_group
 from afterlog.spark.upload_job import upload_segments
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_url import open_remote
 from tests.log.kafka_log import KafkaSegment, run_of, some_segment, stamped

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import Config
-from afterlog.errors import CorruptFile, CorruptRemote, InvalidOption, UnknownTopic
-from afterlog.files import ReadOnlyFiles
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import Config
+from afterlog.base.errors import CorruptFile, CorruptRemote, InvalidOption, UnknownTopic
+from afterlog.base.files import ReadOnlyFiles
+from afterlog.base.names import CHECKPOINTS, LOG, segment_file
 from afterlog.log.build import SegmentToIndex
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark
-from afterlog.names import CHECKPOINTS, LOG, segment_file
 from afterlog.spark.index_job import index_group
 from afterlog.spark.location import check_shared, find_remote_segments, find_segments, is_url, sweep
 from afterlog.spark.upload_job import upload_group
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
 from tests.tier.support import row
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import InvalidOption
+from afterlog.base.errors import InvalidOption
 from afterlog.fetch.positions import EARLIEST, LATEST, AtBrokerTime, AtTime
 from afterlog.spark.options import COLUMNS, ReadOptions, WriteOptions
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from afterlog import OS, Config
-from afterlog.clock import ManualClock
-from afterlog.store import open_store
+from afterlog.base.clock import ManualClock
+from afterlog.store.store import open_store
 from tests.pages import ROOT, blocks
 from tests.support import NOW_MS
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
 from afterlog.fetch.positions import LATEST, AtBrokerTime, AtTime
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.ranges import DeliveryRange, RangePlanner, cut, limited, read_range
 from afterlog.spark.readable import Readable
-from afterlog.store import Store
-from tests.simulated_disk import SimulatedFiles
+from afterlog.store.store import Store
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
 
 RECORDS = 300

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from afterlog.clock import ManualClock
-from afterlog.errors import RemoteRefused, UnknownTopic
-from afterlog.files import ReadOnlyFiles
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import RemoteRefused, UnknownTopic
+from afterlog.base.files import ReadOnlyFiles
 from afterlog.log.snapshot import ALL_MS
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.ranges import RangePlanner, read_range
 from afterlog.spark.readable import readable
 from afterlog.spark.source import AfterlogDataSource
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from tests.support import NOW_MS, small
 
 Rows = list[tuple[int, int, int]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import AfterlogError, InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
+from afterlog.base.errors import AfterlogError, InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
 from afterlog.records.batch import decode_headers
 from afterlog.spark import rows
 from afterlog.spark.arrow import TYPES

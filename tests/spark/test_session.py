@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from afterlog.environment import import_folder
-from afterlog.errors import SparkUnavailable
+from afterlog.base.environment import import_folder
+from afterlog.base.errors import SparkUnavailable
 from afterlog.spark.session import find_java, spark_session
 
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from afterlog.clock import ManualClock, SystemClock
-from afterlog.config import OS, Config
+from afterlog.base.clock import ManualClock, SystemClock
+from afterlog.base.config import OS, Config
 from afterlog.spark.options import COLUMNS
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from tests.support import eventually
 
 RECORDS = 2_000

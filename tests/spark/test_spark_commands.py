@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from afterlog.base.names import LOG, segment_file
 from afterlog.cli.main import cli
-from afterlog.names import LOG, segment_file
 from afterlog.spark import session as session_module
 from tests.log.kafka_log import some_segment
 from tests.spark.backlog import opened, write_backlog

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from afterlog.clock import ManualClock
-from afterlog.config import OS, Config
-from afterlog.errors import RemoteConflict
-from afterlog.files import Files, OsFiles
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import OS, Config
+from afterlog.base.errors import RemoteConflict
+from afterlog.base.files import Files, OsFiles
+from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.log.build import EMPTY, UNSEEN, SegmentToIndex, index_segment
-from afterlog.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.spark import upload_job
 from afterlog.spark.index_job import build_indexes
 from afterlog.spark.location import find_segments
@@ -29,15 +29,15 @@ from afterlog.spark.upload_job import (
     upload_batch,
     upload_segments,
 )
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.scrub import scrub
-from tests.failing_files import FailingFiles
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.fetch.test_foreign import in_due_order, records_of, seen
 from tests.log.kafka_log import marker, some_segment
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, Calls, content, drained, flipped, open_small, small, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, fault_at
 from tests.tier.support import REMOTE, attempt, row, swept

@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import afterlog
-from afterlog.clock import SystemClock
-from afterlog.errors import InvalidOption, StoreLocked, UnknownTopic
-from afterlog.files import ReadOnlyFiles
-from afterlog.locks import Condition
-from afterlog.names import ADOPTION
+from afterlog.base.clock import SystemClock
+from afterlog.base.errors import InvalidOption, StoreLocked, UnknownTopic
+from afterlog.base.files import ReadOnlyFiles
+from afterlog.base.locks import Condition
+from afterlog.base.names import ADOPTION
 from afterlog.produce.adoption import AdoptionLedger
 from afterlog.spark import writer as writer_module
 from afterlog.spark.options import WriteOptions

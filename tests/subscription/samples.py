@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap64
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.subscription.events import (
     Acked,
     Closed,

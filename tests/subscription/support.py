@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from afterlog.store import Store
+from afterlog.store.store import Store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Calls, HeldFiles, SteppedClock, open_small
 
 RETRY = RetryPolicy(first_ms=1_000, factor=2, max_ms=4_000, jitter=0, attempts=3)

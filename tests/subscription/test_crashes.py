@@ -1,7 +1,7 @@
 """Every crash of some small workloads with a subscription: D4, D5, D9, D10, and nothing skipped.
 
-As `tests/test_crashes.py` does for the log: the workload marks what it tries and what it was promised, a crash cuts the
-marks off with the rest, and what is found must agree with both.
+As `tests/campaigns/test_crashes.py` does for the log: the workload marks what it tries and what it was promised, a
+crash cuts the marks off with the rest, and what is found must agree with both.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS, Durability
-from afterlog.files import Files
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS, Durability
+from afterlog.base.files import Files
 from afterlog.log.commit import Commit
-from afterlog.store import Store
+from afterlog.store.store import Store
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription import replay as replay_module
 from afterlog.subscription.answers import Lease
@@ -24,9 +24,9 @@ from afterlog.subscription.events import Kind
 from afterlog.subscription.frames import Frame
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.partition_subscription import PartitionSubscription
-from tests.crash_states import CrashModel, CrashState
-from tests.explorer import Explored, explore, first_failure
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.crash_states import CrashModel, CrashState
+from tests.campaigns.explorer import Explored, explore, first_failure
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 LEASE_MS = 60_000

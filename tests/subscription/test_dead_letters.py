@@ -7,19 +7,19 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS, Durability
-from afterlog.errors import RecordTooLarge, StorageFull
-from afterlog.files import Files
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS, Durability
+from afterlog.base.errors import RecordTooLarge, StorageFull
+from afterlog.base.files import Files
 from afterlog.log.commit import Commit
 from afterlog.records.batch import Headers
-from afterlog.store import Store
+from afterlog.store.store import Store
 from afterlog.subscription import dead_letters
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
-from tests.crash_states import CrashModel, CrashState
-from tests.explorer import Explored, explore, first_failure
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.crash_states import CrashModel, CrashState
+from tests.campaigns.explorer import Explored, explore, first_failure
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.subscription.support import Setting, values
 from tests.support import NOW_MS, drained, killed, open_small
 

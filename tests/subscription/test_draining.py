@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from afterlog.errors import InvalidArgument, NoDeadLetterTopic, NotInMainThread, StoreClosed, WrongType
+from afterlog.base.errors import InvalidArgument, NoDeadLetterTopic, NotInMainThread, StoreClosed, WrongType
 from afterlog.subscription.draining import Draining
 from tests.subscription.support import Setting, handling, values
 from tests.support import Background, Gate, eventually

@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.clock import JumpGuard
-from afterlog.errors import UniqueKeyConflict
+from afterlog.base.clock import JumpGuard
+from afterlog.base.errors import UniqueKeyConflict
 from afterlog.subscription.redeliveries import Redeliveries
 from afterlog.subscription.timers import Timers
 from tests import campaigns

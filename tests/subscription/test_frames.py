@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from afterlog.clock import INT64_MAX
+from afterlog.base.clock import INT64_MAX
 from afterlog.subscription.events import Acked, Event, Kind, Leased, encode
 from afterlog.subscription.frames import (
     HEADER_BYTES,

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from afterlog.fetch.message_columns import Columns
 from afterlog.subscription import fresh as fresh_module
 from afterlog.subscription.fresh import Fresh
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
 

@@ -13,18 +13,18 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS, Durability
-from afterlog.files import Files
-from afterlog.store import Store
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS, Durability
+from afterlog.base.files import Files
+from afterlog.store.store import Store
 from afterlog.subscription.answers import Lease
 from afterlog.subscription.events import Extended
 from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.state import SubscriptionState
-from tests.crash_states import CrashModel, CrashState
-from tests.explorer import Explored, explore, first_failure
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.crash_states import CrashModel, CrashState
+from tests.campaigns.explorer import Explored, explore, first_failure
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.subscription.test_crashes import LEASE_MS, SPARSE, Did, Worker, drained, values
 from tests.support import NOW_MS, open_small
 

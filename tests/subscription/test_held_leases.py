@@ -41,7 +41,7 @@ from afterlog.subscription.state import SubscriptionState
 from afterlog.subscription.subscription import Subscription
 from afterlog.subscription.timers import Timers, deadline_ms
 from tests import campaigns
-from tests.simulated_disk import SimulatedFiles, os_error
+from tests.campaigns.simulated_disk import SimulatedFiles, os_error
 from tests.subscription.support import RETRY, Setting, values
 from tests.support import NOW_MS, killed, open_small
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.records.control import ControlType
 from afterlog.subscription.events import Leased, Reason, Returned

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterlog.errors import InvalidSubscription
+from afterlog.base.errors import InvalidSubscription
 from afterlog.subscription.intake import Intake
 from tests.subscription.support import Setting, handling, values
 from tests.support import Background, eventually

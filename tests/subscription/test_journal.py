@@ -8,11 +8,11 @@ import threading
 import pytest
 from pyroaring import BitMap64
 
-from afterlog.checksum import crc32c
-from afterlog.config import ALWAYS, OS, Durability
-from afterlog.errors import CorruptFile, OutOfResources, StorageFull, SubscriptionPoisoned
-from afterlog.files import Files
-from afterlog.names import journal_file
+from afterlog.base.checksum import crc32c
+from afterlog.base.config import ALWAYS, OS, Durability
+from afterlog.base.errors import CorruptFile, OutOfResources, StorageFull, SubscriptionPoisoned
+from afterlog.base.files import Files
+from afterlog.base.names import journal_file
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.events import Acked, Event, Kind, Sought, encode
@@ -20,7 +20,7 @@ from afterlog.subscription.frames import encode_frame
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.replay import Replayed, replay
 from afterlog.subscription.state import Owner, SubscriptionState
-from tests.simulated_disk import SimulatedFiles, os_error
+from tests.campaigns.simulated_disk import SimulatedFiles, os_error
 from tests.subscription.samples import EVERYTHING, HELD, OWNER, facts
 from tests.support import PATH, Background, Calls, HeldFiles, content, eventually, flipped, killed, power_cut, with_file
 

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.store import open_store
+from afterlog.base.clock import ManualClock
+from afterlog.store.store import open_store
 from afterlog.subscription.lease_keeper import KeptLeases
 from afterlog.subscription.leased_message import LeasedMessage
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.subscription.support import Setting, handling, values
 from tests.support import NOW_MS, PATH, eventually, small
 

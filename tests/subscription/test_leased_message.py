@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterlog.errors import StoreClosed
+from afterlog.base.errors import StoreClosed
 from tests.subscription.support import Setting, handling, values
 
 

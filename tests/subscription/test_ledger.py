@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from afterlog.clock import ManualClock
-from afterlog.errors import StorageFull, StoreClosed
-from afterlog.files import Files
-from afterlog.store import Store
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import StorageFull, StoreClosed
+from afterlog.base.files import Files
+from afterlog.store.store import Store
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription.events import Leased, Reason, Returned, Sought
 from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.redeliveries import UNKNOWN
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles, os_error
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles, os_error
 from tests.support import NOW_MS, Calls, killed, open_small
 
 

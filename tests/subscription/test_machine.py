@@ -33,7 +33,7 @@ from afterlog.subscription.subscription import Subscription
 from afterlog.subscription.taking import Taking
 from afterlog.subscription.timers import at_once_ms
 from tests import campaigns
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, due_of, killed, open_small
 
 ATTEMPTS = 2

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterlog.errors import InvalidTopic, NameTaken, StorageFull, StoreClosed
+from afterlog.base.errors import InvalidTopic, NameTaken, StorageFull, StoreClosed
 from tests.subscription.support import Setting, values
 from tests.support import killed
 

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from afterlog.clock import ManualClock
-from afterlog.config import ALWAYS, OS
-from afterlog.errors import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.config import ALWAYS, OS
+from afterlog.base.errors import (
     ClockBehind,
     InvalidSubscription,
     InvalidTopic,
@@ -33,8 +33,8 @@ from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.timers import deadline_ms
 from tests import campaigns
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import SimulatedFiles, os_error
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import SimulatedFiles, os_error
 from tests.support import NOW_MS, Background, Calls, killed, open_small
 
 LEASE_MS = 1_000

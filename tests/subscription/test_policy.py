@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog.errors import InvalidSubscription
+from afterlog.base.errors import InvalidSubscription
 from afterlog.subscription.policy import RetryPolicy
 
 

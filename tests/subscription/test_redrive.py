@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterlog.errors import InvalidTopic, StorageFull, UnknownTopic
+from afterlog.base.errors import InvalidTopic, StorageFull, UnknownTopic
 from afterlog.fetch.record_id import RecordId
 from afterlog.subscription.answers import RedriveResult
 from afterlog.subscription.policy import RetryPolicy

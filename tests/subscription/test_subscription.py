@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterlog.config import Durability
-from afterlog.errors import (
+from afterlog.base.config import Durability
+from afterlog.base.errors import (
     CorruptFile,
     InvalidDeliverAfter,
     InvalidReceipt,

@@ -1,7 +1,8 @@
 """Workloads over a store with object storage, and what a crash of the local disk at any point must have left of them.
 
 The storage is durable: whatever was done to it is marked on the local disk, between the operations of the offload, so
-that a crash point has the storage as it was just then. After the crash the store holds what `tests.crashes` says, and
+that a crash point has the storage as it was just then. After the crash the store holds what `tests.campaigns.crashes`
+says, and
 
 - every segment that is not in the folder is listed, whole, and due by the frontier before any clock is read (D13);
 - a scrub finds nothing but what a broken upload or removal left, and that is gone after the next pass;
@@ -17,15 +18,15 @@ from typing import Any
 from unittest.mock import patch
 
 from afterlog import Config, ManualClock, Store
-from afterlog.files import Files
-from afterlog.store import open_store
+from afterlog.base.files import Files
+from afterlog.store.store import open_store
 from afterlog.tier import offload
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import FindingKind, scrub
 from afterlog.tier.tiered_segment import TieredSegment
-from tests.crash_states import CrashState
-from tests.crashes import PATH, TOPIC, Observed, Scenario, Session, Verifier, contents, small, stop
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.crash_states import CrashState
+from tests.campaigns.crashes import PATH, TOPIC, Observed, Scenario, Session, Verifier, contents, small, stop
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import drained
 from tests.tier.memory_store import MarkedStore, MemoryStore, storage_of
 from tests.tier.support import faults
@@ -175,7 +176,7 @@ SCENARIOS = (
 
 class TieredVerifier(Verifier):
     """Recovers on a crashed disk beside the storage of then, once that holds so many objects: what was before the first
-    upload, tests/test_crashes.py looks at."""
+    upload, tests/campaigns/test_crashes.py looks at."""
 
     def __init__(self, scenario: Scenario, objects_min: int = 2) -> None:
         super().__init__(scenario, covered=True)

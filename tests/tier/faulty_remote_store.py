@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from typing import TypeVar
 
-from afterlog.errors import RemoteUnavailable
-from afterlog.files import Bytes, Data
-from afterlog.names import LOG
+from afterlog.base.errors import RemoteUnavailable
+from afterlog.base.files import Bytes, Data
+from afterlog.base.names import LOG
 from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, RemoteStore
 from tests.support import Gate
 

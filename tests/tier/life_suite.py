@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from afterlog import OS, Config
-from afterlog.clock import ManualClock
-from afterlog.store import Store, open_store
+from afterlog.base.clock import ManualClock
+from afterlog.store.store import Store, open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.scrub import scrub

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from afterlog.errors import CorruptRemote, RemoteConflict, RemoteMissing, RemoteUnavailable
-from afterlog.files import Bytes, Data
+from afterlog.base.errors import CorruptRemote, RemoteConflict, RemoteMissing, RemoteUnavailable
+from afterlog.base.files import Bytes, Data
 from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, check_key
-from tests.simulated_disk import SimulatedFiles, digest_of
+from tests.campaigns.simulated_disk import SimulatedFiles, digest_of
 
 
 class MemoryStore:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from afterlog.clock import INT64_MAX
-from afterlog.files import unused_name
+from afterlog.base.clock import INT64_MAX
+from afterlog.base.files import unused_name
+from afterlog.base.names import LOG, segment_file
 from afterlog.log import retention
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark
 from afterlog.log.segment import SealedSegment
 from afterlog.log.upkeep import Upkeep
-from afterlog.names import LOG, segment_file
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.offload import Offloader
 from afterlog.tier.remove import start_removal

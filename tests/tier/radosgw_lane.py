@@ -9,7 +9,7 @@ import boto3  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
-from afterlog.errors import RemoteRefused
+from afterlog.base.errors import RemoteRefused
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_url import open_remote
 from tests.tier.life_suite import LifeTests

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptRemote, RemoteConflict, RemoteMissing
+from afterlog.base.errors import CorruptRemote, RemoteConflict, RemoteMissing
 from afterlog.tier.remote_store import RemoteObject, RemoteStore
 from tests.support import Background
 

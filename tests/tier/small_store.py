@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterlog.clock import ManualClock
+from afterlog.base.clock import ManualClock
+from afterlog.base.files import Files
 from afterlog.fetch.partition import Partition
-from afterlog.files import Files
-from afterlog.store import Store, open_store
+from afterlog.store.store import Store, open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.offload import Offloaded
 from afterlog.tier.remote_store import RemoteStore
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, drained, killed, small
 from tests.tier.memory_store import MemoryStore
 from tests.tier.support import PARTITION

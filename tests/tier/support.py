@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from afterlog.files import Files, publish, read_file
+from afterlog.base.files import Files, publish, read_file
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.log.facts import FileMark, SegmentFacts
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remove import remove_extra, remove_leftovers
 from afterlog.tier.scrub import FindingKind, scrub
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 
 PARTITION = "mail-0"
 NOW_MS = 1_700_000_000_000

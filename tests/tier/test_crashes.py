@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from tests.campaigns import WHOLE
-from tests.crash_states import CrashModel
-from tests.explorer import explore, first_failure
+from tests.campaigns.crash_states import CrashModel
+from tests.campaigns.explorer import explore, first_failure
 from tests.tier.crashes import SCENARIOS, TieredScenario, TieredSession, TieredVerifier
 from tests.tier.planted_bugs import BUGS, NAMED, Bug
 

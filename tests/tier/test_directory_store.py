@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import RemoteConflict, RemoteMissing, RemoteRefused, RemoteUnavailable, StorageFull
-from afterlog.files import OsFiles
+from afterlog.base.errors import RemoteConflict, RemoteMissing, RemoteRefused, RemoteUnavailable, StorageFull
+from afterlog.base.files import OsFiles
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.remote_store import RemoteStore
-from tests.crash_states import CrashModel, crash_states
-from tests.failing_files import FailingFiles, fail_at
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.crash_states import CrashModel, crash_states
+from tests.campaigns.failing_files import FailingFiles, fail_at
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.support import Background, Calls, HeldFiles, power_cut
 from tests.tier.remote_store_suite import RemoteStoreTests, SharedStoreTests
 
@@ -26,8 +26,8 @@ KEPT = 16
 COUNTING = """
 import sys
 from pathlib import Path
-from afterlog.errors import RemoteConflict, RemoteMissing
-from afterlog.files import OsFiles
+from afterlog.base.errors import RemoteConflict, RemoteMissing
+from afterlog.base.files import OsFiles
 from afterlog.tier.directory_store import DirectoryStore
 remote, won = DirectoryStore(OsFiles(), Path(sys.argv[1])), 0
 print("ready", flush=True)

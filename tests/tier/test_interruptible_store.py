@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from afterlog.errors import StoreClosed
+from afterlog.base.errors import StoreClosed
 from afterlog.tier.interruptible_store import InterruptibleStore
 from tests.tier.memory_store import MemoryStore
 from tests.tier.remote_store_suite import RemoteStoreTests

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.files import OsFiles
+from afterlog.base.files import OsFiles
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_url import open_remote

@@ -1,4 +1,5 @@
-"""The state machine of the engine (`tests.test_state_machine`) over a store whose segments move to object storage.
+"""The state machine of the engine (`tests.campaigns.test_state_machine`) over a store whose segments move to object
+storage.
 
 What a reader finds must not depend on where a segment lies: every promise is held after every step as it is without
 object storage. Besides, that fails and is down, and machines are lost: who has nothing else has what is listed there.
@@ -16,13 +17,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from afterlog import ALWAYS, OS, Durability
-from afterlog.errors import RemoteError
-from afterlog.store import Store, open_store
+from afterlog.base.errors import RemoteError
+from afterlog.store.store import Store, open_store
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.scrub import FindingKind, scrub
 from tests import campaigns
-from tests.simulated_disk import SimulatedFiles
-from tests.test_state_machine import PATH, LogMachine, Numbered, contents, values
+from tests.campaigns.simulated_disk import SimulatedFiles
+from tests.campaigns.test_state_machine import PATH, LogMachine, Numbered, contents, values
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore
 from tests.tier.memory_store import MemoryStore
 from tests.tier.support import faults

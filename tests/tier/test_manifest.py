@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterlog import document
-from afterlog.errors import CorruptRemote, InvalidTopic, RemoteConflict, RemoteError, RemoteUnavailable
+from afterlog.base import document
+from afterlog.base.errors import CorruptRemote, InvalidTopic, RemoteConflict, RemoteError, RemoteUnavailable
 from afterlog.tier import manifest as manifest_module
 from afterlog.tier.manifest import FORMAT, VERSION, Manifest, Segments, check, decode, encode
 from afterlog.tier.remote_segment import SegmentState

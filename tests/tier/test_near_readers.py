@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import RemoteRefused
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import RemoteRefused
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from tests.support import NOW_MS, small
 
 

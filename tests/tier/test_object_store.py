@@ -11,7 +11,7 @@ from typing import Any, cast
 import obstore.exceptions
 import pytest
 
-from afterlog.errors import RemoteError, RemoteMissing, RemoteRefused, RemoteUnavailable
+from afterlog.base.errors import RemoteError, RemoteMissing, RemoteRefused, RemoteUnavailable
 from afterlog.tier.object_store import ObjectStore
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_url import open_remote

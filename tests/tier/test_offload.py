@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     CorruptFile,
     OffsetOutOfRange,
     RemoteConflict,
@@ -17,8 +17,8 @@ from afterlog.errors import (
     RemoteUnavailable,
     StoreClosed,
 )
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, MANIFEST, segment_file
 from afterlog.log.partition_log import PartitionLog
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, MANIFEST, segment_file
 from afterlog.tier import segment_files
 from afterlog.tier.offload import LEFTOVER_MS
 from afterlog.tier.remote_segment import SegmentState

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterlog.errors import CorruptRemote, RemoteMissing, RemoteUnavailable
-from afterlog.files import Bytes, Data, Files, OsFiles
+from afterlog.base.errors import CorruptRemote, RemoteMissing, RemoteUnavailable
+from afterlog.base.files import Bytes, Data, Files, OsFiles
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.page_cache import PageCache
 from tests import campaigns
-from tests.failing_files import FailingFiles
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.failing_files import FailingFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.support import Background, Calls, Gate, HeldFiles, eventually
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at, hold
 

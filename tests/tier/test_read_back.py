@@ -4,7 +4,7 @@ import crc32c
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptRemote, RemoteMissing
+from afterlog.base.errors import CorruptRemote, RemoteMissing
 from afterlog.log.facts import FileMark
 from afterlog.tier import read_back as verify_module
 from afterlog.tier.read_back import verify

@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptRemote, RemoteConflict, RemoteUnavailable
-from afterlog.files import publish
-from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
-from afterlog.log.checkpoints import CheckpointFile
-from afterlog.names import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptRemote, RemoteConflict, RemoteUnavailable
+from afterlog.base.files import publish
+from afterlog.base.names import (
     CANCEL_INDEX,
     CHECKPOINTS,
     DELIVER_AFTER_INDEX,
@@ -24,6 +22,8 @@ from afterlog.names import (
     TIME_INDEX,
     segment_file,
 )
+from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
+from afterlog.log.checkpoints import CheckpointFile
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_indexing import INDEXES, Workshop, fetch, index_kafka, index_listed
@@ -33,8 +33,8 @@ from afterlog.tier.remove import remove
 from afterlog.tier.scrub import scrub
 from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import upload
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.log.kafka_log import KafkaSegment, some_segment
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, flipped, open_small, small
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at
 from tests.tier.support import attempt

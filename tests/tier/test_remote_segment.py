@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from afterlog.errors import CorruptFile
-from afterlog.files import publish
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import publish
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.log.facts import FileMark
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from tests.tier.support import SIZES, disk, row, segment_files, with_facts
 

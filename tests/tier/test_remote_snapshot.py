@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.errors import CorruptFile, CorruptRemote
+from afterlog.base.errors import CorruptFile, CorruptRemote
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.remote_snapshot import RemoteSnapshot
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.index.support import Row, make_run
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import flipped
 from tests.tier.faulty_remote_store import FaultyRemoteStore
 

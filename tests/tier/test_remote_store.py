@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.names import manifest_key, remote_segment_key
+from afterlog.base.names import manifest_key, remote_segment_key
 from afterlog.tier.remote_store import check_key
 from tests.tier.remote_store_suite import BAD_KEYS
 from tests.tier.support import attempt

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.errors import CorruptRemote, RemoteConflict, RemoteError, RemoteUnavailable
+from afterlog.base.errors import CorruptRemote, RemoteConflict, RemoteError, RemoteUnavailable
+from afterlog.base.names import TOPICS
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.names import TOPICS
 from afterlog.tier.remote_topics import read_remote_topics, tell_topic
 from tests.support import Background, Gate, flipped
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at, hold

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from afterlog.errors import RemoteRefused
+from afterlog.base.errors import RemoteRefused
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.object_store import ObjectStore
 from afterlog.tier.remote_url import open_remote
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 
 
 def test_a_directory_by_path_and_by_url(tmp_path: Path) -> None:

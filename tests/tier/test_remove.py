@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from afterlog.errors import RemoteError
+from afterlog.base.errors import RemoteError
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.remove import end_attempts, remove, remove_extra, remove_leftovers, start_removal

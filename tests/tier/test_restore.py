@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from afterlog import CancelResult, RecordId
-from afterlog.errors import (
+from afterlog.base.errors import (
     AfterlogError,
     ClockBehind,
     CorruptFile,
@@ -19,17 +19,17 @@ from afterlog.errors import (
     RemoteMissing,
     RemoteUnavailable,
 )
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
 from afterlog.log.checkpoints import LogStart
 from afterlog.log.facts import FileMark
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TOPICS, segment_file
-from afterlog.store import open_store
+from afterlog.store.store import open_store
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import encode
 from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import scrub
-from tests.failing_files import FailingFiles, fail_at
-from tests.simulated_disk import SimulatedFiles
+from tests.campaigns.failing_files import FailingFiles, fail_at
+from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import PATH, drained, flipped, killed, small
 from tests.tier.faulty_remote_store import Fault, FaultyRemoteStore, fault_at
 from tests.tier.memory_store import Unreachable

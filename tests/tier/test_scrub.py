@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.errors import RemoteMissing, RemoteUnavailable
+from afterlog.base.errors import RemoteMissing, RemoteUnavailable
+from afterlog.base.names import CANCEL_INDEX, LOG, TIME_INDEX
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.names import CANCEL_INDEX, LOG, TIME_INDEX
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_topics import tell_topic
 from afterlog.tier.remove import remove, remove_extra, start_removal

@@ -9,13 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterlog.clock import ManualClock
-from afterlog.errors import CorruptFile
-from afterlog.files import Files, read_file
-from afterlog.index.run import Run
-from afterlog.log.build import SegmentToIndex, abandoned, index_segment
-from afterlog.log.checkpoints import CheckpointFile, SealedMark
-from afterlog.names import (
+from afterlog.base.clock import ManualClock
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, read_file
+from afterlog.base.names import (
     CANCEL_INDEX,
     CHECKPOINTS,
     DELIVER_AFTER_INDEX,
@@ -24,13 +21,16 @@ from afterlog.names import (
     TIME_INDEX,
     segment_file,
 )
+from afterlog.index.run import Run
+from afterlog.log.build import SegmentToIndex, abandoned, index_segment
+from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import SegmentFiles
 from afterlog.tier.segment_files import kafka_segment_files, segment_files
 from afterlog.tier.upload import upload
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.log.kafka_log import some_segment
-from tests.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, content, flipped, open_small, small, with_file
 
 ATTEMPT = "0123456789abcdef" * 2

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
-from afterlog.errors import AfterlogError, CorruptFile, CorruptRemote, RemoteMissing, RemoteUnavailable
+from afterlog.base.errors import AfterlogError, CorruptFile, CorruptRemote, RemoteMissing, RemoteUnavailable
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.run import Run
 from afterlog.log.checkpoints import RemoteMark
 from afterlog.log.facts import FileMark
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
 from afterlog.records import kernels
 from afterlog.tier import tiered_segment
 from afterlog.tier.tiered_segment import TieredSegment

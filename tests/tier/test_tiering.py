@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterlog.errors import InvalidTopic, RemoteRefused, RemoteUnavailable
+from afterlog.base.errors import InvalidTopic, RemoteRefused, RemoteUnavailable
 from afterlog.fetch.partition import Partition
 from afterlog.log.remote_copy import NO_REMOTE_LOG
 from afterlog.log.snapshot import open_snapshot

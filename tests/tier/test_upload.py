@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterlog.errors import (
+from afterlog.base.errors import (
     CorruptFile,
     CorruptRemote,
     FileMissing,
@@ -18,9 +18,9 @@ from afterlog.errors import (
     RemoteMissing,
     RemoteUnavailable,
 )
-from afterlog.files import OsFiles, publish, read_file
+from afterlog.base.files import OsFiles, publish, read_file
+from afterlog.base.names import LOG, OFFSET_INDEX
 from afterlog.log.facts import FileMark
-from afterlog.names import LOG, OFFSET_INDEX
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
@@ -48,8 +48,8 @@ ROOT = Path(__file__).parent.parent.parent
 UPLOADING = """
 import sys
 from pathlib import Path
-from afterlog.errors import RemoteConflict
-from afterlog.files import OsFiles, unused_name
+from afterlog.base.errors import RemoteConflict
+from afterlog.base.files import OsFiles, unused_name
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.upload import upload, upload_instead, upload_together

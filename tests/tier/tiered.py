@@ -6,17 +6,17 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from afterlog.clock import ManualClock
-from afterlog.files import map_file
+from afterlog.base.clock import ManualClock
+from afterlog.base.files import map_file
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, remote_segment_key
 from afterlog.log.checkpoints import RemoteMark
 from afterlog.log.facts import FileMark
 from afterlog.log.segment import SealedSegment
-from afterlog.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, remote_segment_key
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.parsed_indexes import ParsedIndexes
 from afterlog.tier.tiered_segment import TieredLog, TieredSegment
-from tests.simulated_disk import Image, SimulatedFiles
+from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
 from tests.tier.support import PARTITION, attempt
 

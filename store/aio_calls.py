@@ -1,0 +1,241 @@
+"""Blocking calls of one store, made by tasks: threads that run them, of which one waits for everybody who waits.
+
+    await run(call) ──> one of THREADS threads ──> back to the task
+    await wait(agenda) ──┐
+    await wait(agenda) ──┼─> woken by what comes for its reader, or by one thread, when it is time
+    await wait(agenda) ──┘
+
+Nobody waits in a thread for a record: a receive looks, and where nothing is due its task waits as a future, which costs
+no thread. So thousands of blocked receives hold up nothing, and what comes for one reader wakes no other's. When they
+are woken, those of one reader look one after the other, and only as long as something is on its agenda. A call holds
+a thread for as long as the disk takes.
+
+A call that has begun is done to its end: a file cannot be half written because a task was cancelled. What it gave to a
+task that is gone is taken back, before the cancellation goes on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+from sortedcontainers import SortedList
+
+from afterlog.base.clock import Clock
+from afterlog.base.errors import AfterlogError
+from afterlog.base.locks import Condition
+from afterlog.base.worker_threads import WorkerThreads
+from afterlog.fetch.agenda import OVERLOOKED_S, Agenda
+from afterlog.log.notifier import NEVER_MS
+
+THREADS = 16
+"""Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""
+
+Answer = TypeVar("Answer")
+
+
+class Calling(Generic[Answer]):
+    """A call in one thread, awaited in another. One wake-up: half of what a chain of two futures and a shield cost."""
+
+    __slots__ = ("_call", "_ended", "_error", "_given", "_loop")
+
+    def __init__(self, call: Callable[[], Answer], loop: asyncio.AbstractEventLoop) -> None:
+        self._call = call
+        self._loop = loop
+        self._ended = loop.create_future()
+        self._given: list[Answer] = []
+        self._error: BaseException | None = None
+
+    def __call__(self) -> None:
+        """Make it, in a thread."""
+        try:
+            self._given.append(self._call())
+        except BaseException as error:
+            self._error = error
+        with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
+            self._loop.call_soon_threadsafe(self._end)
+
+    async def answer(self) -> Answer:
+        """What the call returns or raises; asked again where the await was cancelled."""
+        if self._ended.cancelled():
+            self._ended = self._loop.create_future()
+            if self._given or self._error is not None:
+                self._end()
+        await self._ended
+        if self._error is not None:
+            raise self._error
+        return self._given[0]
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+class Calls:
+    """Of one store. Used by the tasks of one event loop."""
+
+    def __init__(self) -> None:
+        self._threads = WorkerThreads(THREADS + 1, "afterlog-aio")
+        self._closed = False
+
+    async def run(self, call: Callable[[], Answer], undo: Callable[[Answer], object] | None = None) -> Answer:
+        """What `call` returns or raises. Where the await is cancelled it is done all the same, and then undone.
+
+        Once the calls are closed, so is their store: then nothing blocks any more, and nobody else is asked.
+        """
+        if self._closed:
+            return call()
+        calling = Calling(call, asyncio.get_running_loop())
+        self._threads.begin(calling)
+        try:
+            return await calling.answer()
+        except asyncio.CancelledError:
+            if undo is not None:
+                await asyncio.shield(asyncio.ensure_future(self._undone(calling, undo)))
+            raise
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """Make a call that nobody awaits, and that holds up none of the others. Raises RuntimeError once closed."""
+        self._threads.begin(call)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """No more calls; those that are under way end by themselves."""
+        self._closed = True
+        self._threads.end()
+
+    async def _undone(self, calling: Calling[Answer], undo: Callable[[Answer], object]) -> None:
+        with contextlib.suppress(AfterlogError):  # nobody is there to hear it; a lease ends by itself
+            answer = await calling.answer()
+            await self.run(lambda: undo(answer))
+
+
+class Waiters:
+    """All tasks of a store that wait. One thread watches the time for them, for as long as there are any."""
+
+    def __init__(self, calls: Calls, clock: Clock, now_ms: Callable[[], int]) -> None:
+        """now_ms: what of the clock is not held back (`clock_jump_limit_ms`)."""
+        self._calls = calls
+        self._clock = clock
+        self._now_ms = now_ms
+        self._waiting: dict[Agenda, set[asyncio.Future[None]]] = {}
+        self._times: dict[Agenda, int] = {}
+        """When the agendas have something to look at, of those that are waited for and know."""
+        self._in_order: SortedList[tuple[int, int, Agenda]] = SortedList(key=itemgetter(0, 1))
+        """The same: (time, identity, agenda)."""
+        self._changed = Condition()
+        self._running = False
+
+    async def wait(self, agenda: Agenda, timeout_s: float | None) -> None:
+        """Return when there may be something to look at, or after `timeout_s`. May return early: callers loop."""
+        if self._calls.closed:
+            return
+        woken = asyncio.get_running_loop().create_future()
+        patience_s = OVERLOOKED_S if timeout_s is None else min(timeout_s, OVERLOOKED_S)
+        try:
+            self._add(agenda, woken)
+            if not agenda.due():
+                await asyncio.wait([woken], timeout=patience_s)
+        finally:
+            self._remove(agenda, woken)
+
+    def _add(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
+        agenda.listen(self._stirred)
+        first_ms = agenda.first_ms()
+        with self._changed:
+            self._waiting.setdefault(agenda, set()).add(woken)
+            self._set(agenda, first_ms)
+            if self._times and not self._running:
+                self._running = True
+                self._calls.begin(self._run)
+
+    def _remove(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
+        with self._changed:
+            waiting = self._waiting.get(agenda, set())
+            waiting.discard(woken)
+            if not waiting:
+                self._waiting.pop(agenda, None)
+                self._set(agenda, NEVER_MS)
+
+    def _set(self, agenda: Agenda, ms: int) -> None:
+        """The time of an agenda. The thread is told where it waits for another now."""
+        first = self._in_order[0] if self._in_order else None
+        before_ms = self._times.pop(agenda, None)
+        if before_ms is not None:
+            self._in_order.remove((before_ms, id(agenda), agenda))
+        if ms != NEVER_MS:
+            self._times[agenda] = ms
+            self._in_order.add((ms, id(agenda), agenda))
+        if self._running and first != (self._in_order[0] if self._in_order else None):
+            self._changed.notify_all()
+
+    def _stirred(self, agenda: Agenda) -> None:
+        """There may be something earlier than was known: who waits for it looks."""
+        with self._changed:
+            _wake(self._waiting.get(agenda, ()))
+
+    def _run(self) -> None:
+        """Wake those for whom it is time, until nobody waits for a time."""
+        with self._changed:
+            while self._times and not self._forsaken():
+                now_ms = self._now_ms()
+                while self._in_order and self._in_order[0][0] <= now_ms:
+                    agenda = self._in_order[0][2]
+                    _wake(self._waiting.get(agenda, ()))
+                    self._set(agenda, NEVER_MS)
+                if self._in_order:
+                    until_ms = self._in_order[0][0] + self._clock.now_ms() - now_ms
+                    self._clock.wait(self._changed, until_ms, None)
+            self._running = False
+
+    def _forsaken(self) -> bool:
+        """Whether the loop was closed over its tasks: nobody waits any more."""
+        waiting = next((each for waiting in self._waiting.values() for each in waiting), None)
+        return waiting is None or waiting.get_loop().is_closed()
+
+
+class Line:
+    """The tasks that wait at one reader. When they are woken the first of them looks, and then the next.
+
+    They look as long as something is on its agenda: a record that comes costs two looks, however many wait.
+    """
+
+    def __init__(self, waiters: Waiters, agenda: Agenda) -> None:
+        self._waiters = waiters
+        self._agenda = agenda
+        self._turn = asyncio.Lock()
+
+    async def found(self, look: Callable[[], Awaitable[Answer]], timeout_s: float | None) -> Answer | None:
+        """What `look` finds when that is neither None nor False; None where it takes longer than `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        deadline_s = None if timeout_s is None else loop.time() + timeout_s
+        found = await look()
+        while found is None or found is False:
+            left_s = None if deadline_s is None else deadline_s - loop.time()
+            if left_s is not None and left_s <= 0:
+                return None
+            await self._waiters.wait(self._agenda, left_s)
+            async with self._turn:
+                if self._agenda.due():
+                    found = await look()
+        return found
+
+
+def _wake(woken: Collection[asyncio.Future[None]]) -> None:
+    """From another thread than that of their loop."""
+    waiting = [each for each in woken if not each.done()]
+
+    def wake() -> None:
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    if waiting:
+        with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
+            waiting[0].get_loop().call_soon_threadsafe(wake)

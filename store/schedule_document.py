@@ -1,0 +1,281 @@
+"""What is known of a recurring schedule, durably: one small document, and a copy of it.
+
+    schedules/weekly.schedule       afterlog-schedule document (`afterlog.base.document`); a body, shortened:
+    schedules/weekly.copy           the same once more: where the other is gone or rotten it is taken, and that is said
+
+    {"name":"weekly","id":"0123456789abcdef0123456789abcdef","topic":"report","partition":0,
+     "cron":"0 8 * * 1","timezone":"Europe/Zurich","every_ms":null,"anchor_ms":0,
+     "value":"aGVsbG8=","key":null,"headers":[["kind","d2Vla2x5"]],"missed":"one",
+     "paused":false,"removed":false,"upto_ms":1700467200000,"stale":null,"stale_due_ms":0,"delivered_ms":0,
+     "occurrence":{"due_ms":1700467200000,"log_end_offset":40,"offset":40}}
+
+- `id`: of this schedule; one that is made later under the same name has another. Bytes are base64.
+- `upto_ms`: all that came up to then is dealt with: appended, or skipped on purpose. The next is the first one later.
+- `occurrence`: the last one that was appended, or is about to be: it is written with offset null before the append, and
+  with the offset behind it. So after a crash an offset that is null means: look from `log_end_offset` on.
+- `stale`: the offset of a pending record that is to be cancelled, since the schedule was changed or paused;
+  `stale_due_ms`: when it is due. Where that was before it could be done, it becomes `delivered_ms`: it has come.
+- `removed`: nothing of it is appended any more; what is pending is to be cancelled, and the document to go.
+
+The first file counts wherever it is intact. A crash between the two leaves a copy that is one write older. Taken later,
+for the first, it is no proof of what was not appended: it comes back with `settled` false, and is looked up in the log.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from afterlog.base import document
+from afterlog.base.document import well_typed, whole
+from afterlog.base.errors import CorruptFile
+from afterlog.base.files import Files, publishing
+from afterlog.base.names import SCHEDULE, SCHEDULES, parse_schedule_file, schedule_files
+from afterlog.base.recurrence import Cron, Every, Recurrence
+from afterlog.fetch.record_id import RecordId
+from afterlog.records.batch import Headers
+
+logger = logging.getLogger("afterlog.store.schedules")
+
+FORMAT = "afterlog-schedule"
+VERSION = 1
+POLICIES = ("skip", "one", "all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """One record of a schedule, in the log or about to be."""
+
+    due_ms: int
+    log_end_offset: int
+    """It is nowhere before."""
+    offset: int | None = None
+    """None: it may be there or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleDocument:
+    """The content of the file."""
+
+    name: str
+    id: str
+    topic: str
+    partition: int
+    cron: str | None
+    timezone: str
+    every_ms: int | None
+    anchor_ms: int
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    missed: str
+    paused: bool = False
+    removed: bool = False
+    upto_ms: int
+    stale: int | None = None
+    stale_due_ms: int = 0
+    delivered_ms: int = 0
+    occurrence: Occurrence | None = None
+    settled: bool = True
+    """Not in the file: whether what it says of the log is the last word."""
+
+    @property
+    def recurrence(self) -> Recurrence:
+        if self.every_ms is not None:
+            return Every(self.every_ms, self.anchor_ms)
+        assert self.cron is not None
+        return Cron(self.cron, self.timezone)
+
+    def next_due(self, now_ms: int) -> int | None:
+        """When the next one comes; None where it is paused, or none does."""
+        if self.paused:
+            return None
+        if self.occurrence is not None and self.occurrence.due_ms > now_ms:
+            return self.occurrence.due_ms
+        try:
+            return self.recurrence.after(max(self.upto_ms, now_ms))
+        except ImportError:  # looking needs nothing that may not be here
+            return None
+
+    def to_json(self) -> dict[str, Any]:
+        occurrence = self.occurrence
+        names = [name for name in self.__dataclass_fields__ if name != "settled"]
+        return {name: getattr(self, name) for name in names} | {
+            "value": _text(self.value),
+            "key": _text(self.key),
+            "headers": [[name, _text(value)] for name, value in self.headers],
+            "occurrence": None
+            if occurrence is None
+            else {
+                "due_ms": occurrence.due_ms,
+                "log_end_offset": occurrence.log_end_offset,
+                "offset": occurrence.offset,
+            },
+        }
+
+    @staticmethod
+    def of_json(body: dict[str, Any], path: Path) -> ScheduleDocument:
+        """Raises CorruptFile where the object is not what `to_json` makes."""
+        try:
+            occurrence = body["occurrence"]
+            made = ScheduleDocument(
+                **body
+                | {
+                    "value": _bytes(body["value"]),
+                    "key": _bytes(body["key"]),
+                    "headers": tuple((str(name), _bytes(value)) for name, value in body["headers"]),
+                    "occurrence": None if occurrence is None else well_typed(Occurrence(**occurrence)),
+                }
+            )
+            well_typed(made)
+            for number in (made.every_ms, made.stale, made.occurrence and made.occurrence.offset):
+                whole(0 if number is None else number)
+            if made.missed not in POLICIES or (made.cron is None) == (made.every_ms is None):
+                raise ValueError("neither cron nor interval")
+            if not isinstance(made.cron, str | None) or made.every_ms == 0:
+                raise TypeError(f"cron cannot be {made.cron!r:.40}")
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptFile(f"holds no schedule: {error}", path=path) from error
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A recurring schedule as it stands."""
+
+    name: str
+    topic: str
+    partition: int
+    cron: str | None
+    timezone: str
+    every: timedelta | None
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    missed: str
+    """`skip`, `one` or `all`: what becomes of what came while nobody had the store open."""
+    paused: bool
+    next_due: int | None
+    """Ms since the epoch; None where it is paused, or never comes again."""
+    record: RecordId | None
+    """The one that is pending, or was appended last."""
+    fault: str | None
+    """Why it could not be looked after; it is tried again."""
+
+    @staticmethod
+    def of(document: ScheduleDocument, now_ms: int, fault: str | None) -> Schedule:
+        """What a document says of it."""
+        occurrence = document.occurrence
+        offset = None if occurrence is None else occurrence.offset
+        return Schedule(
+            name=document.name,
+            topic=document.topic,
+            partition=document.partition,
+            cron=document.cron,
+            timezone=document.timezone,
+            every=None if document.every_ms is None else timedelta(milliseconds=document.every_ms),
+            value=document.value,
+            key=document.key,
+            headers=document.headers,
+            missed=document.missed,
+            paused=document.paused,
+            next_due=document.next_due(now_ms),
+            record=None if offset is None else RecordId(document.topic, document.partition, offset),
+            fault=fault,
+        )
+
+
+def read_schedules(files: Files, store: Path) -> tuple[dict[str, ScheduleDocument], dict[str, CorruptFile]]:
+    """The schedules of a store by name, and what is wrong with those that cannot be read."""
+    found: dict[str, ScheduleDocument] = {}
+    faults: dict[str, CorruptFile] = {}
+    for name in sorted(schedule_names(files, store)):
+        try:
+            found[name] = _read(files, store, name)
+        except CorruptFile as error:
+            faults[name] = error
+    return found, faults
+
+
+def schedule_names(files: Files, store: Path) -> set[str]:
+    """Of which there is a file."""
+    try:
+        names = files.names(store / SCHEDULES)
+    except FileNotFoundError:
+        return set()
+    return {name for file in names if (name := parse_schedule_file(file)) is not None}
+
+
+def damages(files: Files, store: Path) -> Iterator[CorruptFile]:
+    """What is wrong with any of the files, also where the other one serves."""
+    for name in sorted(schedule_names(files, store)):
+        for path in schedule_files(store, name):
+            found = _read_one(files, path, name)
+            if isinstance(found, CorruptFile):
+                yield found
+
+
+def write_schedule(files: Files, store: Path, content: ScheduleDocument) -> None:
+    """Make both files say it, durably."""
+    folder = store / SCHEDULES
+    if not files.exists(folder):
+        with contextlib.suppress(FileExistsError):
+            files.make_folder(folder)
+        files.sync_folder(store)
+    data = document.encode(FORMAT, VERSION, content.to_json())
+    for path in schedule_files(store, content.name):
+        with publishing(files, path, sync_name=False) as file:
+            file.append([data])
+    files.sync_folder(folder)
+
+
+def remove_schedule(files: Files, store: Path, name: str) -> None:
+    """Both files go, durably; the copy first, so that it never counts alone."""
+    for path in reversed(schedule_files(store, name)):
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)
+            files.sync_folder(path.parent)
+
+
+def forget_schedules(files: Files, store: Path, topic: str) -> None:
+    """Of a topic that is deleted, durably."""
+    for name, content in read_schedules(files, store)[0].items():
+        if content.topic == topic:
+            remove_schedule(files, store, name)
+    files.sync_folder(store / SCHEDULES)  # whoever was killed in the middle of it has unlinked some
+
+
+def _read(files: Files, store: Path, name: str) -> ScheduleDocument:
+    first, copy = (_read_one(files, path, name) for path in schedule_files(store, name))
+    if isinstance(first, ScheduleDocument):
+        return first
+    if isinstance(copy, ScheduleDocument):
+        logger.warning("%s; its copy is taken", first or f"{name}{SCHEDULE} is gone")
+        return replace(copy, settled=False)
+    raise first or copy or CorruptFile("the schedule is gone", path=schedule_files(store, name)[0])
+
+
+def _read_one(files: Files, path: Path, name: str) -> ScheduleDocument | CorruptFile | None:
+    try:
+        body = document.read(files, path, FORMAT, VERSION)
+        if body.get("name") != name:
+            raise CorruptFile(f"this is the schedule {body.get('name')!r:.40}", path=path)
+        return ScheduleDocument.of_json(body, path)
+    except FileNotFoundError:
+        return None
+    except CorruptFile as error:
+        return error
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)

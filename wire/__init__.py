@@ -1,1 +1,0 @@
-"""What a store's server and its clients say to each other: records, receipts, positions, errors, as JSON and text."""
