@@ -17,7 +17,9 @@ from hypothesis import core, settings
 from tests import campaigns
 
 COUNTED = "counted"
-collect_ignore = [] if sys.platform == "linux" else ["test_recorded.py", "test_rivals.py", "test_bench_served.py"]
+CPU_S = "CPU seconds"
+ON_LINUX = ["campaigns/test_recorded.py", "test_rivals.py", "test_bench_served.py"]
+collect_ignore = [] if sys.platform == "linux" else ON_LINUX
 """A library that stands before libc's, and what rivals use by /proc."""
 
 settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(30, whole=200))
@@ -32,6 +34,7 @@ def quiet() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STARTED_S] = time.monotonic()
+    config.stash[SPENT_S] = [_spent_s()]
 
 
 def pytest_report_header() -> str:
@@ -49,6 +52,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
+    before, now = item.config.stash[SPENT_S].pop(), _spent_s()
+    item.config.stash[SPENT_S].append(now)
+    report.user_properties.append((CPU_S, now - before))
     if call.when == "call":
         if "planted_bug" in item.name and report.passed:
             campaigns.count("planted bugs, caught")
@@ -58,11 +64,26 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def _spent_s() -> float:
+    """CPU time of this process, and of those that it has waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     counted: Counter[str] = Counter()
+    spent_s: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
-            counted.update(dict(getattr(report, "user_properties", ())).get(COUNTED, {}))
+            properties = dict(getattr(report, "user_properties", ()))
+            counted.update(properties.get(COUNTED, {}))
+            if CPU_S in properties:
+                spent_s[str(Path(report.nodeid.partition("::")[0]).parent)] += properties[CPU_S]
+    if sum(spent_s.values()) > 10:
+        terminalreporter.section(CPU_S)
+        for folder, seconds in spent_s.most_common():
+            terminalreporter.line(f"{seconds:12,.1f} {folder}")
+        terminalreporter.line(f"{sum(spent_s.values()):12,.1f} in all, without collecting")
     if campaigns.COUNTS_VARIABLE in os.environ:
         Path(os.environ[campaigns.COUNTS_VARIABLE]).write_text(json.dumps(counted))
     if counted:
@@ -74,3 +95,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 STARTED_S = pytest.StashKey[float]()
+SPENT_S = pytest.StashKey[list[float]]()
+"""When the last phase of a test ended."""
