@@ -13,6 +13,7 @@ to convert the old one; tests/golden keeps a folder of every version.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,10 +26,22 @@ Parsed = TypeVar("Parsed")
 _KINDS = {"int": int, "bool": bool, "str": str}
 
 
+def json_text(value: Any) -> bytes:
+    """JSON as documents have it."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 def encode(name: str, version: int, body: dict[str, Any]) -> bytes:
     """The bytes of a document."""
-    text = json.dumps(body, separators=(",", ":")).encode() + b"\n"
-    return b"%s %d %08x\n" % (name.encode(), version, crc32c(text)) + text
+    return b"".join(_pieces(name, version, [json_text(body)]))
+
+
+def _pieces(name: str, version: int, body: Sequence[bytes]) -> list[bytes]:
+    """A document whose body lies in pieces, without a copy of them."""
+    text, checksum = [*body, b"\n"], 0
+    for piece in text:
+        checksum = crc32c(piece, checksum)
+    return [b"%s %d %08x\n" % (name.encode(), version, checksum), *text]
 
 
 def decode(name: str, version: int, data: bytes, path: Path) -> dict[str, Any]:
@@ -45,9 +58,9 @@ def decode(name: str, version: int, data: bytes, path: Path) -> dict[str, Any]:
     return body
 
 
-def write(files: Files, path: Path, name: str, version: int, body: dict[str, Any]) -> None:
-    """Put the document under `path`, durably and atomically."""
-    publish(files, path, [encode(name, version, body)])
+def write(files: Files, path: Path, name: str, version: int, body: dict[str, Any] | Sequence[bytes]) -> None:
+    """Put the document under `path`, durably and atomically. body: an object, or the pieces of its `json_text`."""
+    publish(files, path, _pieces(name, version, [json_text(body)] if isinstance(body, dict) else body))
 
 
 def read(files: Files, path: Path, name: str, version: int) -> dict[str, Any]:

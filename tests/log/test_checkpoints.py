@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,6 +19,7 @@ from afterlog.log.checkpoints import (
     FrontierLease,
     LogStart,
     Recovery,
+    RemoteMark,
     SealedMark,
 )
 from afterlog.log.facts import NO_FILE, FileMark
@@ -71,6 +73,31 @@ def test_update_replaces_fields_durably(files: SimulatedFiles) -> None:
     file.update(frontier=FrontierLease(used_ms=5, lease_ms=6), sealed=())
     expected = replace(FULL, frontier=FrontierLease(used_ms=5, lease_ms=6), sealed=())
     assert expected == file.current == CheckpointFile.open(power_cut(files), PATH).current
+
+
+class TestSealedRows:
+    """Each is encoded once; what is written is what would be without that."""
+
+    def test_they_are_as_they_are(self, files: SimulatedFiles) -> None:
+        rows = [replace(FULL.sealed[0], base_offset=10 * number, end_offset=10 * number + 10) for number in range(6)]
+        file = CheckpointFile.create(files, PATH, replace(FULL, sealed=()))
+        moved = replace(rows[2], remote=RemoteMark(attempt="a" * 32))
+        for sealed in (rows[:1], rows[:4], rows[:4], [*rows[:2], moved, rows[3]], rows[1:], []):
+            file.update(sealed=tuple(sealed))
+            file.move_frontier(file.current.frontier.used_ms + 1, file.current.frontier.lease_ms + 1)
+            assert file.current == CheckpointFile.open(files, PATH).current
+            anew = CheckpointFile.create(files, FOLDER / "anew", file.current)
+            assert content(files, PATH) == content(files, FOLDER / "anew")
+            assert tuple(sealed) == anew.current.sealed
+
+    def test_once(self, files: SimulatedFiles) -> None:
+        rows = [replace(FULL.sealed[0], base_offset=number, end_offset=number + 1) for number in range(300)]
+        file = CheckpointFile.create(files, PATH, replace(FULL, sealed=tuple(rows[:-1])))
+        with patch.object(document, "json_text", wraps=document.json_text) as encoded:
+            file.move_frontier(1_800_000_000_000, 1_800_000_001_000)
+            of_a_frontier = encoded.call_count
+            file.update(sealed=tuple(rows))
+            assert of_a_frontier + 1 == encoded.call_count - of_a_frontier < 20
 
 
 def test_an_update_that_changes_nothing_writes_nothing(files: SimulatedFiles) -> None:
