@@ -14,7 +14,7 @@ from afterlog.records.control import ControlType, read_controls
 from afterlog.replication.link import Link
 from afterlog.replication.store_cluster import StoreCluster
 from afterlog.store.store import Store
-from tests.campaigns.simulated_disk import SimulatedFiles
+from tests.campaigns.simulated_disk import SimulatedFiles, Sync
 from tests.replication.simulation import SteadyClock
 from tests.support import NOW_MS, killed, open_small
 
@@ -312,3 +312,21 @@ def test_without_a_replicated_subscription_nothing_is_told() -> None:
     each.second()
     assert ([], []) == (each.markers(0), each.markers(1))
     assert [] == each.stores[1].subscriptions("t")
+
+
+def test_the_markers_of_a_tick_share_a_sync() -> None:
+    """Twenty subscriptions that all have something to tell."""
+    each = Regions()
+    store, disk = each.stores[0], each.disks[0]
+    store.send("t", b"a")
+    readers = [store.subscribe("t", f"s{number}", replicated=True) for number in range(20)]
+    for reader in readers:
+        [message] = reader.receive()
+        reader.ack(message)
+    told, begin = len(each.markers(0)), len(disk.operations)
+    each.clusters[0].tick()
+    assert len(each.markers(0)) - told >= 20
+    log = store.topic("t").log(0).version.active.path
+    assert 1 == sum(isinstance(made, Sync) and made.path == str(log) for made in disk.operations[begin:])
+    for reader in readers:
+        reader.close()
