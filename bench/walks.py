@@ -2,7 +2,6 @@
 
     python -m bench.walks                                       the table
     python -m bench.walks --show send                           one walk, call by call
-    python -m bench.walks --save after                          also into results/walks/
     PYTHONPATH=<another tree> python bench/walks.py             the same of another tree, with this script
 
 What counts (`sys.setprofile`, in the thread that calls; nothing works in the background):
@@ -17,8 +16,9 @@ What counts (`sys.setprofile`, in the thread that calls; nothing works in the ba
 
 Over the socket, client and server are one process, and the server's threads count too; their depth is their own.
 
-A walk is measured when the same call was made a few times before: modules are imported, blocks merged, records read
-ahead. The clock only moves when it is turned, so that the same tree gives the same numbers again.
+`tests/fenced/walks.json` has the calls of each, and a test that none grows. A walk is measured when the same call was
+made a few times before: modules are imported, blocks merged, records read ahead. The clock only moves when it is
+turned, so that the same tree gives the same numbers again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ import afterlog
 from afterlog.client.served_store import ServedStore
 from afterlog.server.running import Serving
 from afterlog.store.store import Store, open_store
-from bench.harness import record
 
-RESULTS = Path(__file__).parent / "results" / "walks"
 PACKAGE = Path(afterlog.__file__).parent
 START_MS = 1_700_000_000_000
 WARM = 5
@@ -308,7 +306,6 @@ def table(found: dict[str, Walk]) -> str:
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", metavar="NAME", help="write results/walks/NAME.json")
     parser.add_argument("--show", metavar="WALK", help="print each call of one walk")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -317,10 +314,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         print(f"{'  ' * depth}{function}  ({file})")
     measured = {name: walk(each) for name, each in found.items()}
     print(table(measured))
-    figures = {"walks": {name: asdict(each) for name, each in measured.items()}}
-    if asked.save:
-        record(asked.save, {"send_many": MANY, "poll_columns": COLUMNS}, figures, RESULTS)
-    return figures
+    return {"walks": {name: asdict(each) for name, each in measured.items()}}
 
 
 if __name__ == "__main__":

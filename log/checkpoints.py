@@ -325,7 +325,8 @@ class CheckpointFile:
 
 
 class _Rows:
-    """The rows of the sealed segments as JSON: each encoded once, since all of them are in each document that is written.
+    """The rows of the sealed segments as JSON: each encoded once, since all of them are in each document that is
+    written.
 
     Of 10,000 segments they are 2 MB, written at each roll, and once a second while records are delivered.
     """
