@@ -277,7 +277,7 @@ class CheckpointFile:
         self._files = files
         self._path = path
         self.current = current
-        self._rows = _Rows()
+        self._rows = _SealedRows()
         self._lock = threading.Lock()
 
     @staticmethod
@@ -324,7 +324,7 @@ class CheckpointFile:
         document.write(self._files, self._path, FORMAT, VERSION, [*pieces, b"}"])
 
 
-class _Rows:
+class _SealedRows:
     """The rows of the sealed segments as JSON: each encoded once, since all of them are in each document that is
     written.
 
