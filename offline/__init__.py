@@ -1,1 +1,4 @@
-"""The folder of a store that nobody has open: verified, repaired, dumped."""
+"""The folder of a store that nobody has open: verified, repaired, dumped.
+
+It reads files by the same decoders as the engine, but trusts none of them. Begin with `verify`.
+"""
