@@ -10,13 +10,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import core, settings
 
 from tests import campaigns
 
-COUNTED = "counted"
+COUNTED, SHOWN = "counted", "shown"
 CPU_S = "CPU seconds"
 ON_LINUX = ["campaigns/test_recorded.py", "test_rivals.py", "test_bench_served.py"]
 collect_ignore = [] if sys.platform == "linux" else ON_LINUX
@@ -58,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call":
         if "planted_bug" in item.name and report.passed:
             campaigns.count("planted bugs, caught")
-        report.user_properties.append((COUNTED, campaigns.take_counted()))
+        report.user_properties += [(COUNTED, campaigns.take_counted()), (SHOWN, campaigns.take_shown())]
         if report.failed:
             report.sections.append(("seed", f"{campaigns.SEED_VARIABLE}={campaigns.SEED} takes the same share again"))
     return report
@@ -73,10 +74,12 @@ def _spent_s() -> float:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     counted: Counter[str] = Counter()
     spent_s: Counter[str] = Counter()
+    shown: dict[str, Any] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             properties = dict(getattr(report, "user_properties", ()))
             counted.update(properties.get(COUNTED, {}))
+            shown |= properties.get(SHOWN, {})
             if CPU_S in properties:
                 spent_s[str(Path(report.nodeid.partition("::")[0]).parent)] += properties[CPU_S]
     if sum(spent_s.values()) > 10:
@@ -92,6 +95,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for what, number in sorted(counted.items()):
             terminalreporter.line(f"{number:12,} {what}")
         terminalreporter.line(f"{pytest_report_header()}, in {seconds // 60:.0f} min {seconds % 60:.0f} s")
+
+    if shown:
+        terminalreporter.line(f"searched for {len(shown)} planted bugs; AFTERLOG_PIN=1 records what shows them")
+    if shown and "AFTERLOG_PIN" in os.environ:
+        known = json.loads(campaigns.SHOWN_BY.read_text("utf-8")) | shown
+        campaigns.SHOWN_BY.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", "utf-8")
 
 
 STARTED_S = pytest.StashKey[float]()

@@ -768,10 +768,11 @@ def test_a_planted_bug_of_two_steps_is_caught(tmp_path: Path) -> None:
         (tmp_path / "places").mkdir()
         (tmp_path / "places" / "there").write_bytes(b"bytes")
         found = strikes.places(lambda: planted(OsFiles(), tmp_path / "places"))
-        for place in found:
+        for number in campaigns.known_first(range(len(found))):
             try:
-                numbers_left(tmp_path / f"{place}", "planted", place)
+                numbers_left(tmp_path / f"place {number}", "planted", found[number % len(found)])
             except OSError:
+                campaigns.shown(number)
                 return
     raise AssertionError("nobody saw it")
 

@@ -13,12 +13,14 @@ again, and Hypothesis the same examples. What every run must see, such as a plan
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
@@ -34,7 +36,13 @@ DEPTH = int(os.environ.get("AFTERLOG_DEPTH", "1"))
 COUNTS_VARIABLE = "AFTERLOG_COUNTS"
 """Where it is set, the file that gets the counts of the run, as JSON."""
 
+SHOWN_BY = Path(__file__).with_name("shown_by.json")
+"""By planted bug (the test that plants it): what shows it, such as a seed or a crash state. `AFTERLOG_PIN=1 make test`
+writes what was searched for."""
+
 _counted: Counter[str] = Counter()
+_shown: dict[str, Any] = {}
+_KNOWN: dict[str, Any] = json.loads(SHOWN_BY.read_text("utf-8"))
 
 
 def is_chosen(number: int, of: int, *, whole: int = 1) -> bool:
@@ -67,6 +75,33 @@ def quiet() -> Iterator[None]:
 def count(what: str, number: int = 1) -> None:
     """Say what was gone through; the summary of the run adds it up."""
     _counted[what] += number
+
+
+def known_first(candidates: Iterable[Item]) -> Iterator[Item]:
+    """Where a planted bug may show: first what is known to show it, and then, where it does not any more, all others.
+
+    A whole run searches anyway: what it holds is that the search sees.
+    """
+    if not WHOLE and _this_test() in _KNOWN:
+        yield _KNOWN[_this_test()]
+    yield from candidates
+
+
+def shown(by: Any) -> None:
+    """A planted bug was shown by that one of the candidates."""
+    if not WHOLE and _KNOWN.get(_this_test()) != by:
+        _shown[_this_test()] = by
+
+
+def _this_test() -> str:
+    return os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]
+
+
+def take_shown() -> dict[str, Any]:
+    """What was searched for since it was last asked, by test."""
+    taken = {**_shown}
+    _shown.clear()
+    return taken
 
 
 def take_counted() -> dict[str, int]:

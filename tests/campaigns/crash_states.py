@@ -19,8 +19,9 @@ before the kill is still not durable after it, so that a power cut after the res
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tests.campaigns import share
@@ -82,16 +83,20 @@ class Version:
 class CrashState:
     """One disk that a crash may leave. `describe` names it, the same in every run of the same workload."""
 
-    def __init__(self, point: int, choice: str, digest: bytes) -> None:
+    def __init__(self, point: int, choice: str) -> None:
         self.point = point
         self.choice = choice
-        self.digest = digest
         self.explored = False
         """What is done to the crashed disk is explored, too: it takes what is done to every other."""
 
     def describe(self) -> str:
         """Such as ``17: /log/0 keeps 2 unsynced, cut at 5 + zeros; others lost``: crash before operation 17."""
         return f"{self.point}: {self.choice}"
+
+    @property
+    def digest(self) -> bytes:
+        """Of all that is there: worked out by who asks."""
+        raise NotImplementedError
 
     def files(self) -> SimulatedFiles:
         """A disk in this state, each time a fresh one."""
@@ -101,23 +106,39 @@ class CrashState:
 class PowerCut(CrashState):
     """After a power cut; all that is there is durable."""
 
-    def __init__(self, point: int, choice: str, folders: Sequence[str], versions: Mapping[str, Version]) -> None:
+    def __init__(
+        self, point: int, choice: str, found: Callable[[], tuple[Sequence[str], Mapping[str, Version]]]
+    ) -> None:
+        """found: folders, and files with what they hold; asked before the next operation."""
+        super().__init__(point, choice)
+        self._found = found
+
+    @cached_property
+    def _content(self) -> tuple[Sequence[str], Mapping[str, Version]]:
+        return self._found()
+
+    @property
+    def digest(self) -> bytes:
+        folders, versions = self._content
         parts = [*folders, *(f"{path}\0{version.digest.hex()}" for path, version in versions.items())]
-        super().__init__(point, choice, digest_of("\0\0".join(parts).encode()))
-        self._folders = folders
-        self._versions = versions
+        return digest_of("\0\0".join(parts).encode())
 
     def files(self) -> SimulatedFiles:
-        return SimulatedFiles(Image(self._folders, {path: each.data() for path, each in self._versions.items()}))
+        folders, versions = self._content
+        return SimulatedFiles(Image(folders, {path: each.data() for path, each in versions.items()}))
 
 
 class Kill(CrashState):
     """After a kill of the process; what was not durable is there and still not durable."""
 
     def __init__(self, point: int, choice: str, start: Image, operations: Sequence[Operation]) -> None:
-        super().__init__(point, choice, digest_of(f"{point} {choice}".encode()))
+        super().__init__(point, choice)
         self._start = start
         self._operations = operations
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(self.describe().encode())
 
     def files(self) -> SimulatedFiles:
         return SimulatedFiles(self._start, self._operations)
@@ -248,7 +269,8 @@ class CrashPoints:
                 for version in files[number].versions if number in files else ():
                     if version is not data[number]:
                         choice = f"{path} {version.choice}; others {others}"
-                        yield PowerCut(len(self.operations), choice, found, {**versions, path: version})
+                        content = found, {**versions, path: version}
+                        yield PowerCut(len(self.operations), choice, lambda content=content: content)
             for number, folder in folders.items():
                 path = str(Path(folder.unsynced[0].path).parent)
                 for count in range(1, len(folder.unsynced)):
@@ -269,8 +291,11 @@ class CrashPoints:
                 yield Kill(point, f"{last.path} cut at {cut}", self._start, (*before, torn))
 
     def _state(self, choice: str, names: Numbers, data: Mapping[int, Version]) -> PowerCut:
-        folders, places = walk_names(names)
-        return PowerCut(len(self.operations), choice, folders, {path: data[number] for path, number in places.items()})
+        def content() -> tuple[Sequence[str], Mapping[str, Version]]:
+            folders, places = walk_names(names)
+            return folders, {path: data[number] for path, number in places.items()}
+
+        return PowerCut(len(self.operations), choice, content)
 
 
 def crash_states(

@@ -14,7 +14,7 @@ from tests import campaigns
 from tests.campaigns import WHOLE
 from tests.campaigns.crash_states import CrashModel
 from tests.campaigns.crashes import SCENARIOS, Scenario, Verifier, random_life
-from tests.campaigns.explorer import explore, first_failure
+from tests.campaigns.explorer import POINTS, explore, first_failure
 from tests.campaigns.planted_bugs import BUGS, Bug
 
 STATES_MIN = {
@@ -54,7 +54,7 @@ def test_power_cut(scenario: Scenario) -> None:
     explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=160), of=12)
     print(explored)
     assert not explored.failures, str(explored)
-    assert explored.states >= (STATES_MIN[scenario.name] // 3 if WHOLE else 400)
+    assert explored.states >= (STATES_MIN[scenario.name] // 3 if WHOLE else 400 // POINTS)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -87,6 +87,6 @@ def test_planted_bug_is_caught(bug: Bug) -> None:
         verifier = Verifier(bug.scenario, bug.scenario.survives_power_cut)
         model = CrashModel(every_byte_max=4, sector_cuts_max=2)
         exploring = partial(explore, bug.scenario, verifier, wrap=bug.wrap, kill=bug.kill, model=model)
-        explored = exploring(again_every=1, failures_max=1) if bug.kill else first_failure(exploring)
+        explored = first_failure(partial(exploring, again_every=1) if bug.kill else exploring)
     print(explored)
     assert explored.failures, f"not seen: {bug.name}"

@@ -29,13 +29,12 @@ from afterlog import (
     Record,
     StoreClosed,
     UnknownTopic,
-    deletions,
     encode_batch,
-    schedule_document,
 )
 from afterlog.log.tombstones import Tombstones
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.produce.topic import Topic
+from afterlog.store import deletions, schedule_document
 from afterlog.store.deletions import Deletions
 from afterlog.store.store import Store, open_store
 from tests import campaigns

@@ -103,10 +103,12 @@ def test_planted_bug_is_caught(owner: type, method: str, name: str) -> None:
         consumer._processed = list(consumer._handed)
 
     with patch.object(owner, method, settled if method == "_settle" else lambda self: None):
-        for number, place in sorted(enumerate(places(name, ALWAYS)), key=lambda pair: pair[0] * 37 % 101):
+        found = places(name, ALWAYS)
+        for number in campaigns.known_first(sorted(range(len(found)), key=lambda number: number * 37 % 101)):
             try:
-                struck(name, place, ALWAYS, KeyboardInterrupt, number % 8)
+                struck(name, found[number % len(found)], ALWAYS, KeyboardInterrupt, number % 8)
             except Exception:
+                campaigns.shown(number)
                 return
     raise AssertionError("nobody saw it")
 

@@ -254,8 +254,13 @@ def test_planted_bug_is_caught(
         if planted is unsynced:
             patched.setattr(Deletions, "has_begun", lambda self, topic: topic in self._known.topics)
         states = list(steps(disk, clock, lambda store: store.delete_topic("t"), 4))
-    with pytest.raises((AssertionError, CorruptFile, FileNotFoundError)):
-        [check_deleted(files, clock) for files in states]
+    for number in campaigns.known_first(range(len(states))):
+        try:
+            check_deleted(states[number], clock)
+        except (AssertionError, CorruptFile, FileNotFoundError):
+            campaigns.shown(number)
+            return
+    pytest.fail("nobody saw it")
 
 
 def test_planted_bug_is_caught_old_files_under_a_new_topic(
