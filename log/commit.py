@@ -250,5 +250,7 @@ def sync_behind(commits: Iterable[Commit]) -> None:
     for commit in commits:
         try:
             commit.sync_if_behind()
+        except (StoreClosed, TopicDeleted):
+            pass  # since it was asked for, by who made it durable
         except AfterlogError as error:
             logger.error("%s: not synced: %s", commit.path, error)

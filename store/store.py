@@ -839,8 +839,10 @@ class Store:
         """Make everything appended so far durable, whatever the durability."""
         self._usable()
         for commit in self._commits():
-            with contextlib.suppress(TopicDeleted):  # by another thread, since they were asked for
+            # By another thread since they were asked for: a subscription that its last reader closes is durable.
+            with contextlib.suppress(TopicDeleted, StoreClosed):
                 commit.sync()
+        self._usable()
 
     def enforce_retention(self) -> int:
         """Apply the topics' retention now, and seal what is old enough; the number of segments removed.

@@ -43,6 +43,19 @@ def pytest_report_header() -> str:
     return f"{taken}, {campaigns.SEED_VARIABLE}={campaigns.SEED}"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests with the mark `share` one run takes one in so many, unless it asks for some by name."""
+    if config.option.keyword or any("::" in argument for argument in config.args):
+        return
+    kept = [item for item in items if all(_is_chosen(item, *mark.args) for mark in item.iter_markers("share"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
+    items[:] = kept
+
+
+def _is_chosen(item: pytest.Item, of: int) -> bool:
+    return campaigns.WHOLE or campaigns.is_chosen(zlib.crc32(item.nodeid.encode()), of)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Hypothesis's seed: another one for each test."""

@@ -81,6 +81,7 @@ def sent(outbox: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in outbox.read_text().splitlines()] if outbox.exists() else []
 
 
+@pytest.mark.share(3)
 def test_every_reminder_is_sent_whoever_is_killed(tmp_path: Path) -> None:
     answered: dict[str, int] = {}
     """When the reminder was asked to be due, at the earliest."""

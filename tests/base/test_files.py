@@ -736,7 +736,7 @@ def test_a_number_is_closed_once_whatever_strikes(tmp_path: Path, operation: str
     gc.collect()
     gc.freeze()  # a collection looks at what comes from now on
     try:
-        for place in campaigns.share(places, 4):
+        for place in campaigns.share(places, 12):
             assert numbers_left(tmp_path / f"{place}", operation, place) in (0, 1), "one that was just opened"
             campaigns.count("interrupts")
     finally:

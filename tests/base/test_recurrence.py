@@ -167,6 +167,7 @@ def once_a_day(shown: list[tuple[datetime, datetime]], hour: int, minute: int) -
 
 
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.share(4)
 def test_every_zone_against_a_look_at_every_minute(part: int) -> None:
     """Lord Howe's days are shorter by half an hour, and Chatham is 45 minutes off: times of theirs were left out."""
     chosen = {"Australia/Lord_Howe", "Pacific/Chatham", "Africa/Casablanca", "America/St_Johns"}

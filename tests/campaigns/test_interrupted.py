@@ -117,6 +117,7 @@ def interrupted(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_struck_at_every_place(name: str) -> None:
     """Every other place by Ctrl-C, under always, the rest by failed allocations: a twelfth in a whole run."""
@@ -132,6 +133,7 @@ def elsewhere() -> Iterator[Apart]:
         yield calls
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if "flush" not in name])
 def test_a_failed_allocation(name: str, elsewhere: Apart) -> None:
     """Of Python, numpy, the kernels, Roaring bitmaps: one in 24 of them, one by one; in another process, for what

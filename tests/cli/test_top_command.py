@@ -100,6 +100,7 @@ def read_all(descriptor: int, shown: bytearray) -> None:
             shown += text
 
 
+@pytest.mark.share(2)
 class TestOnAndOn:
     def test_without_a_terminal_a_table_for_each_look_until_ctrl_c(self, folder: str) -> None:
         with process(folder, subprocess.DEVNULL, subprocess.PIPE) as running:

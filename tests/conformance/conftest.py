@@ -1,4 +1,4 @@
-"""Each test of the suite runs on a store that was got in each of the ways."""
+"""Each test of the suite runs on a store that was got in each of the ways; a run of `make test` takes half of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import pytest
 from afterlog.base.clock import ManualClock
 from tests.conformance.ways import WAYS, Setting
 from tests.support import NOW_MS
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.share(2))
 
 
 @pytest.fixture(autouse=True, scope="module")

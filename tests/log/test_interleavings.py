@@ -246,7 +246,7 @@ def lines(first: str, second: str, *, at_sync: bool) -> int:
 def test_every_pair(first: str) -> None:
     row = list(OPERATIONS).index(first)
     for turn, (second, at_sync) in enumerate(itertools.product(OPERATIONS, (True, False)), 7 * row):
-        if campaigns.is_chosen(turn, 8):
+        if campaigns.is_chosen(turn, 24):
             for line in range(lines(first, second, at_sync=at_sync)):
                 if campaigns.is_chosen(line + 7 * turn, 60, whole=8):
                     interleaved(first, second, line, at_sync=at_sync)

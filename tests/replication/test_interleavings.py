@@ -42,24 +42,33 @@ THREE: Sequence[Sequence[Step]] = (
 )
 
 
-def histories(actors: Sequence[Sequence[Step]], clusters: int) -> Iterator[list[Step]]:
-    """All orders, and each with one fault at each point."""
-    faults = [crash(number, power) for number in range(clusters) for power in (False, True)]
-    faults += [lose("request"), lose("answer")]
-    for steps in merges(actors):
-        yield steps
-        for place in range(1, len(steps)):
-            for fault in faults:
-                yield [*steps[:place], fault, *steps[place:]]
+def faults_of(clusters: int) -> list[Step]:
+    crashes = [crash(number, power) for number in range(clusters) for power in (False, True)]
+    return [*crashes, lose("request"), lose("answer")]
+
+
+def histories_of(steps: Sequence[Step], clusters: int) -> int:
+    """How many: the steps, and with one fault at each point."""
+    return 1 + (len(steps) - 1) * len(faults_of(clusters))
+
+
+def history(ways: Sequence[list[Step]], number: int, clusters: int) -> list[Step]:
+    """That one of all orders, each as it is and with one fault at each point."""
+    way, rest = divmod(number, histories_of(ways[0], clusters))
+    if not rest:
+        return ways[way]
+    faults = faults_of(clusters)
+    place, fault = divmod(rest - 1, len(faults))
+    return [*ways[way][: place + 1], faults[fault], *ways[way][place + 1 :]]
 
 
 @pytest.mark.parametrize(
     ("actors", "clusters", "of", "whole"), [(TWO, 2, 300, 3), (THREE, 3, 18_000, 400)], ids=["two", "three"]
 )
 def test_every_interleaving(actors: Sequence[Sequence[Step]], clusters: int, of: int, whole: int) -> None:
-    for number, steps in enumerate(histories(actors, clusters)):
-        if not campaigns.is_chosen(number, of, whole=whole):
-            continue
+    ways = list(merges(actors))
+    for number in campaigns.share(range(len(ways) * histories_of(ways[0], clusters)), of, whole=whole):
+        steps = history(ways, number, clusters)
         try:
             Course(clusters).go(steps)
         except BaseException as error:

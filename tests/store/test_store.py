@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from afterlog.base.files import PROCESS
 from afterlog.base.names import CHECKPOINTS, LATER_TOPICS, LOCK, LOG, TOPICS
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
+from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.log.version import End
 from afterlog.store.store import Store, open_store
@@ -375,6 +377,29 @@ def test_sync_spans_all_partitions() -> None:
     setting.store.sync()
     store = open_small(power_cut(setting.disk), setting.clock)
     assert [[b"x"], [b"x"]] == [drained(topic.partition(1)) for topic in store.topics()]
+
+
+def test_sync_beside_a_reader_that_goes_is_of_all_the_others() -> None:
+    """The last reader of a subscription closes it when its journal was asked for, and is not synced yet."""
+    setting = Setting()
+    store = setting.store
+    store.create_topic("t")
+    going, staying = (store.subscribe("t", name) for name in ("going", "staying"))
+    commits = [*store._commits()]
+
+    def one_goes() -> Iterator[Commit]:
+        yield from commits[:1]
+        going.close()
+        yield from commits[1:]
+
+    with patch.object(store, "_commits", one_goes):
+        store.sync()
+        sync_behind(store._commits())
+    staying.close()
+    store.close()
+    closed_meanwhile = [None, StoreClosed("it was closed meanwhile")]
+    with patch.object(store, "_usable", side_effect=closed_meanwhile), pytest.raises(StoreClosed):
+        store.sync()
 
 
 def test_torn_tails_are_reported(setting: Setting) -> None:
