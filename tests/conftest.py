@@ -23,7 +23,7 @@ ON_LINUX = ["campaigns/test_recorded.py", "test_rivals.py", "test_bench_served.p
 collect_ignore = [] if sys.platform == "linux" else ON_LINUX
 """A library that stands before libc's, and what rivals use by /proc."""
 
-settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(30, whole=200))
+settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(15, whole=200))
 settings.load_profile("afterlog")
 
 
@@ -35,7 +35,10 @@ def quiet() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STARTED_S] = time.monotonic()
-    config.stash[SPENT_S] = [_spent_s()]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[SPENT_S] = [_spent_s()]
 
 
 def pytest_report_header() -> str:

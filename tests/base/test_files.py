@@ -725,6 +725,7 @@ def numbers_left(folder: Path, operation: str, place: int | None) -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted where Linux shows them")
 @STRIKES_FINALIZERS
 @pytest.mark.parametrize("operation", HOLDING)
+@pytest.mark.share(2)
 def test_a_number_is_closed_once_whatever_strikes(tmp_path: Path, operation: str) -> None:
     """A signal's handler may raise behind any call: what has the number by then is somebody else's."""
     gc.collect()

@@ -40,6 +40,7 @@ def test_power_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
+@pytest.mark.share(2)
 def test_kill(name: str) -> None:
     found = explored(name, OS, kill=True, of=300)
     print(found)
@@ -47,6 +48,7 @@ def test_kill(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "offload"])
+@pytest.mark.share(2)
 def test_kill_then_power_cut(name: str) -> None:
     """And a power cut at every step of the recovery, where every record is durable when its send returns.
 
