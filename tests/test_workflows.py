@@ -29,7 +29,14 @@ def steps(file: str, job: str) -> list[dict[str, Any]]:
 
 
 def test_they_are_there() -> None:
-    assert {"release", "tests"} == set(WORKFLOWS)
+    assert {"nightly", "release", "tests"} == set(WORKFLOWS)
+
+
+def test_what_takes_long_is_not_run_on_each_push() -> None:
+    on_push = WORKFLOWS["tests"]["jobs"]
+    assert {"check", "suite", "spark"} == set(on_push)
+    assert len(on_push["suite"]["strategy"]["matrix"]["include"]) <= 4
+    assert {"suite", "free-threaded", "torture", "docs", "browser"} == set(WORKFLOWS["nightly"]["jobs"])
 
 
 class TestPythons:
@@ -43,9 +50,12 @@ class TestPythons:
         assert [*(f"cp{python.replace('.', '')}-*" for python in PYTHONS), "cp314t-*"] == built
 
     def test_suite(self) -> None:
-        matrix = WORKFLOWS["tests"]["jobs"]["suite"]["strategy"]["matrix"]
+        matrix = WORKFLOWS["nightly"]["jobs"]["suite"]["strategy"]["matrix"]
         assert PYTHONS == matrix["python"]
         assert {"ubuntu", "macos"} == {system.partition("-")[0] for system in matrix["system"]}
+        for each in WORKFLOWS["tests"]["jobs"]["suite"]["strategy"]["matrix"]["include"]:
+            assert each["system"] in matrix["system"]
+            assert each["python"] in PYTHONS
         assert matrix["system"] == WORKFLOWS["release"]["jobs"]["wheels"]["strategy"]["matrix"]["system"]
 
 

@@ -1,8 +1,7 @@
 """The process whose calls `tests/campaigns/test_recorded.py` records: workloads of the simulated disk, on a real
 folder.
 
-    LD_PRELOAD=recorder.so python -m tests.campaigns.recorded_worker        a line `folder trace name bug` comes in, one
-    goes out
+    LD_PRELOAD=recorder.so python -m tests.campaigns.recorded_worker   `folder trace name bug` comes in, a line out
 
 A worker is forked for each, of a process that has imported everything.
 """

@@ -1,8 +1,8 @@
 """Campaigns for hours: `make torture HOURS=2`. Lane by lane, share after share, each of another seed.
 
-    python -m tests.campaigns.torture --hours 2                          every lane, as far on its way to its goals as
-    the others python -m tests.campaigns.torture --hours 0.5 --lane kills           one of them python -m
-    tests.campaigns.torture --hours 2 --journal FILE           goes on where that journal ends: a run of many sittings
+    python -m tests.campaigns.torture --hours 2                     every lane, as far towards its goals as the others
+    python -m tests.campaigns.torture --hours 0.5 --lane kills      one of them
+    python -m tests.campaigns.torture --hours 2 --journal FILE      goes on where that journal ends: a run of many parts
     python -m tests.campaigns.torture --hours 2 --report docs/reliability.md
 
 A round is a run of a lane's tests with a seed of its own (tests/campaigns/__init__.py): `AFTERLOG_SEED` says where they
