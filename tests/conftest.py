@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 import zlib
@@ -47,12 +48,21 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests with the mark `share` one run takes one in so many, unless it asks for some by name."""
-    if config.option.keyword or any("::" in argument for argument in config.args):
-        return
-    kept = [item for item in items if all(_is_chosen(item, *mark.args) for mark in item.iter_markers("share"))]
-    config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
-    items[:] = kept
+    """Of tests with the mark `share` one run takes one in so many, unless it asks for some by name. Which module comes
+    when, and which test in it, the seed says: none may need another one before it."""
+    if not config.option.keyword and not any("::" in argument for argument in config.args):
+        kept = [item for item in items if all(_is_chosen(item, *mark.args) for mark in item.iter_markers("share"))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
+        items[:] = kept
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    chance = random.Random(campaigns.SEED)
+    names = sorted(modules)
+    chance.shuffle(names)
+    for each in (modules[name] for name in names):
+        chance.shuffle(each)
+    items[:] = [item for name in names for item in modules[name]]
 
 
 def _is_chosen(item: pytest.Item, of: int) -> bool:

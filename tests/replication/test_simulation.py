@@ -7,7 +7,7 @@ import pytest
 from tests import campaigns
 from tests.replication.simulation import Simulation
 
-SEEDS = campaigns.examples(120, whole=1_200)
+SEEDS = campaigns.examples(60, whole=1_200)
 STEPS = 40
 
 pytestmark = pytest.mark.usefixtures("quiet")
