@@ -110,7 +110,8 @@ def test_examples_in_docstrings(name: str) -> None:
         return
     module = importlib.import_module(name)
     assert (module.__doc__ or "").strip()
-    assert 0 == doctest.testmod(module).failed
+    if ">>>" in Path(str(module.__file__)).read_text("utf-8"):
+        assert 0 == doctest.testmod(module).failed
 
 
 def test_the_tour_has_an_example() -> None:

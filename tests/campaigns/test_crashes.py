@@ -64,7 +64,7 @@ def test_kill_then_power_cut(scenario: Scenario) -> None:
     Every state that a kill may leave is recovered on; and the power is cut at every point of that, or of a share."""
     verifier = Verifier(scenario, scenario.survives_power_cut)
     model = CrashModel(every_byte_max=4, sector_cuts_max=1)
-    explored = explore(scenario, verifier, kill=True, again_every=3 if WHOLE else 193, model=model, of=6)
+    explored = explore(scenario, verifier, kill=True, again_every=3 if WHOLE else 193, model=model, of=15)
     print(explored)
     assert not explored.failures, str(explored)
 

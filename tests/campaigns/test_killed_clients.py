@@ -30,6 +30,7 @@ def test_promises_hold_whoever_is_killed() -> None:
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug != "none"])
+@pytest.mark.share(3)
 def test_planted_bug_is_caught(bug: str) -> None:
     """The first lie that can be seen ends it: as a rule after a kill or two, of forty."""
 

@@ -783,7 +783,7 @@ def test_a_key_that_was_free_once_is_not_held_again_by_a_clock_that_stepped_back
 def histories(part: int) -> type[TestCase]:
     """An eighth of them, so that no process is left with all of them at the end."""
     machine = type(f"LogMachine{part}", (LogMachine,), {})
-    machine.TestCase.settings = settings(max_examples=campaigns.examples(3, whole=80), stateful_step_count=60)
+    machine.TestCase.settings = settings(max_examples=campaigns.examples(2, whole=80), stateful_step_count=60)
     return machine.TestCase
 
 

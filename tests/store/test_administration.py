@@ -383,7 +383,7 @@ def test_a_handler_of_a_deleted_subscription_acks_nothing_of_the_next(disk: Simu
 def test_a_crash_amid_the_deletion_of_a_subscription(disk: SimulatedFiles, clock: ManualClock) -> None:
     filled(disk, clock).close()
     found = set()
-    for files in steps(disk, clock, lambda store: store.delete_subscription("t", "s"), 40):
+    for files in steps(disk, clock, lambda store: store.delete_subscription("t", "s"), 80):
         with open_small(files, clock) as store, store.subscribe("t", "s") as subscription:
             found.add(len(subscription.receive()))
             assert Tombstones() == read_tombstones(files, PATH)
@@ -524,7 +524,7 @@ def test_a_fifo_topic_is_purged_by_segments(disk: SimulatedFiles, clock: ManualC
 def test_a_crash_amid_a_purge(disk: SimulatedFiles, clock: ManualClock) -> None:
     filled(disk, clock).close()
     found = set()
-    for files in steps(disk, clock, lambda store: store.purge("t", partition=0), 80):
+    for files in steps(disk, clock, lambda store: store.purge("t", partition=0), 160):
         with open_small(files, clock) as store:
             with store.subscribe("t", "new") as subscription:
                 found.add(len(subscription.receive()))
@@ -574,7 +574,7 @@ def test_partitions_are_added(disk: SimulatedFiles, clock: ManualClock) -> None:
 def test_a_crash_amid_an_alteration(disk: SimulatedFiles, clock: ManualClock) -> None:
     filled(disk, clock).close()
     found = set()
-    for files in steps(disk, clock, lambda store: store.alter_topic("t", partitions=4, retention_ms=9_000), 80):
+    for files in steps(disk, clock, lambda store: store.alter_topic("t", partitions=4, retention_ms=9_000), 160):
         with open_small(files, clock) as store:
             settings = store.topic("t").settings
             found.add((settings.partitions, settings.retention_ms))

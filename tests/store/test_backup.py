@@ -596,6 +596,7 @@ def is_within(store: Store) -> bool:
 
 
 @pytest.mark.parametrize("links", [True, False])
+@pytest.mark.share(2)
 def test_killed_in_the_middle(tmp_path: Path, links: bool) -> None:
     """A process that makes backups is killed: those that it said are there, open, and the next one goes on."""
     program = (
