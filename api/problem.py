@@ -1,4 +1,4 @@
-"""An error as the server says it (RFC 9457, `application/problem+json`), and the same error again at the client.
+"""Errors on the wire (RFC 9457, `application/problem+json`): encoded by the server, raised again by the client.
 
     HTTP/1.1 409 Conflict
     Content-Type: application/problem+json

@@ -1,4 +1,4 @@
-"""What a slice of a log is called between processes; its bytes are those of `afterlog.records.origin_slice`."""
+"""The name of a slice of a log between processes; its bytes are those of `afterlog.records.origin_slice`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How an open store stands, in numbers: of partitions, of subscriptions, and what is due when. Asked of indexes and
-journals alone, no record is read.
+"""Figures of an open store: of partitions, of subscriptions, and what is due when. Asked of indexes and journals alone,
+no record is read.
 """
 
 from __future__ import annotations

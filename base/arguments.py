@@ -1,4 +1,4 @@
-"""What callers hand over, checked once a call: a typed error that says what would do, in place of what Python says."""
+"""Checks of arguments: a typed error that says what would do."""
 
 from __future__ import annotations
 

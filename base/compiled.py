@@ -1,4 +1,4 @@
-"""Which of the compiled modules are there; in place of one that is not the plain one serves, slower."""
+"""Which of the compiled modules are present; where one is missing, its plain twin is used, slower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optional dependency is for, and how it is installed: said where it is missing, and not found out."""
+"""Optional dependencies: where one is missing, the error says what it is for and how it is installed."""
 
 from __future__ import annotations
 

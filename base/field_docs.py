@@ -1,4 +1,4 @@
-"""What is written below the fields of a class, shown by `help`: Python keeps no such text, but the source has it."""
+"""Docstrings of fields, for `help`: Python keeps no text below a field, but the source has it."""
 
 from __future__ import annotations
 

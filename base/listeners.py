@@ -1,4 +1,4 @@
-"""The seam to the network, for who accepts: sockets that listen, and who is at the other end of a connection.
+"""The seam to the network, for servers: listening sockets, and who the peer of a connection is.
 
 A socket in a folder takes nobody before it is its owner's alone: it is bound, its mode set, and only then listens.
 """

@@ -1,5 +1,5 @@
-"""Locks, waits and threads that are as they were whatever strikes: an exception of a signal's handler, a failed
-allocation (docs/decisions/0024). No other module makes a condition, an event or a thread of the standard library's.
+"""Locks, waits and threads that stay consistent when an exception strikes anywhere (docs/decisions/0024). No other
+module makes a condition, an event or a thread of the standard library's.
 
 `with lock:` is one instruction at either end where the lock is C, and between it and the block nothing strikes. What
 `threading` has in Python is entered by a call: struck in it, once the lock is taken, it keeps it for good, and whoever

@@ -1,4 +1,4 @@
-"""What the engine counts of itself, always on and cheap; `afterlog.metrics` reads it when it is asked.
+"""Counters of the engine, always on and cheap; `afterlog.metrics` reads them when it is scraped.
 
     edges                1      10     100           the values 0.3, 7, 42 and 9,000
     up to the edge       1       2       3   all 4   as Prometheus counts them

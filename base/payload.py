@@ -1,4 +1,4 @@
-"""Values that are JSON: bytes of an object, and the object of a record's bytes. To the log they are bytes."""
+"""JSON values: bytes of an object, and the object of a record's bytes. To the log they are bytes."""
 
 from __future__ import annotations
 

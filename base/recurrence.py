@@ -1,4 +1,4 @@
-"""When something comes again: by a cron expression in a time zone, or every so many milliseconds.
+"""Recurrence rules: a cron expression in a time zone, or an interval in milliseconds.
 
     Cron("0 8 * * 1", "Europe/Zurich").after(ms)     the first Monday, 08:00 there, later than ms
     Every(3_600_000, anchor_ms).after(ms)            anchor + 1 h, + 2 h, …: the first later than ms

@@ -1,4 +1,4 @@
-"""A file that has no descriptor until it is used: so a store of many idle partitions holds few.
+"""A file that is opened at its first use, so that a store of many idle partitions holds few descriptors.
 
 resting ──first use──> open ──rest──> resting
    └───────────────────close──────────────────> closed

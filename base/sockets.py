@@ -1,4 +1,4 @@
-"""The seam to the network: connections that somebody else accepts. What is said over them is another matter.
+"""The seam to the network, for clients: connections to a listening socket. What is said over them is another matter.
 
 A socket in a folder has its path for an address, of which the system takes 107 bytes or fewer. A longer one is reached
 by way of its folder, opened: /proc/self/fd/9/server.sock (Linux); elsewhere by a link to the folder, which is short.

@@ -1,4 +1,4 @@
-"""Threads that make calls for an event loop: started as they are needed, kept, and told nothing but what to call.
+"""Threads that make blocking calls for an event loop: started when needed, and kept.
 
     begin(call) ──> queue ──> a thread that is free, or a new one as long as there are fewer than `most`
 

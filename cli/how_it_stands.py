@@ -1,6 +1,4 @@
-"""How a store stands, whether it is open here or served elsewhere: the rows of `afterlog.api.statistics`, either
-way.
-"""
+"""The state of a store as rows to print, whether it is open here or served elsewhere (`afterlog.api.statistics`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `afterlog top` shows: rates and lateness, from counters that only grow, as two looks at an overview found them.
+"""Rates and lateness for `afterlog top`, computed from the counters of two overviews.
 
     look at 1,000 ms: sent 400   ─┐
     look at 3,000 ms: sent 500   ─┴─> 50 a second

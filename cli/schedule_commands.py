@@ -1,4 +1,4 @@
-"""`afterlog schedules add | list | change | pause | resume | remove | run`: what comes again and again."""
+"""`afterlog schedules add | list | change | pause | resume | remove | run`: recurring schedules."""
 
 from __future__ import annotations
 

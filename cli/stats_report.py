@@ -1,4 +1,4 @@
-"""What `afterlog stats` tells, as it is shown."""
+"""The report that `afterlog stats` prints."""
 
 from __future__ import annotations
 

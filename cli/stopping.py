@@ -1,4 +1,4 @@
-"""Commands that run on, and SIGTERM: what was begun is printed and done with, and nothing more is taken.
+"""Signals for commands that run on: on SIGTERM what was begun is printed and settled, and nothing more is taken.
 
 The exit code is 0 then. A subscription has `draining_on` for it; here is the same for a consumer group, which waits in
 slices.

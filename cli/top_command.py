@@ -1,4 +1,4 @@
-"""`afterlog top`: how the topics do right now, looked at again and again."""
+"""`afterlog top`: rates, lateness and backlog of all topics, refreshed every two seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`afterlog work`: handlers of a program of one's own, at work until SIGTERM; SIGHUP loads the program anew.
+"""`afterlog work`: runs the handlers of a program until SIGTERM; SIGHUP loads the program anew.
 
 SIGTERM, Ctrl-C ──> drain ──> the store is closed ──> the end
 SIGHUP ───────────> drain ──> the store is closed ──> the same command in the same process (exec), with new code

@@ -1,4 +1,6 @@
-"""What a server's JSON says, as what the API returns. Raises LookupError, TypeError, ValueError where it says less."""
+"""Decodes a server's JSON answers into what the API returns. Raises LookupError, TypeError, ValueError where it says
+less.
+"""
 
 from __future__ import annotations
 

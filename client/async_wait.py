@@ -1,4 +1,4 @@
-"""A wait for an answer that comes late, in asyncio: how it is ended from here, and loses nothing that was answered.
+"""A long poll in asyncio: how it is ended by the client without losing an answer.
 
     ended ──> nothing more is said on its connection ──> the server takes nothing for it (`polls.py`)
                                                     ├─> or has answered: that is read, and given back

@@ -1,4 +1,4 @@
-"""Whether a call that failed is made again, and when: one rule for the blocking client and that for asyncio.
+"""The retry rule for calls that failed: one for the blocking client and the asyncio client.
 
     nobody answered, the server is stopping, or busy    nothing was done: again
     the answer was lost                                 again where that does no harm (`Call.again`), else AnswerLost

@@ -1,4 +1,4 @@
-"""What is asked of a server, as a value, and what it answers. Nothing here waits, sends or receives.
+"""One call to a server as a value, and the answer to it. Nothing here waits, sends or receives.
 
     store.cancel(id) ──> Steps: yields a Call ──> whoever can sends it, gets a reply ──> the answer, sent back in
 

@@ -1,4 +1,4 @@
-"""Lanes: a producer of its own for each connection, so that what is sent again is not there twice (promise D11).
+"""Lanes: a producer id for each connection, so that a send that is retried is appended once (promise D11).
 
 One request at a time is under way on a lane. Its records go by (producer id, epoch, sequence), the sequence counted for
 each partition. Where an answer was lost the same request goes out again, and gets the first answer. Where nobody knows

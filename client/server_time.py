@@ -1,4 +1,4 @@
-"""The clock of the server, as far as its answers tell: the boot-time clock here, moved by the difference last seen.
+"""The server's clock as its answers tell it: the boot-time clock here, moved by the difference last seen.
 
 Deadlines of leases are instants of that clock. So a client whose clock is wrong, or is set, keeps its leases all the
 same.

@@ -63,7 +63,7 @@ class Decoder:
         return _intact(read, located, visible)
 
     def pieces(self, block: Block, visible: Visible) -> Iterator[tuple[Block, Columns]]:
-        """All of these entries, some after some."""
+        """All of these entries, in chunks."""
         while len(block):
             part, columns = self.some(verified.locate(block, visible, PIECE_BYTES), visible, PIECE_BYTES)
             yield part, columns

@@ -470,7 +470,7 @@ class Partition:
         return replace(self._decoder.at(found, offsets, visible), delivery_offset=delivery_offsets)
 
     def appended(self, start: int, end: int) -> Iterator[Columns]:
-        """The records of append offsets from `start` to `end`, ascending, some after some; delivery offsets are -1.
+        """The records of append offsets from `start` to `end`, ascending, in chunks; delivery offsets are -1.
 
         Holes that retention left are stepped over. Whether they are due or cancelled is not asked; control records are
         among them. Raises CorruptFile.

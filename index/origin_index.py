@@ -1,4 +1,4 @@
-"""Which records of one partition were replicated, from where, and which offsets they have there.
+"""The replicated records of one partition: where each came from, and its offset there.
 
     (origin, origin offset) <──> offset        in either direction, of what is still in the log
     highest of each origin                     what is at or below it was appended here once, and is not again

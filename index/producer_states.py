@@ -1,4 +1,4 @@
-"""What the producers of one partition appended last: by which an append that is sent again is known (promise D11).
+"""The last appends of each producer to one partition, by which a repeated append is known (promise D11).
 
     (producer id, epoch, sequence, records) ──judge──> there already: at these offsets │ to be appended │ refused
                                             ──appended──> the state of that producer

@@ -1,4 +1,4 @@
-"""The time bucket tracker: offsets in buckets of time, for what comes and goes in memory, as leases and retries do.
+"""The time bucket tracker: offsets in buckets of time, in memory, for leases and retries.
 
     deliver_after ──rounded up to precision_ms──► time bucket ──► its offsets: an array, or a Roaring bitmap
                                                   a sorted map    (time_bucket.py)

@@ -65,7 +65,7 @@ class KeyFileMark(NamedTuple):
 
 
 Chunks = Callable[[], Iterable[KeyRows]]
-"""Sorted rows, some after some; called again for each column, and gives the same again."""
+"""Sorted rows, in chunks; called again for each column, and gives the same again."""
 
 
 def content(first: int, end: int, chunks: Chunks) -> Iterator[Data]:

@@ -1,4 +1,4 @@
-"""A thread that does something now and then in the background: syncs, merges, uploads. The one loop of them all.
+"""A background thread that does one thing at intervals: syncs, merges, uploads. The one loop of them all.
 
 It begins when it is woken for the first time, or told to, sleeps until it is woken again or its time has come, and then
 works. What the work may raise it sees to itself: nothing that is done here is needed for an append or a fetch to go on.

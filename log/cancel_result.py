@@ -1,4 +1,4 @@
-"""What came of a cancel: apart, since who only asks for one needs no numpy."""
+"""The result of a cancel; a module of its own, since a client needs it and no numpy."""
 
 from __future__ import annotations
 

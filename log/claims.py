@@ -1,4 +1,4 @@
-"""What the log itself says of unique keys: which of its records hold one, read from their headers.
+"""Unique keys as the log itself holds them: read from the headers of its records.
 
     entries ──> header sections decoded ──> keys in them ──> rows of hashes     to index what was written, or to recover
     offset ──> its entry ──> its header ──> the key itself                      to tell a hash from a key

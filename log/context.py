@@ -1,4 +1,4 @@
-"""Where a partition lives and by what rules: what the modules of the log are handed instead of a dozen arguments."""
+"""The context of a partition: its folder, settings, clock and collaborators, handed to the modules of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds the bytes of a partition on the local disk: each segment as retention judges it, by the same rules.
+"""What keeps the bytes of a partition on the local disk: each segment, by the rules of retention.
 
     sealed ──> judged ──┬── pending, retention, backlog      what holds it
                         ├── nothing ──> removable            the next pass takes it

@@ -1,4 +1,4 @@
-"""What of a Kafka broker's log no reader may see: markers, and transactions that were aborted or never ended.
+"""Records of a Kafka broker's log that no reader may see: markers, and transactions that were aborted or never ended.
 
     transactional batch ── its producer ──> the first marker of that producer behind it ──┬── COMMIT   shown
                                                                                           ├── ABORT    aborted

@@ -1,4 +1,4 @@
-"""The mark of an operation that changes files: there while it is under way, and left where it was interrupted.
+"""The mark of an operation that changes files: set while it is under way, and still set where it was interrupted.
 
 An exception may strike between any two instructions, so no operation can promise to clean up behind itself. It sets the
 mark before it touches anything, and takes it away behind its swap. Whoever comes next and finds the mark mends.

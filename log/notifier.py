@@ -1,4 +1,4 @@
-"""Who is told when something has come to one partition, or to one of its subscriptions; nobody else is.
+"""Wakes those who wait for one partition, or for one of its subscriptions, and nobody else.
 
     append, nack, … ──> notify(ms) ──> every listener: there may be something from `ms` on
 

@@ -1,4 +1,4 @@
-"""Files of segments that no version names from now on: each goes when the last version that does is gone.
+"""Files that no version names any more: each is deleted when the last version that names it is released.
 
 Whoever reads holds the version that it reads, and so the segments in it; Python counts who does. A run needs none of
 this: it is mapped when it is opened, so its name may go at once, and its bytes go with whoever has it open.

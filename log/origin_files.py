@@ -157,7 +157,7 @@ def _made_anew(
 
 
 def origins_of_log(segments: Iterable[Segment], active_end: int) -> Iterable[Origins]:
-    """What of the log was replicated, some after some. Raises CorruptFile.
+    """What of the log was replicated, in chunks. Raises CorruptFile.
 
     active_end: the byte up to which the active segment is read. What is in object storage is read from there.
     """

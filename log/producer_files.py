@@ -173,7 +173,7 @@ def _made_anew(
 
 
 def rows_of_log(segments: Iterable[Segment], since: int, active_end: int) -> Iterable[ProducerRows]:
-    """What of the log from an offset on a producer has numbered, some after some. Raises CorruptFile.
+    """What of the log from an offset on a producer has numbered, in chunks. Raises CorruptFile.
 
     active_end: the byte up to which the active segment is read. What is in object storage alone is not read.
     """

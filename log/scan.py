@@ -317,7 +317,7 @@ def origins_of_step(path: Path, step: Step, controls: Controls | None = None) ->
 
 
 def intact_steps(log: Scannable, stop: int) -> Iterator[Step]:
-    """The entries of a segment up to a byte, some after some. Raises CorruptFile."""
+    """The entries of a segment up to a byte, in chunks. Raises CorruptFile."""
     for step in steps(log.view(0, stop), 0, stop, log.base_offset):
         if step.fault:
             raise CorruptFile(step.fault, path=log.path, position=step.found.stop)

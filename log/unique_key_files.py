@@ -203,7 +203,7 @@ def opened_file(context: LogContext, mark: KeyFileMark) -> UniqueKeyFile:
 def _left_of(
     parts: list[KeyRows], cancelled: HiddenKeys, stamp_ms: int, proceed: Callable[[], object]
 ) -> Iterator[KeyRows]:
-    """What a merge leaves, some after some."""
+    """What a merge leaves, in chunks."""
     for rows in KeyRows.merged(parts, MERGED_ROWS):
         proceed()
         yield pending(rows, cancelled, stamp_ms)

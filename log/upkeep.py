@@ -1,4 +1,4 @@
-"""What a partition does with its files besides appending to them: checkpoints, rolls, merges of runs, retention.
+"""The edits of a partition besides appends: checkpoints, rolls, merges of runs, retention.
 
     appends ──> active ──┬── checkpoint: bucket sealed into a run, sparse indexes saved (log/recovery_point.py)
                          └── roll: sealed, one run for all of it ──> sealed ──> retention: gone

@@ -1,4 +1,4 @@
-"""What a CANCEL_AWAITED says (`afterlog.records.control`): records of another log that are not to come to this one.
+"""The body of CANCEL_AWAITED (`afterlog.records.control`): records of another log that must not be copied to this one.
 
     bytes u16 | the name of the origin, ASCII | offset there i64 *                     big-endian, offsets ascend
 

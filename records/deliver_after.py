@@ -1,4 +1,4 @@
-"""What a user asks for, as int64 milliseconds: instants and delays, one at a time or as columns.
+"""Due times as callers give them, as int64 milliseconds: instants and delays, one at a time or as columns.
 
     delay           seconds (int, float) or timedelta, counted from the clock's now
     deliver_after   an instant, as `afterlog.records.instants` takes it: epoch ms, aware datetime, ISO 8601, datetime64

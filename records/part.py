@@ -1,4 +1,4 @@
-"""A part of an entry: the records that are left where some are not to go on, as entries of their own.
+"""Part of an entry: the records that remain where some must not be passed on, as entries of their own.
 
 Offsets within a batch are dense here, so each stretch of records that is left becomes a batch, at the offset that it
 had, with the times of the whole. Who sent it is not said any more: the numbers would not be those of its producer.

@@ -1,4 +1,4 @@
-"""Instants that are surely wrong: before 2001-09-09, or more than a century ahead of the log's clock.
+"""Refuses instants that are surely wrong: before 2001-09-09, or more than a century ahead of the log's clock.
 
 A unit that was mistaken moves an instant by a factor of a thousand, and so out of this window:
 

@@ -1,4 +1,4 @@
-"""How far a cluster is behind others, as the slices say that come in, and what became of its snapshots."""
+"""How far a cluster lags behind others, by the slices that arrive, and how its snapshot rounds ended."""
 
 from __future__ import annotations
 

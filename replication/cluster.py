@@ -1,5 +1,5 @@
-"""A cluster, as replication has it: a store, whoever has its folder, that gives slices of its logs and takes those of
-others. In process (`store_cluster.py`), or served (`served_cluster.py`).
+"""A cluster, as replication sees it: a store that gives slices of its logs and takes those of others. In process
+(`store_cluster.py`), or served (`served_cluster.py`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One direction: what one cluster has appended first goes to another, topic by topic, partition by partition.
+"""One direction of replication: what is appended to one cluster first is copied to another, partition by partition.
 
     topics of the source ──> made in the target ──> from behind what it has ──> slice ──> received ──> next slice
 
-Nothing of it is kept anywhere but in the target's logs: a link that begins anew asks for what they have. What is known
-here, how far it came, spares looking again at what was not to be given. A topic that cannot go on (`failed`) holds up
-no other; that a cluster does not answer is for who runs the link.
+A link keeps no durable state: on restart it asks the target for its log ends and continues from there. In memory it
+remembers how far it came, so as not to look again at entries that are not to be copied. A topic that cannot continue
+(`failed`) holds up no other; a cluster that does not answer is the caller's to handle.
 """
 
 from __future__ import annotations

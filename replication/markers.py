@@ -1,4 +1,4 @@
-"""What clusters tell each other of replicated subscriptions: notes in their logs, amid what they speak of (PIP-33).
+"""Markers of replicated subscriptions (PIP-33): notes in the logs, between the records that they refer to.
 
     SNAPSHOT_REQUEST      I begin round `round` of snapshot `id`: how far are you?
     SNAPSHOT_RESPONSE     to `to`: all that you had before your request is in my log before `position`; in it are

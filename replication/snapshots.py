@@ -1,4 +1,4 @@
-"""Rounds that find out which positions in other clusters' logs go with one's own, and the snapshots that are kept.
+"""Snapshot rounds: which positions in other clusters' logs correspond to one's own; and the cache of snapshots.
 
     request ──> all others ──> responses ──┬── from one: a snapshot
                                            └── from more: request again ──> responses ──> a snapshot

@@ -1,16 +1,16 @@
-"""The replicated subscriptions of one cluster: what it tells the others, and what it hears from them.
+"""The replicated subscriptions of one cluster: the markers that it appends, and those that it receives.
 
     tick    acks since the last one ──> ACKED            mark_delete behind a snapshot ──> SUBSCRIPTION_UPDATE
             a second over, and something acked since ──> SNAPSHOT_REQUEST
     hear    SNAPSHOT_REQUEST ──> SNAPSHOT_RESPONSE       the last response ──> SNAPSHOT, kept for each subscription
             SUBSCRIPTION_UPDATE, ACKED ──> the subscription, made where it is not there, acks
 
-Whoever moves the logs calls both (`Replicator`); a store whose topics nobody replicates does none of it. What is told
-is durable before it is used: a marker that a power cut took would be another one's place.
+`Replicator`, which copies the logs, calls both; a store whose topics nobody replicates does none of it. A marker is
+synced before anything depends on it: otherwise its offset could be reused after a power cut.
 
-Nothing of this is on disk but the markers: a cluster that begins anew tells all acks once more, and acks are a union;
-snapshots of an earlier life are those that the end of its log tells of. A subscription of which somebody said here that
-it is not replicated tells nothing and heeds nothing.
+The markers are all of this that is on disk. A cluster that restarts sends all acks once more, and acks are a union; it
+reads the snapshots of its earlier life from the end of its log. A subscription that somebody here has said is not
+replicated sends nothing and takes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who asks, and what they may: the peer of a connection, the scopes of its token."""
+"""Authorisation: the peer of a connection, and the scopes of its token."""
 
 from __future__ import annotations
 

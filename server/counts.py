@@ -1,4 +1,4 @@
-"""What a server counts of itself: requests by endpoint and status, bytes, how well sends share, who waits.
+"""Counters of the server: requests by endpoint and status, bytes, sends per append, waiting requests.
 
 The store's own metrics are `afterlog.metrics`; these stand behind them, in the same text format.
 """

@@ -1,4 +1,4 @@
-"""One request on a connection, and its answer, as ASGI has them: what uvicorn makes of it, with less on the way.
+"""One request on a connection, and its answer, as ASGI has them: uvicorn's cycle, with less work per request.
 
     pieces of a body ──> receive      nothing is awaited for what is there
     head, body ──> send ──> one write

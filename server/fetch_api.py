@@ -1,4 +1,4 @@
-"""Endpoints that read a topic by position, and change nothing: for clients that know where they are."""
+"""Endpoints that read a topic by position and keep no state, for clients that track their own position."""
 
 from __future__ import annotations
 

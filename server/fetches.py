@@ -1,4 +1,4 @@
-"""Fetches that wait: who is at the end of a partition shares an agenda with all who are, and costs a task.
+"""Long-polling fetches: waiters at the end of a partition share one agenda and cost one task each.
 
 A record that comes costs each of them a look, one after the other, and the log nothing more.
 """

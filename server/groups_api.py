@@ -1,4 +1,4 @@
-"""Endpoints of consumer groups: where they stand, who reads for them, commits."""
+"""Endpoints of consumer groups: positions, claims of partitions, commits."""
 
 from __future__ import annotations
 

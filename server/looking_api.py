@@ -1,4 +1,4 @@
-"""Endpoints that the page asks, and whoever else looks for people: all topics at once, records found, one record."""
+"""Endpoints for looking: the overview of all topics, records found by key, time or id, and one record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints for who watches the server: metrics, whether it lives and is ready, what it can do."""
+"""Endpoints for monitoring: metrics, liveness, readiness, and what this server supports."""
 
 from __future__ import annotations
 

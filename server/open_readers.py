@@ -1,4 +1,4 @@
-"""Readers of subscriptions that clients use: kept open between requests, one for each topic, name and settings.
+"""Readers of subscriptions that clients use: kept open between requests, one per topic, name and settings.
 
     request ──> lent ──> a reader that is open, or opened now ──> kept for IDLE_S behind its last use ──> closed
 

@@ -1,4 +1,4 @@
-"""Requests that a web page in somebody's browser could make are refused: a browser reaches what listens on its machine.
+"""Protection against requests that a web page in somebody's browser makes: such requests are refused.
 
 Over TCP `Host` has to name this server, so that a name which an attacker points here does not serve (DNS rebinding); an
 `Origin` has to be this server's own. Whatever changes anything has a header that no form of another page can set:

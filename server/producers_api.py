@@ -1,4 +1,4 @@
-"""What the log knows of a producer that numbers what it sends: what it appends next, and what of an append is there."""
+"""Endpoints of numbered producers: the next sequence number of one, and which of its appends are in the log."""
 
 from __future__ import annotations
 

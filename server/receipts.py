@@ -1,4 +1,4 @@
-"""Receipts that a client names, of leases in this life of the server or an earlier one: from JSON, or from Arrow."""
+"""Receipts of leases as clients send them, of this life of the server or an earlier one: from JSON or Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints that send: one record or many, as JSON or Arrow; and those that change what is pending."""
+"""Endpoints that send one record or many, as JSON or Arrow, and those that cancel or reschedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of an open store, running: in this thread until it is told to stop, or in one beside it.
+"""A running server of an open store, in this thread until it is stopped, or in a thread of its own.
 
     serving = Serving(store, Options(socket=True))
     serving.start()                                  a thread with an event loop; it listens when this returns

@@ -1,4 +1,4 @@
-"""Endpoints of what is to come, and of what could not be worked off: pending, histogram, dead letters, schedules."""
+"""Endpoints of pending records, their histogram, dead letters and recurring schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request may say and an answer says: shapes of JSON that check a value, and tell of themselves as JSON Schema.
+"""Schemas of requests and answers: they check a value, and describe themselves as JSON Schema.
 
     OPTIONS = Fields({"max_records": Whole(1, 65_536, default=100), "wait_ms": Whole(0, 600_000, default=0)})
     OPTIONS.checked({"wait_ms": 5}, "the body")   {"max_records": 100, "wait_ms": 5}

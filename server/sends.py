@@ -1,4 +1,4 @@
-"""Sends that arrive together share one append and one fdatasync: a line for each partition.
+"""Sends that arrive together share one append and one fdatasync: one queue per partition.
 
     request ──> line ──┐   while an append runs, others get in line; when it is done they are the next append
     request ──> line ──┴──> one append, in a thread ──> each its offsets, or its error

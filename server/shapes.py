@@ -1,4 +1,4 @@
-"""The shapes that several endpoints share: names, instants, positions, records, receipts, readers."""
+"""JSON Schemas that several endpoints share: names, instants, positions, records, receipts, readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints of subscriptions: receive, and what became of it."""
+"""Endpoints of subscriptions: receive, and the settling of leases (ack, nack, extend, release, reject)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints of topics: which there are, their settings, how they stand; made, altered, purged, deleted."""
+"""Endpoints of topics: list, describe, create, alter, purge, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that wait for a record: each costs a task and no thread, and ends when its client goes or the server stops.
+"""Requests that wait for a record: a task each and no thread; a wait ends when its client goes or the server stops.
 
     found = await waits.until(subscription.receive(100, timeout=20), request.receive)
 
