@@ -14,7 +14,7 @@ from tests import campaigns
 from tests.campaigns import WHOLE
 from tests.campaigns.crash_states import CrashModel
 from tests.campaigns.crashes import SCENARIOS, Scenario, Verifier, random_life
-from tests.campaigns.explorer import POINTS, explore, first_failure
+from tests.campaigns.explorer import explore, first_failure
 from tests.campaigns.planted_bugs import BUGS, Bug
 
 STATES_MIN = {
@@ -54,7 +54,8 @@ def test_power_cut(scenario: Scenario) -> None:
     explored = explore(scenario, verifier, model=CrashModel(every_byte_max=4_096, of=160), of=12)
     print(explored)
     assert not explored.failures, str(explored)
-    assert explored.states >= (STATES_MIN[scenario.name] // 3 if WHOLE else 400 // POINTS)
+    assert explored.points > 40  # whatever the seed; how many states a share of them has, is chance
+    assert explored.states >= (STATES_MIN[scenario.name] // 3 if WHOLE else 1)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
