@@ -189,7 +189,7 @@ CASES = pytest.mark.parametrize(
 
 @CASES
 def test_every_crash(durability: Durability, kill: bool) -> None:
-    model, of = CrashModel(every_byte_max=128, of=32), 8 if kill else 16
+    model, of = CrashModel(every_byte_max=128, of=32), 8 if kill else 7
     found, verifier = explored(durability, kill=kill, model=model, of=of)
     print(found, verifier.given_up)
     assert not found.failures, str(found)

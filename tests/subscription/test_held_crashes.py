@@ -138,7 +138,7 @@ def explored(
     ids=["always", "always-kill", "os-kill"],
 )
 def test_every_crash(durability: Durability, kill: bool) -> None:
-    model, of = CrashModel(every_byte_max=128, of=32), 8 if kill else 16
+    model, of = CrashModel(every_byte_max=128, of=32), 8 if kill else 7
     found, verifier = explored(durability, kill=kill, model=model, of=of)
     print(found, verifier.held)
     assert not found.failures, str(found)
