@@ -328,27 +328,26 @@ class _SealedRows:
     """The rows of the sealed segments as JSON: each encoded once, since all of them are in each document that is
     written.
 
-    Of 10,000 segments they are 2 MB, written at each roll, and once a second while records are delivered.
+    Of 10,000 segments they are 2 MB, written at each roll, and once a second while records are delivered. What is known
+    changes by one swap: an exception may strike between any two lines.
     """
 
     def __init__(self) -> None:
-        self._sealed: tuple[SealedMark, ...] = ()
-        self._texts: list[bytes] = []
-        self._text = b"[]"
+        self._known: tuple[tuple[SealedMark, ...], list[bytes], bytes] = ((), [], b"[]")
+        """The rows, each as JSON, and all of them."""
 
     def text(self, sealed: tuple[SealedMark, ...]) -> bytes:
-        before = self._sealed
+        before, texts, text = self._known
         if sealed is not before:
             if before and sealed[: len(before)] == before:  # a roll
                 more = [document.json_text(_plain(mark)) for mark in sealed[len(before) :]]
-                self._texts += more
-                self._text = b",".join([self._text[:-1], *more]) + b"]"
+                texts, text = [*texts, *more], b",".join([text[:-1], *more]) + b"]"
             else:
-                known = {id(mark): text for mark, text in zip(before, self._texts, strict=True)}
-                self._texts = [known.get(id(mark)) or document.json_text(_plain(mark)) for mark in sealed]
-                self._text = b"[%s]" % b",".join(self._texts)
-            self._sealed = sealed
-        return self._text
+                known = {id(mark): row for mark, row in zip(before, texts, strict=True)}
+                texts = [known.get(id(mark)) or document.json_text(_plain(mark)) for mark in sealed]
+                text = b"[%s]" % b",".join(texts)
+            self._known = sealed, texts, text
+        return text
 
 
 def _read(files: Files, path: Path) -> Checkpoints:

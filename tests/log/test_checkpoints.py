@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from afterlog.log.checkpoints import (
     SealedMark,
 )
 from afterlog.log.facts import NO_FILE, FileMark
+from tests.campaigns import strikes
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import Background, Calls, content, flipped, power_cut, with_file
@@ -89,6 +91,26 @@ class TestSealedRows:
             anew = CheckpointFile.create(files, FOLDER / "anew", file.current)
             assert content(files, PATH) == content(files, FOLDER / "anew")
             assert tuple(sealed) == anew.current.sealed
+
+    @pytest.mark.parametrize("rolls", [True, False])
+    def test_whatever_strikes(self, rolls: bool) -> None:
+        """An update that an exception interrupted anywhere, and what a log does then: it goes by the file again."""
+        rows = tuple(replace(FULL.sealed[0], base_offset=number, end_offset=number + 1) for number in range(3))
+        changed = rows if rolls else rows[1:2]
+
+        def begun() -> CheckpointFile:
+            files = SimulatedFiles()
+            files.make_folder(FOLDER)
+            return CheckpointFile.create(files, PATH, replace(FULL, sealed=rows[:2]))
+
+        for place in strikes.places(lambda file=begun(): file.update(sealed=changed)):
+            file = begun()
+            with contextlib.suppress(KeyboardInterrupt), strikes.strike(place, KeyboardInterrupt):
+                file.update(sealed=changed)
+            file.reload()
+            file.update(sealed=rows)
+            file.move_frontier(1_800_000_000_000, 1_800_000_001_000)
+            assert rows == file.current.sealed == CheckpointFile.open(file._files, PATH).current.sealed
 
     def test_once(self, files: SimulatedFiles) -> None:
         rows = [replace(FULL.sealed[0], base_offset=number, end_offset=number + 1) for number in range(300)]
