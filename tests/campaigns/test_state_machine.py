@@ -616,7 +616,7 @@ class LogMachine(RuleBasedStateMachine):
         with self.opened(copy) as store:
             assert not store.cut_bytes
             assert contents(self.partition) == contents(store.topic("mail").partition(0))
-            # Of a frontier the copy has the lease alone, and of a clock that was set back, and is made up for, nothing.
+            # Of a frontier the copy has the lease alone; and it does not know of a clock that was set back.
             is_behind = self.clock.now_ms() < max(self.partition.log.frontier_ms, self.store.now_ms())
             if self.delayed and not is_behind:
                 assert self.partition.next_due() == store.topic("mail").partition(0).next_due()

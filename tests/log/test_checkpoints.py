@@ -103,7 +103,8 @@ class TestSealedRows:
             files.make_folder(FOLDER)
             return CheckpointFile.create(files, PATH, replace(FULL, sealed=rows[:2]))
 
-        for place in strikes.places(lambda file=begun(): file.update(sealed=changed)):
+        file = begun()
+        for place in strikes.places(lambda: file.update(sealed=changed)):
             file = begun()
             with contextlib.suppress(KeyboardInterrupt), strikes.strike(place, KeyboardInterrupt):
                 file.update(sealed=changed)
