@@ -103,8 +103,8 @@ class TestSealedRows:
             files.make_folder(FOLDER)
             return CheckpointFile.create(files, PATH, replace(FULL, sealed=rows[:2]))
 
-        file = begun()
-        for place in strikes.places(lambda: file.update(sealed=changed)):
+        whole = begun()
+        for place in strikes.places(lambda: whole.update(sealed=changed)):
             file = begun()
             with contextlib.suppress(KeyboardInterrupt), strikes.strike(place, KeyboardInterrupt):
                 file.update(sealed=changed)

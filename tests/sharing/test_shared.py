@@ -70,6 +70,8 @@ class Other:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # until each of its threads has stopped: one may just be answering
+            os.waitpid(self.process.pid, os.WUNTRACED)
 
     def end(self) -> int:
         assert self.process.stdin is not None
