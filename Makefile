@@ -49,8 +49,9 @@ docs: $(READY)
 	$(BIN)/mkdocs build --quiet --strict
 	! grep -rnoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*' site --include '*.html'
 
-# A third of every campaign of which `make test` takes a share: tests/campaigns/__init__.py. With HOURS=2, their lanes for so
-# long, share after share; LANE=kills takes one of them, JOURNAL=… goes on with a run of before: tests/campaigns/torture.py.
+# A third of every campaign of which `make test` takes a share: tests/campaigns/__init__.py. With HOURS=2, their lanes
+# for so long, share after share; LANE=kills takes one of them, JOURNAL=… goes on with a run of before:
+# tests/campaigns/torture.py.
 torture: $(READY)
 ifdef HOURS
 	$(BIN)/python -m tests.campaigns.torture --hours $(HOURS) $(if $(LANE),--lane "$(LANE)") \

@@ -51,8 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of tests with the mark `share` one run takes one in so many, unless it asks for some by name. Which module comes
     when, and which test in it, the seed says: none may need another one before it."""
     if not config.option.keyword and not any("::" in argument for argument in config.args):
-        kept = [item for item in items if all(_is_chosen(item, *mark.args) for mark in item.iter_markers("share"))]
-        config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
+        kept, left = list[pytest.Item](), list[pytest.Item]()
+        for item in items:
+            (kept if all(_is_chosen(item, *mark.args) for mark in item.iter_markers("share")) else left).append(item)
+        config.hook.pytest_deselected(items=left)
         items[:] = kept
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -121,7 +123,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for what, number in sorted(counted.items()):
             terminalreporter.line(f"{number:12,} {what}")
         terminalreporter.line(f"{pytest_report_header()}, in {seconds // 60:.0f} min {seconds % 60:.0f} s")
-
     if shown:
         terminalreporter.line(f"searched for {len(shown)} planted bugs; AFTERLOG_PIN=1 records what shows them")
     if shown and "AFTERLOG_PIN" in os.environ:

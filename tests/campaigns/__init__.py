@@ -7,7 +7,8 @@
 Of what takes an hour by itself such a whole run takes less than a third: so many more seeds see all of it.
 
 The seed is in the header of a run and beside each of its failures: `AFTERLOG_SEED=… make test` takes the same shares
-again, and Hypothesis the same examples. What every run must see, such as a planted bug, takes no share.
+again, and Hypothesis the same examples. A planted bug takes no share, unless processes are killed to see it: it is
+shown by what is known to show it.
 """
 
 from __future__ import annotations
