@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import core, settings
+from hypothesis import HealthCheck, core, settings
 
 from tests import campaigns
 
@@ -24,7 +24,14 @@ ON_LINUX = ["campaigns/test_recorded.py", "test_rivals.py", "test_bench_served.p
 collect_ignore = [] if sys.platform == "linux" else ON_LINUX
 """A library that stands before libc's, and what rivals use by /proc."""
 
-settings.register_profile("afterlog", deadline=None, print_blob=True, max_examples=campaigns.examples(15, whole=200))
+settings.register_profile(
+    "afterlog",
+    settings.get_profile("default"),  # where CI is set, Hypothesis would take no seed: each run the same, for all seeds
+    deadline=None,
+    print_blob=True,
+    max_examples=campaigns.examples(15, whole=200),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("afterlog")
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests import campaigns
 from tests.campaigns.crash_states import CrashModel
 
 ITEMS = range(100)
+TAKES_SEEDS = "import tests.conftest, hypothesis; assert not hypothesis.settings().derandomize"
 
 
 def seeded(monkeypatch: pytest.MonkeyPatch, seed: int, *, whole: bool = False, depth: int = 1) -> None:
     monkeypatch.setattr(campaigns, "SEED", seed)
     monkeypatch.setattr(campaigns, "WHOLE", whole)
     monkeypatch.setattr(campaigns, "DEPTH", depth)
+
+
+def test_hypothesis_takes_seeds_in_continuous_integration() -> None:
+    subprocess.run([sys.executable, "-c", TAKES_SEEDS], env={**os.environ, "CI": "true"}, check=True)
 
 
 @pytest.mark.parametrize("of", [1, 7, 64, 1_000])
