@@ -75,7 +75,7 @@ class Acks(NamedTuple):
     unacked: BitMap64
     """All else below the position counts as acked."""
     sought: int
-    """What lies before this delivery offset a seek may have passed, unread or un-acked."""
+    """What lies before this delivery offset a seek, or its beginning there, may have passed, unread or un-acked."""
     lost: bool
     """Whether retention, or a purge, took something that was not acked."""
     elsewhere: Mapping[str, BitMap64]

@@ -54,7 +54,7 @@ class Ledger:
         """What was found; None of a new subscription."""
         if was_there and self.replayed is None:  # or it was killed when it was first made
             logger.warning("%s: there is no journal in it: the subscription begins anew", folder)
-        replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start)))
+        replayed = self.replayed or Replayed(-1, SubscriptionState(AckSet(start), sought=start))
         self.state = replayed.state
         self._return_crashed()
         end_offset = partition.log_end_offset

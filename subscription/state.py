@@ -31,7 +31,8 @@ The body of a SNAPSHOT is one line of JSON, and behind it what it gives the leng
 Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascending, and behind the rest are the offsets
 that are held until each, Roaring. Where other clusters have the subscription, too, it has `"replicated":true` and
 `"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring; where
-somebody said that they do not have it, `false`. Where a seek passed something it has `"sought"`.
+somebody said that they do not have it, `false`. Where a seek passed something, or it did not begin with the first
+record, it has `"sought"`.
 
 *Elsewhere.* What another cluster has acked is known by where it was appended first, for it may not be here yet, or not
 be due. It is kept beside the rest: what is read is looked for there, and what is there counts as stepped over.
@@ -108,7 +109,7 @@ class Counts:
 class SubscriptionState:
     """One thread at a time."""
 
-    def __init__(self, acks: AckSet) -> None:
+    def __init__(self, acks: AckSet, sought: int = 0) -> None:
         self.acks = acks
         self.retrying = BitMap64()
         self.retrying_count = 0
@@ -121,8 +122,9 @@ class SubscriptionState:
         """Whether other clusters have it, too; None: nobody has said."""
         self.elsewhere: dict[str, BitMap64] = {}
         """What other clusters have acked, by origin: offsets there."""
-        self.sought = 0
-        """A seek passed what lies before this delivery offset: it counts as acked here, and nobody has acked it."""
+        self.sought = sought
+        """Before this delivery offset a seek passed something, or it began there: what lies before counts as acked
+        here, and nobody has acked it."""
 
     @property
     def position(self) -> int:
@@ -366,7 +368,8 @@ class SubscriptionState:
         rest = sizes[0] + sizes[1] + 32 * sizes[2]
         if len(view) != rest + sum(size for _, size in held) + sum(size for _, size in elsewhere):
             raise ValueError("its parts are not as long as it says")
-        state = SubscriptionState(AckSet(_size(head["position"]), bitmap(view[: sizes[0]])))
+        acks = AckSet(_size(head["position"]), bitmap(view[: sizes[0]]))
+        state = SubscriptionState(acks, sought=_size(head.get("sought", 0)))
         state.retrying = bitmap(view[sizes[0] : sizes[0] + sizes[1]])
         state.retrying_count = len(state.retrying)
         state.redeliveries = Redeliveries(
@@ -382,7 +385,6 @@ class SubscriptionState:
             rest += size
         replicated = head.get("replicated")
         state.is_replicated = None if replicated is None else bool(replicated)
-        state.sought = _size(head.get("sought", 0))
         for origin, size in elsewhere:
             state.elsewhere[origin] = bitmap(view[rest : rest + size])
             rest += size

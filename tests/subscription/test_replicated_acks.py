@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from afterlog.subscription.subscription import Subscription
 from tests.subscription.support import Setting
@@ -33,13 +34,13 @@ def setting() -> Setting:
     return setting
 
 
-def retained(setting: Setting, subscription: Subscription) -> None:
+def retained(setting: Setting) -> None:
     setting.store.alter_topic("mail", retention_ms=1)
     assert setting.store.enforce_retention()
 
 
 PASSING: dict[str, Callable[[Setting, Subscription], object]] = {
-    "retention": retained,
+    "retention": lambda setting, subscription: retained(setting),
     "purge": lambda setting, subscription: setting.store.topic("mail").partition(0).purge(15),
     "seek": lambda setting, subscription: subscription.seek(15),
 }
@@ -70,6 +71,36 @@ def test_what_is_passed_is_acked_nowhere_else(setting: Setting, way: str, reopen
     subscription.ack_many(behind)
     assert {message.offset for message in behind} == told(acks) & {20}
     assert acks.mark_delete() <= 3
+
+
+BEFORE_IT: dict[str, Callable[[Setting], object]] = {
+    "retention": retained,
+    "purge": lambda setting: setting.store.topic("mail").partition(0).purge(15),
+    "latest": lambda setting: None,
+}
+
+
+@pytest.mark.parametrize("way", BEFORE_IT)
+@pytest.mark.parametrize("reopened", [False, True])
+def test_what_was_before_its_beginning_is_acked_nowhere_else(setting: Setting, way: str, reopened: bool) -> None:
+    """Nobody has acked that, and where it is still there readers get it."""
+    BEFORE_IT[way](setting)
+    start = LATEST if way == "latest" else EARLIEST
+    subscription = setting.subscribe(start=start)
+    setting.send(b"behind")
+    acks = acks_of(subscription)
+    if reopened:
+        subscription.close()
+        setting.store.close()
+        setting.open(killed(setting.disk))
+        subscription = setting.subscribe(start=start)
+        acks = acks_of(subscription)
+    assert set() == told(acks)
+    messages = subscription.receive(30)
+    assert b"behind" == messages[-1].value
+    subscription.ack_many(messages)
+    assert {message.offset for message in messages} == told(acks)
+    assert 0 == acks.mark_delete()
 
 
 @pytest.mark.parametrize("reopened", [False, True])
