@@ -12,7 +12,7 @@ elsewhere if it was its own cluster's; nobody has what nobody sent, or what was 
 Of the subscription that all have (D14): after each step no cluster takes for done what nobody has acked: a reader that
 goes on anywhere, at any moment, skips nothing; in the end all that was acked, and not lost with the power, is done
 everywhere. Who cannot tell whether an ack was lost, or a seek back took it, takes either for good. What a seek, a purge
-or retention passed is done with in that cluster alone.
+or retention passed, or a subscription that began with what came then, is done with in that cluster alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 from afterlog.base.clock import ManualClock
 from afterlog.base.config import ALWAYS, OS, Durability
 from afterlog.base.errors import AnswerLost, NotPending, ServerUnavailable
+from afterlog.fetch.positions import EARLIEST, LATEST, Position
 from afterlog.log.cancel_result import CancelResult
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import ReplicatedTopic
@@ -70,7 +71,7 @@ class Region:
         self.gone: set[str] = set()
         """By a purge or retention."""
         self.sought: set[str] = set()
-        """What a seek passed, ever."""
+        """What a seek, or the subscription's beginning, passed, ever."""
         self._opened()
         self.store.create_topic(TOPIC)
         self._joined()
@@ -287,7 +288,11 @@ class Simulation:
     def work(self) -> None:
         """Receive some, ack some of these, out of order."""
         region = self._region()
-        with region.store.subscribe(TOPIC, NAME, replicated=True) as reader:
+        start: Position = EARLIEST
+        if NAME not in region.store.subscriptions(TOPIC) and self.random.random() < 0.2:
+            start = LATEST
+            region.sought |= self._before(region, region.store.topic(TOPIC).partition(0).high_watermark())
+        with region.store.subscribe(TOPIC, NAME, replicated=True, start=start) as reader:
             for message in reader.receive(self.random.randint(1, 6), timeout=0) or ():
                 if self.random.random() < 0.6:
                     value = (message.value or b"").decode()
@@ -338,13 +343,19 @@ class Simulation:
         subscription, partition = region.subscription(), region.store.topic(TOPIC).partition(0)
         if subscription is not None:
             position = self.random.randint(partition.log_start, partition.high_watermark())
-            at = partition.log_start
-            while at < position:
-                columns, at, *_ = partition.columns(at, 100_000, 1 << 30)
-                passed = [each for each in columns.to_messages() if each.delivery_offset < position]
-                region.sought |= {(each.value or b"").decode() for each in passed}
+            region.sought |= self._before(region, position)
             subscription.seek(position)
             self.unsure |= self.acked
+
+    def _before(self, region: Region, position: int) -> set[str]:
+        """What is due before a delivery offset."""
+        partition, found = region.store.topic(TOPIC).partition(0), set[str]()
+        at = partition.log_start
+        while at < position:
+            columns, at, *_ = partition.columns(at, 100_000, 1 << 30)
+            passed = [each for each in columns.to_messages() if each.delivery_offset < position]
+            found |= {(each.value or b"").decode() for each in passed}
+        return found
 
     def begin_anew(self) -> None:
         """A replicator is started again, and knows nothing."""

@@ -29,7 +29,7 @@ from tests import campaigns
 from tests.replication.courses import Course, Step, ack, crash, move, send, tick
 from tests.replication.simulation import Simulation
 
-SEEDS = 150
+SEEDS = 600
 STEPS = 40
 
 pytestmark = pytest.mark.usefixtures("quiet")
