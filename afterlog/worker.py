@@ -21,22 +21,22 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
 from afterlog.api.surface import StoreSurface, SubscriptionSurface
 from afterlog.base.arguments import seconds, whole
 from afterlog.base.errors import InvalidArgument, WrongType
+from afterlog.base.keywords import spelled_out
 from afterlog.base.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
+from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 
 if TYPE_CHECKING:
-    from afterlog.fetch.positions import Position
     from afterlog.subscription.leased_message import LeasedMessage
-    from afterlog.subscription.policy import RetryPolicy
 
 logger = logging.getLogger("afterlog.worker")
 
@@ -52,22 +52,6 @@ asleep, or to another thread: so it sleeps no longer than this."""
 Handle = TypeVar("Handle", bound="Callable[[LeasedMessage], object]")
 Around: TypeAlias = "Callable[[LeasedMessage], AbstractContextManager[object]]"
 """What every handler runs in, as `afterlog.tracing.handling`."""
-
-
-class ReaderOptions(TypedDict, total=False):
-    """What a handler's subscription is made with; see `Store.subscribe`."""
-
-    retry: RetryPolicy | None
-    lease_ms: int
-    dead_letter: str | None
-    start: Position
-    delay_ms: int
-    partitions: Sequence[int] | None
-    auto_extend: bool
-    max_lease_ms: int
-    rate: float | None
-    max_in_flight: int | None
-    replicated: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +92,7 @@ class Worker:
         self._stopping = Switch()
         self._error: BaseException | None = None
 
+    @spelled_out(ReaderOptions, ReaderSettings)
     def handle(
         self, topic: str, name: str = NAME, *, concurrency: int = 1, **options: Unpack[ReaderOptions]
     ) -> Callable[[Handle], Handle]:
@@ -122,6 +107,7 @@ class Worker:
         Raises InvalidArgument where the subscription has a handler already, or the worker has begun to run.
         """
         whole("concurrency", concurrency, 1)
+        ReaderSettings.of(options)
 
         def registered(call: Handle) -> Handle:
             if not callable(call):

@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, Unpack
 
+from afterlog.base.keywords import spelled_out
+from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
+
 if TYPE_CHECKING:
     from os import PathLike
 
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from afterlog.subscription.answers import AckResult, ReceiptResult, RedriveResult, SubscriptionStats
     from afterlog.subscription.draining import Draining
     from afterlog.subscription.leased_message import LeasedMessage
-    from afterlog.subscription.policy import Random, RetryPolicy
     from afterlog.subscription.received import Receipts, Received
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
@@ -242,24 +244,8 @@ class StoreSurface(Closable, Protocol):
         start: Position = ...,
         auto_commit: bool = True,
     ) -> ConsumerSurface: ...
-    def subscribe(
-        self,
-        topic: str,
-        name: str,
-        *,
-        retry: RetryPolicy | None = None,
-        lease_ms: int = 30_000,
-        dead_letter: str | None = None,
-        start: Position = ...,
-        delay_ms: int = 0,
-        partitions: Sequence[int] | None = None,
-        random: Random | None = None,
-        auto_extend: bool = True,
-        max_lease_ms: int = 3_600_000,
-        rate: float | None = None,
-        max_in_flight: int | None = None,
-        replicated: bool | None = None,
-    ) -> SubscriptionSurface: ...
+    @spelled_out(ReaderOptions, ReaderSettings)
+    def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> SubscriptionSurface: ...
     def subscriptions(self, topic: str) -> list[str]: ...
     def groups(self, topic: str) -> list[str]: ...
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> None: ...

@@ -12,30 +12,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from afterlog.base.clock import Clock, SystemClock
 from afterlog.base.errors import AfterlogError
+from afterlog.base.keywords import spelled_out
 from afterlog.client.address import address_there
 from afterlog.client.async_pool import AsyncPool
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
 from afterlog.client.call import AnswerOf, Call, Steps, awaited
-from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
 from afterlog.client.http_connection import fixed_headers, tls_context
 from afterlog.client.pool import Pool
 from afterlog.client.readers import Readers
 from afterlog.client.served_store import checked_timeout, checked_token, connecting_to
 from afterlog.client.server_time import ServerTime
-from afterlog.client.store_steps import StoreSteps, chosen_partitions
-from afterlog.client.subscription_steps import SubscriptionSteps, reading_of
+from afterlog.client.store_steps import StoreSteps
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.store.aio_calls import Calls
 from afterlog.store.aio_producer import AsyncProducer
 from afterlog.store.awaiting import Closing, Opening
+from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 
 if TYPE_CHECKING:
     from afterlog.client.served_topic import ServedTopic
-    from afterlog.subscription.policy import Random, RetryPolicy
 
 
 class AsyncServedStore(Closing):
@@ -51,7 +50,7 @@ class AsyncServedStore(Closing):
         self._blocking = blocking
         self._drive_now: Callable[[Steps[Any]], Any] = blocking.drive
         self._steps = StoreSteps(clock, server_time)
-        self._readers = Readers(clock)
+        self._readers = Readers(clock, server_time, blocking.drive, pool.check_usable)
         self._calls = Calls()
 
     def __repr__(self) -> str:
@@ -130,33 +129,10 @@ class AsyncServedStore(Closing):
         """As of the blocking one."""
         return Opening(self._consumer(topic, group, partitions, start, auto_commit))
 
-    def subscribe(
-        self,
-        topic: str,
-        name: str,
-        *,
-        retry: RetryPolicy | None = None,
-        lease_ms: int = 30_000,
-        dead_letter: str | None = None,
-        start: Position = EARLIEST,
-        delay_ms: int = 0,
-        partitions: Sequence[int] | None = None,
-        random: Random | None = None,
-        auto_extend: bool = True,
-        max_lease_ms: int = 3_600_000,
-        rate: float | None = None,
-        max_in_flight: int | None = None,
-        durable_leases: bool = True,
-        replicated: bool | None = None,
-    ) -> Opening[AsyncServedSubscription]:
+    @spelled_out(ReaderOptions, ReaderSettings)
+    def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncServedSubscription]:
         """As of the blocking one."""
-        return Opening(
-            self._subscription(
-                topic, name, retry=retry, lease_ms=lease_ms, dead_letter=dead_letter, start=start, delay_ms=delay_ms,
-                partitions=partitions, auto_extend=auto_extend, max_lease_ms=max_lease_ms, rate=rate,
-                max_in_flight=max_in_flight, replicated=replicated, random=random,
-            )
-        )  # fmt: skip
+        return Opening(self._subscription(topic, name, options))
 
     async def close(self) -> None:
         """Close the readers, and the connections."""
@@ -182,44 +158,13 @@ class AsyncServedStore(Closing):
     async def _consumer(
         self, topic: str, group: str, partitions: Sequence[int] | None, start: Position, auto_commit: bool
     ) -> AsyncServedConsumer:
-        auto_commit = checked_auto_commit(auto_commit)
-        chosen = chosen_partitions(partitions)
-        target: ServedTopic = await self.topic(topic)
-        numbers = [*range(target.partition_count)] if chosen is None else chosen
-        for number in numbers:
-            target.checked_partition(number)
-        claim, committed, positions = await self._drive(ConsumerSteps.opening(topic, group, numbers, start))
-        steps = ConsumerSteps(
-            topic,
-            group,
-            committed,
-            positions,
-            claim,
-            auto_commit=auto_commit,
-            clock=self.clock,
-            server_time=self._server_time,
-            drive_now=self._drive_now,
-            usable=self._pool.check_usable,
-            on_close=self._readers.remover(lambda: steps),
-        )
+        steps = await self._drive(self._readers.consumer(self._steps, topic, group, partitions, start, auto_commit))
         reader = AsyncServedConsumer(steps, self._pool)
         self._readers.add_consumer(reader, steps)
         return reader
 
-    async def _subscription(self, topic: str, name: str, **options: Any) -> AsyncServedSubscription:
-        reading = reading_of(**options)
-        told = await self._drive(SubscriptionSteps.opening(topic, name, reading))
-        steps = SubscriptionSteps(
-            topic,
-            name,
-            reading,
-            told["partitions"],
-            clock=self.clock,
-            server_time=self._server_time,
-            drive_now=self._drive_now,
-            usable=self._pool.check_usable,
-            on_close=self._readers.remover(lambda: steps),
-        )
+    async def _subscription(self, topic: str, name: str, options: ReaderOptions) -> AsyncServedSubscription:
+        steps = await self._drive(self._readers.subscription(topic, name, options))
         reader = AsyncServedSubscription(steps, self._pool, self._drive_now)
         self._readers.add_subscription(reader, steps)
         return reader

@@ -18,29 +18,28 @@ import contextlib
 from collections.abc import Callable, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from afterlog.base.arguments import seconds
 from afterlog.base.clock import Clock, SystemClock
 from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, WrongType
+from afterlog.base.keywords import spelled_out
 from afterlog.client.address import Address, address_there
 from afterlog.client.call import AnswerOf, Call, Steps, blocking
-from afterlog.client.consumer_steps import ConsumerSteps, checked_auto_commit
 from afterlog.client.http_connection import HttpConnection, fixed_headers, tls_context
 from afterlog.client.pool import Pool
 from afterlog.client.readers import Readers
 from afterlog.client.served_consumer import ServedConsumer
 from afterlog.client.served_subscription import ServedSubscription
 from afterlog.client.server_time import ServerTime
-from afterlog.client.store_steps import StoreSteps, chosen_partitions
-from afterlog.client.subscription_steps import SubscriptionSteps, reading_of
+from afterlog.client.store_steps import StoreSteps
 from afterlog.client.transport import Connecting
 from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId
     from afterlog.produce.producer import Producer
-    from afterlog.subscription.policy import Random, RetryPolicy
 
 
 class ServedStore:
@@ -54,7 +53,7 @@ class ServedStore:
         self._pool = Pool(connecting, clock, self._server_time, timeout_s)
         self._drive: Callable[[Steps[Any]], Any] = self._pool.drive
         self._steps = StoreSteps(clock, self._server_time)
-        self._readers = Readers(clock)
+        self._readers = Readers(clock, self._server_time, self._drive, self._pool.check_usable)
 
     def __enter__(self) -> ServedStore:
         return self
@@ -155,71 +154,19 @@ class ServedStore:
         As of an embedded store. Its partitions are claimed as long as this process lives, and 45 s longer where it was
         killed.
         """
-        auto_commit = checked_auto_commit(auto_commit)
-        chosen = chosen_partitions(partitions)
-        target = self.topic(topic)
-        numbers = [*range(target.partition_count)] if chosen is None else chosen
-        for number in numbers:
-            target.checked_partition(number)
-        claim, committed, positions = self._drive(ConsumerSteps.opening(topic, group, numbers, start))
-        steps = ConsumerSteps(
-            topic,
-            group,
-            committed,
-            positions,
-            claim,
-            auto_commit=auto_commit,
-            clock=self.clock,
-            server_time=self._server_time,
-            drive_now=self._drive,
-            usable=self._pool.check_usable,
-            on_close=self._readers.remover(lambda: steps),
-        )
+        steps = self._drive(self._readers.consumer(self._steps, topic, group, partitions, start, auto_commit))
         reader = ServedConsumer(steps, self._pool)
         self._readers.add_consumer(reader, steps)
         return reader
 
-    def subscribe(
-        self,
-        topic: str,
-        name: str,
-        *,
-        retry: RetryPolicy | None = None,
-        lease_ms: int = 30_000,
-        dead_letter: str | None = None,
-        start: Position = EARLIEST,
-        delay_ms: int = 0,
-        partitions: Sequence[int] | None = None,
-        random: Random | None = None,
-        auto_extend: bool = True,
-        max_lease_ms: int = 3_600_000,
-        rate: float | None = None,
-        max_in_flight: int | None = None,
-        durable_leases: bool = True,
-        replicated: bool | None = None,
-    ) -> ServedSubscription:
+    @spelled_out(ReaderOptions, ReaderSettings)
+    def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> ServedSubscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
         As of an embedded store, but: what it has leased outlives the server, and goes back when it is closed; `random`
         cannot be given.
         """
-        reading = reading_of(
-            retry=retry, lease_ms=lease_ms, dead_letter=dead_letter, start=start, delay_ms=delay_ms,
-            partitions=partitions, auto_extend=auto_extend, max_lease_ms=max_lease_ms, rate=rate,
-            max_in_flight=max_in_flight, replicated=replicated, random=random,
-        )  # fmt: skip
-        told = self._drive(SubscriptionSteps.opening(topic, name, reading))
-        steps = SubscriptionSteps(
-            topic,
-            name,
-            reading,
-            told["partitions"],
-            clock=self.clock,
-            server_time=self._server_time,
-            drive_now=self._drive,
-            usable=self._pool.check_usable,
-            on_close=self._readers.remover(lambda: steps),
-        )
+        steps = self._drive(self._readers.subscription(topic, name, options))
         reader = ServedSubscription(steps, self._pool, self.clock)
         self._readers.add_subscription(reader, steps)
         return reader

@@ -12,14 +12,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from afterlog.api.position_text import position_text
+from afterlog.api.reader_json import reader_row
 from afterlog.api.receipt import Receipt
 from afterlog.api.record_json import message_fields
-from afterlog.base.arguments import flag, seconds, whole
+from afterlog.base.arguments import seconds, whole
 from afterlog.base.clock import Clock
 from afterlog.base.errors import (
     AfterlogError,
@@ -54,12 +55,13 @@ from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import Position
 from afterlog.records.moments import Delay, delay_ms
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
-from afterlog.subscription.intake import Intake, Place, check_limits
+from afterlog.subscription.intake import Intake, Place
 from afterlog.subscription.lease_keeper import KeptLeases
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 from afterlog.subscription.open_blocks import OpenBlocks
-from afterlog.subscription.policy import RetryPolicy, check_span
+from afterlog.subscription.policy import check_span
 from afterlog.subscription.read_ahead import ReadAhead
+from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 from afterlog.subscription.received import Receipts, Received, ReceivedMessages
 
 if TYPE_CHECKING:
@@ -78,71 +80,25 @@ REASON_CHARACTERS = 1_000
 _MANY = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedReading:
-    """What one reader decides for itself; see `store.subscribe`. InvalidSubscription where it cannot be."""
-
-    retry: RetryPolicy
-    lease_ms: int
-    dead_letter: str | None
-    start: Position
-    delay_ms: int
-    partitions: tuple[int, ...] | None
-    auto_extend: bool
-    max_lease_ms: int
-    rate: float | None
-    max_in_flight: int | None
-    replicated: bool | None
-
-    def __post_init__(self) -> None:
-        for name, least in (("lease_ms", 1), ("max_lease_ms", 1), ("delay_ms", 0)):
-            check_span(name, getattr(self, name), least)
-        check_limits(self.rate, self.max_in_flight)
-        if not isinstance(self.retry, RetryPolicy):
-            raise InvalidSubscription(f"retry must be a RetryPolicy, not {self.retry!r}")
-        if self.dead_letter is not None:
-            check_name(self.dead_letter)
-
-    def to_row(self) -> dict[str, Any]:
-        """As the server is told."""
-        retry = self.retry
-        row: dict[str, Any] = {
-            "lease_ms": self.lease_ms,
-            "retry": {
-                "first_ms": retry.first_ms, "factor": retry.factor, "max_ms": retry.max_ms, "jitter": retry.jitter,
-                "attempts": retry.attempts,
-            },
-            "start": position_text(self.start),
-            "delay_ms": self.delay_ms,
-        }  # fmt: skip
-        if self.dead_letter is not None:
-            row["dead_letter"] = self.dead_letter
-        if self.partitions is not None:
-            row["partitions"] = [*self.partitions]
-        if self.replicated is not None:
-            row["replicated"] = self.replicated
-        return row
-
-
 class LeasedReceipts(Intake):
     """What the reader has, with the receipts: to be given back at the end."""
 
     def __init__(
         self,
-        reading: ServedReading,
+        settings: ReaderSettings,
         *,
         now_ms: Callable[[], int],
         boot_ms: Callable[[], int],
         freed: Callable[[], object],
     ) -> None:
         super().__init__(
-            reading.rate,
-            _MANY if reading.max_in_flight is None else reading.max_in_flight,
+            settings.rate,
+            _MANY if settings.max_in_flight is None else settings.max_in_flight,
             now_ms=now_ms,
             boot_ms=boot_ms,
             freed=freed,
         )
-        self.is_limited = reading.rate is not None or reading.max_in_flight is not None
+        self.is_limited = settings.rate is not None or settings.max_in_flight is not None
         self._receipts: dict[Place, Receipt] = {}
 
     def has(self, receipts: Iterable[Receipt], deadline_ms: int) -> None:
@@ -171,7 +127,7 @@ class SubscriptionSteps:
         self,
         topic: str,
         name: str,
-        reading: ServedReading,
+        settings: ReaderSettings,
         partitions: Sequence[int],
         *,
         clock: Clock,
@@ -183,13 +139,13 @@ class SubscriptionSteps:
         """drive_now: what takes steps in a thread that may block: that which keeps leases."""
         self.topic = topic
         self.name = name
-        self.reading = reading
+        self.settings = settings
         self.partitions = frozenset(partitions)
         self.owner: Settling
         """Whose messages they are: who has these steps."""
-        self._row = reading.to_row()
+        self._row = reader_row(settings)
         self._row_bytes = json_bytes(self._row)
-        self._how = {"reader": self._row} if reading.delay_ms else {}
+        self._how = {"reader": self._row} if settings.delay_ms else {}
         """What a server that was started again has to know to settle a record."""
         self._clock = clock
         self._server_time = server_time
@@ -199,8 +155,8 @@ class SubscriptionSteps:
         self.blocks = OpenBlocks[LeasedMessage]()
         self.waking = Waking()
         self.polls = Polls()
-        self.leased = LeasedReceipts(reading, now_ms=self.now_ms, boot_ms=clock.boot_ms, freed=self.waking.wake)
-        self.kept = self._keeping() if reading.auto_extend else None
+        self.leased = LeasedReceipts(settings, now_ms=self.now_ms, boot_ms=clock.boot_ms, freed=self.waking.wake)
+        self.kept = self._keeping() if settings.auto_extend else None
         self._asking = 0
         """Records that are being asked for: there is room for these."""
         self._extended: dict[Place, int] = {}
@@ -220,13 +176,13 @@ class SubscriptionSteps:
         return self._server_time.now_ms()
 
     @staticmethod
-    def opening(topic: str, name: str, reading: ServedReading) -> Steps[dict[str, Any]]:
+    def opening(topic: str, name: str, settings: ReaderSettings) -> Steps[dict[str, Any]]:
         """Begin the subscription where it is new; what the server says of it. Raises as `store.subscribe` does."""
         check_name(name, "subscription")
-        if reading.dead_letter == topic:
+        if settings.dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
         told: dict[str, Any] = yield call(
-            "PUT", path_of("topics", topic, "subscriptions", name), dict, {"reader": reading.to_row()}
+            "PUT", path_of("topics", topic, "subscriptions", name), dict, {"reader": reader_row(settings)}
         )
         return told
 
@@ -369,7 +325,7 @@ class SubscriptionSteps:
     def reject(self, messages: MessagesToSettle, reason: str = "") -> Steps[ReceiptResult]:
         """As of an embedded subscription, and as `nack`."""
         self._receipts(messages)
-        if self.reading.dead_letter is None:
+        if self.settings.dead_letter is None:
             raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
         return (
             yield from self._settled("reject", messages, {"reason": reason[:REASON_CHARACTERS], "reader": self._row})
@@ -381,7 +337,7 @@ class SubscriptionSteps:
 
     def extend(self, messages: MessagesToSettle, *, lease_ms: int | None = None) -> Steps[ReceiptResult]:
         """As of an embedded subscription."""
-        lease_ms = self.reading.lease_ms if lease_ms is None else lease_ms
+        lease_ms = self.settings.lease_ms if lease_ms is None else lease_ms
         check_span("lease_ms", lease_ms, 1)
         every = self._receipts(messages)
         if not every:
@@ -417,7 +373,7 @@ class SubscriptionSteps:
         """As of an embedded subscription."""
         self._check_open()
         numbers: list[int | None] = [partition]
-        if partition is None and self.reading.partitions is not None:
+        if partition is None and self.settings.partitions is not None:
             numbers = [*self.partitions]
         elif partition is not None and (not isinstance(partition, int) or partition not in self.partitions):
             raise UnknownPartition(f"this reader does not have partition {partition!r} of {self.topic}")
@@ -431,7 +387,7 @@ class SubscriptionSteps:
     def stats(self) -> Steps[SubscriptionStats]:
         """As of an embedded subscription."""
         self._check_open()
-        mine = self.partitions if self.reading.partitions is not None else None
+        mine = self.partitions if self.settings.partitions is not None else None
         told: SubscriptionStats = yield call("GET", self._path(), lambda row: rows.subscription_stats(row, mine))
         return told
 
@@ -489,7 +445,7 @@ class SubscriptionSteps:
         """What an iteration has leased ahead: nothing yet."""
         with contextlib.suppress(StoreClosed):  # it ends at once
             self._usable()
-        ahead = ReadAhead(self.reading.lease_ms)
+        ahead = ReadAhead(self.settings.lease_ms)
         with self._lock:
             self._aheads.append(ahead)
         return ahead
@@ -503,7 +459,7 @@ class SubscriptionSteps:
         ahead.out = None
         yield from self._give_back(ahead.drain())
         seeks, wanted = self._seeks, ahead.wanted(self.now_ms())
-        share = self.leased.share(len(self._aheads)) if self.reading.max_in_flight is not None else None
+        share = self.leased.share(len(self._aheads)) if self.settings.max_in_flight is not None else None
         found = yield from self._taken(wanted if share is None else min(wanted, share), SLICE_S)
         ahead.fill(found, self.now_ms(), seeks)
 
@@ -549,8 +505,8 @@ class SubscriptionSteps:
         self.blocks.asleep = True
         return KeptLeases(
             self.blocks,
-            self.reading.lease_ms,
-            self.reading.max_lease_ms,
+            self.settings.lease_ms,
+            self.settings.max_lease_ms,
             now_ms=self.now_ms,
             prolong=self._prolong,
             give_back=self._give_back_late,
@@ -558,13 +514,13 @@ class SubscriptionSteps:
 
     def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
         """Lease what is in handlers for as long as at first, but for what somebody has leased for longer."""
-        until_ms = self.now_ms() + self.reading.lease_ms
+        until_ms = self.now_ms() + self.settings.lease_ms
         every = [*map(_receipt, messages)]
         self._extended = {place: ms for place, ms in self._extended.items() if ms > until_ms}
         shorter = [each for each in every if _place(each) not in self._extended]
         if not shorter:
             return until_ms
-        answer: ReceiptResult = self._drive_now(one(self._extending(shorter, self.reading.lease_ms)))
+        answer: ReceiptResult = self._drive_now(one(self._extending(shorter, self.settings.lease_ms)))
         return answer.deadline_ms or until_ms
 
     def _give_back_late(self, now_ms: int) -> None:
@@ -641,37 +597,11 @@ def _place_of(message: LeasedMessage) -> Place:
     return message.partition, message.delivery_offset, message.lease_number
 
 
-def reading_of(
-    *,
-    retry: RetryPolicy | None,
-    lease_ms: int,
-    dead_letter: str | None,
-    start: Position,
-    delay_ms: int,
-    partitions: Sequence[int] | None,
-    auto_extend: bool,
-    max_lease_ms: int,
-    rate: float | None,
-    max_in_flight: int | None,
-    replicated: bool | None,
-    random: object,
-) -> ServedReading:
-    """Of what `store.subscribe` takes. Raises InvalidArgument, InvalidSubscription, UnknownPartition."""
+def served_settings(options: ReaderOptions) -> ReaderSettings:
+    """Of what `store.subscribe` takes. Raises InvalidArgument, UnknownPartition, and as `ReaderSettings`."""
     from afterlog.client.store_steps import chosen_partitions
 
-    if random is not None:
+    settings = ReaderSettings.of(options)
+    if settings.random is not None:
         raise InvalidArgument("random= is for an embedded store: the server has its own jitter; leave it out")
-    chosen = chosen_partitions(partitions)
-    return ServedReading(
-        retry=RetryPolicy() if retry is None else retry,
-        lease_ms=lease_ms,
-        dead_letter=dead_letter,
-        start=start,
-        delay_ms=delay_ms,
-        partitions=None if chosen is None else tuple(chosen),
-        auto_extend=flag("auto_extend", auto_extend),
-        max_lease_ms=max_lease_ms,
-        rate=rate,
-        max_in_flight=max_in_flight,
-        replicated=None if replicated is None else flag("replicated", replicated),
-    )
+    return replace(settings, partitions=chosen_partitions(settings.partitions))

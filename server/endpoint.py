@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from afterlog.api.schema import Fields, Shape
 from afterlog.base.errors import AfterlogError
 from afterlog.server.request import Reply, Request
-from afterlog.server.schema import Fields, Shape
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from afterlog.api.position_text import position_of
 from afterlog.api.record_json import message_row
+from afterlog.api.schema import ByName, Fields, Shape, Text, Whole, answer
+from afterlog.api.shapes import INSTANT, MESSAGE, OFFSETS, POSITION_SCHEMA, RECORDS_MAX, WAIT_MS
 from afterlog.base import errors
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.fetches import Fetch
 from afterlog.server.request import Reply, Request, as_json
-from afterlog.server.schema import ByName, Fields, Shape, Text, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import INSTANT, MESSAGE, OFFSETS, POSITION_SCHEMA, RECORDS_MAX, WAIT_MS
 
 BYTES_MAX: Final = 64 << 20
 """Of one answer, but for its first batch."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from afterlog.api.position_text import position_of
+from afterlog.api.schema import ByName, Fields, Text, Whole, answer
+from afterlog.api.shapes import COUNT, OFFSETS, PARTITIONS, position
 from afterlog.base import errors
 from afterlog.fetch.group import GroupPosition
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
-from afterlog.server.schema import ByName, Fields, Text, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import COUNT, OFFSETS, PARTITIONS, position
 from afterlog.server.topics_api import FORCE
 
 _CLAIM = Text(most=64, about="random, by the client: what tells its claim from others")

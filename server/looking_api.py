@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from afterlog.api.schema import Flag, Shape, Text, Whole, answer
+from afterlog.api.shapes import BYTES, COUNT, INSTANT, PARTITION, RECORD_ID, SCHEDULED
 from afterlog.base import errors
 from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.record_id import RecordId
@@ -12,9 +14,7 @@ from afterlog.server.overview import SORTS
 from afterlog.server.record_search import due_page, pending_page, record_of
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.scheduled_api import key_of_text
-from afterlog.server.schema import Flag, Shape, Text, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import BYTES, COUNT, INSTANT, PARTITION, RECORD_ID, SCHEDULED
 
 ROWS_MAX: Final = 500
 """Of one page."""

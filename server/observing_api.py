@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from afterlog.api.schema import Text, answer
 from afterlog.base import errors
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import Reply, Request, as_json
-from afterlog.server.schema import Text, answer
 from afterlog.server.served import Served
 
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from afterlog.api.position_text import position_of
+from afterlog.api.reader_json import reader_options
 from afterlog.base.errors import AfterlogError, UnknownSubscription
 from afterlog.store.aio_calls import Calls, Line, Waiters
 from afterlog.store.store import Store
-from afterlog.subscription.policy import RetryPolicy
+from afterlog.subscription.reader_settings import ReaderOptions
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription
 
@@ -107,7 +107,7 @@ class OpenReaders:
         return sum(map(len, self._kept.values()))
 
     def lent(self, topic: str, name: str, how: Mapping[str, Any] | None) -> Lent:
-        """A reader for as long as the block. how: the JSON of `shapes.READER`. Raises as `store.subscribe` does."""
+        """A reader for as long as the block. how: JSON, as `READER` has it. Raises as `store.subscribe` does."""
         return Lent(self, topic, name, how, begins=True)
 
     def lent_for_receipts(self, topic: str, name: str, how: Mapping[str, Any] | None) -> Lent:
@@ -171,10 +171,10 @@ class OpenReaders:
         return [(key, kept) for key, entries in self._kept.items() for kept in entries.values()]
 
     async def _open(self, topic: str, name: str, how: Mapping[str, Any]) -> OpenReader:
-        settings = settings_of(how)
+        options: ReaderOptions = {"durable_leases": True, **reader_options(how), "auto_extend": False}
 
         def subscribe() -> Subscription:
-            return self._store.subscribe(topic, name, auto_extend=False, durable_leases=True, **settings)
+            return self._store.subscribe(topic, name, **options)
 
         subscription = await self._calls.run(subscribe, lambda opened: opened.close())
         return OpenReader(subscription, self._calls, self._waiters)
@@ -228,16 +228,6 @@ class Lent:
     async def __aexit__(self, *_: object) -> None:
         assert self._kept is not None, "it was entered"
         self._readers.given_back(self._topic, self._name, self._kept)
-
-
-def settings_of(how: Mapping[str, Any]) -> dict[str, Any]:
-    """What `store.subscribe` takes, of the JSON of a reader. Raises InvalidArgument, InvalidSubscription."""
-    settings = {name: value for name, value in how.items() if value is not None}
-    if "retry" in settings:
-        settings["retry"] = RetryPolicy(**how["retry"])
-    if "start" in settings:
-        settings["start"] = position_of(settings["start"])
-    return settings
 
 
 def _leased(subscription: Subscription) -> int:

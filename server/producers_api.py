@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from afterlog.api.schema import Shape, Whole, answer
+from afterlog.api.shapes import COUNT, RECORDS_MAX
 from afterlog.base import errors
 from afterlog.index.producer_states import SEQUENCES
 from afterlog.records.producer_sequence import EPOCH_MAX, ProducerSequence
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import Reply, Request, as_json
-from afterlog.server.schema import Shape, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import COUNT, RECORDS_MAX
 
 _WHO: Final[dict[str, Shape]] = {
     "partition": Whole(),

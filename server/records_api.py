@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from afterlog.api.record_json import SentRecord, sent_record
+from afterlog.api.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole, answer
+from afterlog.api.shapes import PARTITION, RECORD_ID, SENT
 from afterlog.base import errors
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
@@ -22,9 +24,7 @@ from afterlog.records.single import SingleRecord, columns_of, header_section
 from afterlog.records.unique_key import OnConflict, checked_key, with_unique_key
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import Reply, Request, as_json
-from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import PARTITION, RECORD_ID, SENT
 
 PRODUCER: Final = Fields(
     {"id": Whole(), "epoch": Whole(0, 2**15 - 1), "sequence": Whole(0, 2**31 - 1)},

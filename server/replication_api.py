@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from afterlog.api.schema import Fields, Flag, Text, Whole, answer
+from afterlog.api.shapes import COUNT, NAME_PATTERN
 from afterlog.api.slices import SLICE
 from afterlog.base import errors
 from afterlog.records.origin_slice import OriginSlice
@@ -13,9 +15,7 @@ from afterlog.replication.cluster import COPIED, ReplicatedTopic
 from afterlog.replication.store_cluster import StoreCluster
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
-from afterlog.server.schema import Fields, Flag, Text, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import COUNT, NAME_PATTERN
 from afterlog.server.topics_api import CHANGES, PARTITIONS_MAX
 
 SLICE_BYTES_MAX: Final = 64 << 20

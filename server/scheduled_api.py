@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from afterlog.api.byte_text import bytes_of, headers_of, text_or_base64
 from afterlog.api.record_json import clients_headers, message_row
+from afterlog.api.schema import LEFT_OUT, Fields, Number, Shape, Text, Told, Whole, answer
+from afterlog.api.shapes import BYTES, COUNT, HEADERS, INSTANT, MESSAGE, PARTITION, RECORDS_MAX, SCHEDULED
 from afterlog.api.statistics import due_histogram
 from afterlog.base import errors
 from afterlog.base.errors import InvalidTopic, UnknownTopic
 from afterlog.produce.topic import Topic
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
-from afterlog.server.schema import LEFT_OUT, Fields, Number, Shape, Text, Told, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import BYTES, COUNT, HEADERS, INSTANT, MESSAGE, PARTITION, RECORDS_MAX, SCHEDULED
 from afterlog.store.schedule_document import Schedule
 from afterlog.subscription.answers import RedriveResult
 from afterlog.subscription.redrive import SUBSCRIPTION, DeadLetterMessage

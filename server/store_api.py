@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from afterlog._version import __version__
+from afterlog.api.schema import Fields, Text, answer
+from afterlog.api.shapes import COUNT, INSTANT
 from afterlog.base import errors
 from afterlog.server.endpoint import NOTHING, Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
-from afterlog.server.schema import Fields, Text, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import COUNT, INSTANT
 
 BACKUP: Final = Fields({"dest": Text(most=255, about="a folder in the one that the server was started with")})
 

@@ -10,27 +10,27 @@ from typing import Any, Final
 import numpy as np
 
 from afterlog.api.position_text import position_of
+from afterlog.api.reader_json import READER
 from afterlog.api.receipt import Receipt
 from afterlog.api.record_json import message_row
+from afterlog.api.schema import Fields, Listing, Number, Shape, Text, Told, Whole, answer
+from afterlog.api.shapes import (
+    COUNT,
+    INSTANT,
+    LEASED,
+    PARTITION,
+    RECEIPT,
+    RECORDS_MAX,
+    WAIT_MS,
+    position,
+)
 from afterlog.base import errors
 from afterlog.fetch.message_columns import Columns
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.open_readers import Lent, OpenReader
 from afterlog.server.receipts import named
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json, json_bytes
-from afterlog.server.schema import Fields, Listing, Number, Shape, Text, Told, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import (
-    COUNT,
-    INSTANT,
-    LEASED,
-    PARTITION,
-    READER,
-    RECEIPT,
-    RECORDS_MAX,
-    WAIT_MS,
-    position,
-)
 from afterlog.server.topics_api import FORCE
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.received import Receipts, Received

@@ -6,15 +6,15 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from afterlog.api.position_text import position_of
+from afterlog.api.schema import LEFT_OUT, Fields, Flag, Listing, Shape, Text, Whole, answer
+from afterlog.api.shapes import COUNT, NAME_PATTERN, OFFSETS, PARTITION, PARTITIONS, position
 from afterlog.api.statistics import partition_stats, subscription_stats
 from afterlog.base import errors
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.produce.topic import Topic
 from afterlog.server.endpoint import Endpoint, Scope
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
-from afterlog.server.schema import LEFT_OUT, Fields, Flag, Listing, Shape, Text, Whole, answer
 from afterlog.server.served import Served
-from afterlog.server.shapes import COUNT, NAME_PATTERN, OFFSETS, PARTITION, PARTITIONS, position
 
 _MAYBE: Final[dict[str, Any]] = {"null": True, "default": LEFT_OUT}
 CHANGES: Final[dict[str, Shape]] = {

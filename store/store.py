@@ -11,6 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +41,7 @@ from afterlog.base.errors import (
     WrongType,
 )
 from afterlog.base.files import PROCESS, Files, OsFiles, OwnFiles
+from afterlog.base.keywords import spelled_out
 from afterlog.base.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, NamedList, check_name, parse_backup_folder
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.record_id import RecordId
@@ -64,6 +66,7 @@ from afterlog.records.window import check_timestamps
 from afterlog.store.deletions import Deletions
 from afterlog.store.topics import OpenTopics
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
+from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 
 # Who reads, has subscriptions, adopts, or has object storage imports what does that where it begins: what opens a store
 # and sends is a third of it all, and a program that only sends should not wait for the rest (tests/test_package.py).
@@ -86,7 +89,7 @@ if TYPE_CHECKING:
     from afterlog.store.schedules import Schedules
     from afterlog.subscription.answers import RedriveResult
     from afterlog.subscription.partition_subscription import PartitionSubscription
-    from afterlog.subscription.policy import Random, RetryPolicy
+    from afterlog.subscription.policy import Random
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.subscription.subscription import Subscription
     from afterlog.tier.offload import Offloaded
@@ -676,36 +679,20 @@ class Store:
             self._consumers.update({(topic, partition.number, group): consumer for partition in chosen})
             return consumer
 
-    def subscribe(
-        self,
-        topic: str,
-        name: str,
-        *,
-        retry: RetryPolicy | None = None,
-        lease_ms: int = 30_000,
-        dead_letter: str | None = None,
-        start: Position = EARLIEST,
-        delay_ms: int = 0,
-        partitions: Sequence[int] | None = None,
-        random: Random | None = None,
-        auto_extend: bool = True,
-        max_lease_ms: int = 3_600_000,
-        rate: float | None = None,
-        max_in_flight: int | None = None,
-        durable_leases: bool = False,
-        replicated: bool | None = None,
-    ) -> Subscription:
+    @spelled_out(ReaderOptions, ReaderSettings)
+    def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> Subscription:
         """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
 
         Many readers share a subscription; subscriptions to a topic see everything independently of each other. A
         consumer group cannot have the same name (NameTaken).
 
-        retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries) are this
-        reader's own, and so are these. auto_extend: while the block of a message is open it stays leased, for at most
-        max_lease_ms since its delivery. rate: it takes so many records a second (`subscription/intake.py`);
-        max_in_flight: it has so many at a time that are leased and not settled. durable_leases: the lease outlives this
-        process: for readers elsewhere, as the server has. A restart, a close, too, leaves it until its deadline, with
-        its receipt (`Receipts`), and does not count as a failure.
+        retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries, where the
+        store is open in this process) are this reader's own, and so are these. auto_extend: while the block of a
+        message is open it stays leased, for at most max_lease_ms since its delivery. rate: it takes so many records a
+        second (`subscription/intake.py`); max_in_flight: it has so many at a time that are leased and not settled.
+        durable_leases: a lease outlives the process that has the store: its restart, a close, too, leaves it until its
+        deadline, with its receipt (`Receipts`), and does not count as a failure. None: it does where the reader is in
+        another process.
 
         delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
         clusters have the subscription, too, from now on, and what is acked in one is acked in all, half a second later
@@ -713,40 +700,26 @@ class Store:
         have acked; None: as it is.
         Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
         """
-        from afterlog.subscription.policy import RetryPolicy
-        from afterlog.subscription.reader_settings import ReaderSettings
-
         target = self.topic(topic)
         check_name(name, "subscription")
-        settings = ReaderSettings(
-            retry=RetryPolicy() if retry is None else retry,
-            lease_ms=lease_ms,
-            dead_letter=dead_letter,
-            random=self._jitter() if random is None else random,
-            auto_extend=flag("auto_extend", auto_extend),
-            max_lease_ms=max_lease_ms,
-            rate=rate,
-            max_in_flight=max_in_flight,
-            durable_leases=flag("durable_leases", durable_leases),
+        asked = ReaderSettings.of(options)
+        settings = replace(
+            asked,
+            random=self._jitter() if asked.random is None else asked.random,
+            durable_leases=asked.durable_leases is True,
         )
-        if dead_letter is not None:
-            check_name(dead_letter)
-        if dead_letter == topic:
+        if settings.dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
-        if dead_letter is not None:
-            self._made_topic(dead_letter).check_asked(AS_SOON_AS_POSSIBLE)
-        if replicated is not None and flag("replicated", replicated) and delay_ms:
-            raise InvalidSubscription("a replicated subscription sees records when they are due: leave delay_ms out")
-        chosen = _chosen(target, partitions)
+        if settings.dead_letter is not None:
+            self._made_topic(settings.dead_letter).check_asked(AS_SOON_AS_POSSIBLE)
+        chosen = _chosen(target, settings.partitions)
         with self._lock:
             self._usable()
             self._check_there(target, name)
             if any(self._reads(topic, partition.number, name) for partition in target.partitions):
                 raise NameTaken(f"{name!r} is a consumer group that reads {topic}; take another name")
             check_no_group(target.partitions, name)
-            return self._subscriptions.subscribe(
-                topic, name, chosen, settings, start=start, delay_ms=delay_ms, replicated=replicated
-            )
+            return self._subscriptions.subscribe(topic, name, chosen, settings)
 
     def subscriptions(self, topic: str) -> list[str]:
         """The names of all subscriptions to a topic, whether somebody reads them or not. Raises UnknownTopic."""

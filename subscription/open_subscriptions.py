@@ -24,7 +24,6 @@ from afterlog.produce.topic import Topic
 # Every store has this, and few have subscriptions: the rest of the folder comes with the first of them.
 if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
-    from afterlog.fetch.positions import Position
     from afterlog.subscription.journal import Journal
     from afterlog.subscription.lease_keeper import KeptLeases, LeaseKeeper
     from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -68,10 +67,6 @@ class OpenSubscriptions:
         name: str,
         partitions: Sequence[Partition],
         settings: ReaderSettings,
-        *,
-        start: Position,
-        delay_ms: int,
-        replicated: bool | None = None,
     ) -> Subscription:
         """Another reader. Raises InvalidSubscription where others see the topic with another delay."""
         from afterlog.subscription.lease_keeper import LeaseKeeper
@@ -86,7 +81,7 @@ class OpenSubscriptions:
                 reader = Subscription(
                     topic,
                     name,
-                    [self._acquired(partition, name, start, delay_ms) for partition in partitions],
+                    [self._acquired(partition, name, settings) for partition in partitions],
                     settings,
                     clock=self._clock,
                     usable=self._usable,
@@ -94,10 +89,10 @@ class OpenSubscriptions:
                 )
                 reader.blocks.wake = self.keeper.wake
                 self._readers[reader] = names
-                if replicated is not None:
+                if settings.replicated is not None:
                     for each in names:
-                        self._shared[each].subscription.replicate(replicated)
-                    (self.replicated.add if replicated else self.replicated.discard)((topic, name))
+                        self._shared[each].subscription.replicate(settings.replicated)
+                    (self.replicated.add if settings.replicated else self.replicated.discard)((topic, name))
             except BaseException:
                 self._close_unread()
                 raise
@@ -144,7 +139,7 @@ class OpenSubscriptions:
         for subscription in self:
             subscription.check()
 
-    def _acquired(self, partition: Partition, name: str, start: Position, delay_ms: int) -> ReaderPart:
+    def _acquired(self, partition: Partition, name: str, settings: ReaderSettings) -> ReaderPart:
         from afterlog.subscription.dead_letters import DeadLetters
         from afterlog.subscription.partition_subscription import PartitionSubscription
         from afterlog.subscription.reader_part import ReaderPart
@@ -153,11 +148,11 @@ class OpenSubscriptions:
         part = self._shared.get(key)
         if part is None:
             with partition.log.letting_go:  # nothing goes of what it begins with, nor is its journal read by another
-                subscription = PartitionSubscription(partition, name, start=start, delay_ms=delay_ms)
+                subscription = PartitionSubscription(partition, name, start=settings.start, delay_ms=settings.delay_ms)
                 part = self._shared[key] = ReaderPart(subscription, DeadLetters(subscription, self._topic_of))
-        elif part.subscription.delay_ms != delay_ms:
+        elif part.subscription.delay_ms != settings.delay_ms:
             open_with = f"{name!r} of {partition.topic} is open with delay_ms={part.subscription.delay_ms}"
-            raise InvalidSubscription(f"{open_with}, not {delay_ms}")
+            raise InvalidSubscription(f"{open_with}, not {settings.delay_ms}")
         return part
 
     def let_go(self, reader: Subscription) -> None:

@@ -37,7 +37,7 @@ class ReaderPart:
         self.dead_letters.resume()
         while True:
             lease = self.subscription.receive(
-                max_records, settings.lease_ms, policy=settings.policy, held=settings.durable_leases
+                max_records, settings.lease_ms, policy=settings.policy, held=settings.durable_leases is True
             )
             if len(lease.exhausted):
                 try:

@@ -1,40 +1,93 @@
-"""What one reader of a subscription decides for itself."""
+"""How one reader reads a subscription: the keywords of `store.subscribe`, wherever the store is.
+
+A new one is a line in `ReaderOptions` and a field of `ReaderSettings`. By that it is in the signatures and the help of
+all of them (`base/keywords.py`), and in the JSON that a server is sent and checks (`api/reader_json.py`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypedDict
 
+from afterlog.base.arguments import flag
 from afterlog.base.errors import InvalidSubscription
+from afterlog.base.keywords import check_known
+from afterlog.base.names import check_name
+from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.subscription.intake import check_limits
-from afterlog.subscription.policy import Random, RetryPolicy, check_span
+from afterlog.subscription.policy import RetryPolicy, check_span
+
+if TYPE_CHECKING:
+    from afterlog.subscription.policy import Random
+
+LEAST_MS: Final = {"lease_ms": 1, "max_lease_ms": 1, "delay_ms": 0}
+AT_READER: Final = {"at": "the reader"}
+"""What the process sees to in which the reader is: a server is not told of it."""
+
+
+class ReaderOptions(TypedDict, total=False):
+    """What `store.subscribe` and `Worker.handle` take by keyword."""
+
+    retry: RetryPolicy | None
+    lease_ms: int
+    dead_letter: str | None
+    start: Position
+    delay_ms: int
+    partitions: Sequence[int] | None
+    random: Random | None
+    auto_extend: bool
+    max_lease_ms: int
+    rate: float | None
+    max_in_flight: int | None
+    durable_leases: bool | None
+    replicated: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings:
-    """What one reader decides for itself. InvalidSubscription where it cannot be."""
+    """All of `ReaderOptions`, checked. Raises InvalidSubscription, InvalidTopic, WrongType.
 
-    retry: RetryPolicy
-    lease_ms: int
-    dead_letter: str | None
-    random: Random | None
-    """For the jitter of retries; None: no jitter."""
-    auto_extend: bool = True
-    """Whether a message whose block is open stays leased."""
-    max_lease_ms: int = 3_600_000
-    """Since its delivery; then it is another reader's, and counts as failed."""
-    rate: float | None = None
-    max_in_flight: int | None = None
-    """See `Intake`."""
-    durable_leases: bool = False
-    """The lease outlives this process: for readers elsewhere, as the server has."""
-    policy: RetryPolicy = field(init=False)
-    """When to give up: without dead letters never."""
+    What each is, `store.subscribe` says. metadata: `about` for the description of the API, where its name does not do.
+    """
+
+    retry: RetryPolicy | None = None
+    lease_ms: int = 30_000
+    dead_letter: str | None = field(default=None, metadata={"about": "the topic of what is given up"})
+    start: Position = field(default=EARLIEST, metadata={"about": "where the subscription begins when it is new"})
+    delay_ms: int = 0
+    partitions: Sequence[int] | None = None
+    random: Random | None = field(default=None, metadata=AT_READER)
+    auto_extend: bool = field(default=True, metadata=AT_READER)
+    max_lease_ms: int = field(default=3_600_000, metadata=AT_READER)
+    rate: float | None = field(default=None, metadata=AT_READER)
+    max_in_flight: int | None = field(default=None, metadata=AT_READER)
+    durable_leases: bool | None = field(default=None, metadata={"about": "leases outlive the server, as by default"})
+    replicated: bool | None = field(
+        default=None, metadata={"about": "other clusters have it, too, or do not; as it is where it is left out"}
+    )
+    policy: RetryPolicy = field(init=False, repr=False)
+    """When to retry and to give up: without dead letters never."""
 
     def __post_init__(self) -> None:
-        check_span("lease_ms", self.lease_ms, 1)
-        check_span("max_lease_ms", self.max_lease_ms, 1)
+        for name, least in LEAST_MS.items():
+            check_span(name, getattr(self, name), least)
         check_limits(self.rate, self.max_in_flight)
-        if not isinstance(self.retry, RetryPolicy):
-            raise InvalidSubscription(f"retry must be a RetryPolicy, not {self.retry!r}")
-        retries = self.retry if self.dead_letter is not None else replace(self.retry, attempts=None)
-        object.__setattr__(self, "policy", retries)
+        if self.dead_letter is not None:
+            check_name(self.dead_letter)
+        retry = RetryPolicy() if self.retry is None else self.retry
+        if not isinstance(retry, RetryPolicy):
+            raise InvalidSubscription(f"retry must be a RetryPolicy, not {retry!r}")
+        object.__setattr__(self, "policy", retry if self.dead_letter is not None else replace(retry, attempts=None))
+        object.__setattr__(self, "auto_extend", flag("auto_extend", self.auto_extend))
+        for name in ("durable_leases", "replicated"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, value if value is None else flag(name, value))
+        if self.replicated and self.delay_ms:
+            raise InvalidSubscription("a replicated subscription sees records when they are due: leave delay_ms out")
+
+    @classmethod
+    def of(cls, options: ReaderOptions) -> ReaderSettings:
+        """Of what a call was given. Raises WrongType, too, of a keyword that there is not."""
+        check_known("subscribe", options, ReaderOptions)
+        return cls(**options)

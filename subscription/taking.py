@@ -113,7 +113,7 @@ class Taking:
             return None
         row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
         found = self._shared[row].receive_one(
-            self._settings.lease_ms, LeasedMessage, held=self._settings.durable_leases
+            self._settings.lease_ms, LeasedMessage, held=self._settings.durable_leases is True
         )
         if found is None:
             return None

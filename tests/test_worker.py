@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 import os
 import signal
 import threading
@@ -43,12 +42,6 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
     with TemporaryDirectory() as folder, WAYS[request.param](Path(folder), ManualClock(NOW_MS), {}) as made:
         made.store.create_topic("mail", partitions=2)
         yield made
-
-
-def test_options_are_those_of_a_subscription() -> None:
-    """But for its chance, and for what the server alone asks for."""
-    known = inspect.signature(afterlog.Store.subscribe).parameters.keys() - {"self", "topic", "name"}
-    assert known - {"random", "durable_leases"} == ReaderOptions.__annotations__.keys()
 
 
 class Running(Background[bool]):
@@ -428,9 +421,10 @@ class TestWrongUse:
 
     def test_options_are_those_of_subscribe(self, store: afterlog.Store) -> None:
         worker = Worker(store)
-        worker.handle("mail", lease_ms=-1)(lambda message: None)
         with pytest.raises(InvalidSubscription):
-            worker.run()
+            worker.handle("mail", lease_ms=-1)
+        with pytest.raises(WrongType, match="takes no 'leese_ms'"):
+            worker.handle("mail", leese_ms=1)  # type: ignore[call-arg]
 
     def test_no_handler(self, store: afterlog.Store) -> None:
         with pytest.raises(InvalidArgument, match="nothing to do"):

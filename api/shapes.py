@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from afterlog.base.arguments import INT64_MAX
-from afterlog.server.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole
+from afterlog.api.schema import Fields, Listing, Number, Shape, Told, Whole
 
 RECORDS_MAX: Final = 65_536
 """That one answer has."""
@@ -91,18 +90,4 @@ RETRY: Final = Fields(
     default=None,
     null=True,
     about="exponential backoff of what failed",
-)
-READER: Final = Fields(
-    {
-        "lease_ms": Whole(1, INT64_MAX, default=30_000),
-        "retry": RETRY,
-        "dead_letter": Text(default=None, null=True, about="the topic of what is given up"),
-        "start": position(default="earliest", about="where the subscription begins when it is new"),
-        "delay_ms": Whole(0, INT64_MAX, default=0),
-        "partitions": PARTITIONS,
-        "replicated": Flag(default=None, about="other clusters have it, too, or do not; as it is where it is left out"),
-    },
-    default=None,
-    null=True,
-    about="how the subscription is read; readers that say the same share one",
 )
