@@ -49,6 +49,7 @@ from afterlog.subscription.awaited_draining import AsyncDraining, all_ended
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.received import Received
 from afterlog.subscription.subscription import Subscription as BlockingSubscription
+from afterlog.surface import ConsumerSurface, StoreSurface, SubscriptionSurface, presents
 from afterlog.tier.remote_store import RemoteStore
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _opening(
     return opening
 
 
+@presents(ConsumerSurface)
 class AsyncConsumer(Closing):
     """Made by `store.consumer`. Its calls are made one after the other.
 
@@ -107,11 +109,9 @@ class AsyncConsumer(Closing):
                 await self._line.found(lambda: self._run(self._blocking.fill), None)
 
     async def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
-        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
         return (await self.poll_columns(max_records, timeout)).to_messages()
 
     async def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
-        """`poll` as columns, with no Python object per record."""
         timeout = seconds("timeout", timeout)
         self._reader = asyncio.current_task()
         columns = await self._run(lambda: self._blocking.poll_columns(max_records), self._take_back)
@@ -163,6 +163,7 @@ class AsyncConsumer(Closing):
             self._blocking.take_back(found)
 
 
+@presents(SubscriptionSurface)
 class AsyncSubscription(Closing):
     """Made by `store.subscribe`. Any number of tasks may use it; each iteration is for one."""
 
@@ -210,7 +211,6 @@ class AsyncSubscription(Closing):
             await self._run(lambda: taking.end(ahead))
 
     async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
-        """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever)."""
         timeout = seconds("timeout", timeout)
 
         def look() -> Coroutine[Any, Any, Received | None]:
@@ -222,19 +222,11 @@ class AsyncSubscription(Closing):
         return found
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, give back what was leased ahead, and wait up to `timeout` seconds for the handlers.
-
-        As the blocking one does; no thread waits. From any task but that of a handler.
-        """
         timeout, blocking = seconds("timeout", timeout), self._blocking
         await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
         return await all_ended(blocking.blocks, blocking.taking.is_idle, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
-        """A block in which the signal drains, to be entered with `async with` by the event loop of the main thread.
-
-        Its end waits up to `timeout` seconds for the handlers; see the blocking one.
-        """
         return AsyncDraining(self, self._blocking.draining_on(signal, timeout=timeout), timeout)
 
     ack = awaited(BlockingSubscription.ack)
@@ -252,6 +244,7 @@ class AsyncSubscription(Closing):
             self._blocking.release(found)
 
 
+@presents(StoreSurface)
 class AsyncStore(Closing):
     """An open store. `afterlog.aio.open` makes it."""
 
@@ -305,6 +298,9 @@ class AsyncStore(Closing):
     backup = awaited(BlockingStore.backup)
     confirm_clock = awaited(BlockingStore.confirm_clock)
     check = awaited(BlockingStore.check)
+
+    def now_ms(self) -> int:
+        return self._blocking.now_ms()
 
     @property
     def path(self) -> Path:

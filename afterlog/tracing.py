@@ -41,11 +41,11 @@ except ImportError as missing:
     raise ImportError("tracing needs opentelemetry-api: pip install 'afterlog[otel]'") from missing
 
 if TYPE_CHECKING:
-    from afterlog.api.surface import ProducerSurface, StoreSurface
     from afterlog.fetch.message import Message
     from afterlog.fetch.record_id import RecordId
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
+    from afterlog.surface import ProducerSurface, StoreSurface
 
 AnyStore = TypeVar("AnyStore", bound="StoreSurface")
 

@@ -27,13 +27,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
-from afterlog.api.surface import StoreSurface, SubscriptionSurface
 from afterlog.base.arguments import seconds, whole
 from afterlog.base.errors import InvalidArgument, WrongType
 from afterlog.base.keywords import spelled_out
 from afterlog.base.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
+from afterlog.surface import StoreSurface, SubscriptionSurface
 
 if TYPE_CHECKING:
     from afterlog.subscription.leased_message import LeasedMessage

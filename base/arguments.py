@@ -9,7 +9,16 @@ from typing import Any
 from afterlog.base.errors import InvalidArgument, WrongType
 
 INT64_MAX = 2**63 - 1
-KEEP: Any = object()
+
+
+class _AsItIs:
+    """One value; see `KEEP`."""
+
+    def __repr__(self) -> str:
+        return "<as it is>"
+
+
+KEEP: Any = _AsItIs()
 """What a call leaves as it is that changes the rest."""
 
 

@@ -39,7 +39,6 @@ from afterlog.cli.base import (
 from afterlog.cli.input import Duration, InputRecord, InstantType, chunks_of_lines, encoded, json_records
 
 if TYPE_CHECKING:
-    from afterlog.api.surface import TopicSurface
     from afterlog.base.clock import Clock
     from afterlog.cli.how_it_stands import OpenStore
     from afterlog.fetch.message import Message
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from afterlog.log.topic_settings import BacklogQuotaPolicy
     from afterlog.records.unique_key import OnConflict
     from afterlog.subscription.received import Received
+    from afterlog.surface import TopicSurface
 
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from afterlog.api.surface import ConsumerSurface
     from afterlog.base.clock import Clock
     from afterlog.fetch.message import Message
+    from afterlog.surface import ConsumerSurface
 
 SLICE_S = 0.5
 """A signal ends a poll that waits after this long."""

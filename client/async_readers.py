@@ -18,12 +18,14 @@ from afterlog.subscription.awaited_draining import AsyncDraining, all_ended
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.intake import Intake
 from afterlog.subscription.leased_message import LeasedMessage, Settling
+from afterlog.surface import ConsumerSurface, SubscriptionSurface, presents
 
 if TYPE_CHECKING:
     from afterlog.client.async_pool import AsyncPool
     from afterlog.fetch.message_columns import Columns
 
 
+@presents(SubscriptionSurface)
 class AsyncServedSubscription(Closing):
     """Made by `store.subscribe`. Any number of tasks may use it; each iteration is for one."""
 
@@ -77,13 +79,11 @@ class AsyncServedSubscription(Closing):
     close = awaited(SubscriptionSteps.close)
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, give back what was leased ahead, and wait up to `timeout` seconds for the handlers."""
         timeout = self._steps.check_drainable(timeout)
         await self._drive(self._steps.stop_taking())
         return await all_ended(self.blocks, self._steps.is_idle, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
-        """A block in which the signal drains, to be entered with `async with` by the event loop of the main thread."""
         return AsyncDraining(self, Draining(_StoppedInThread(self._steps, self._drive_now), signal, timeout), timeout)
 
 
@@ -104,6 +104,7 @@ class _StoppedInThread:
         raise AssertionError("the end of the block drains, and awaits it")
 
 
+@presents(ConsumerSurface)
 class AsyncServedConsumer(Closing):
     """Made by `store.consumer`. Its calls are made one after the other."""
 
@@ -131,13 +132,11 @@ class AsyncServedConsumer(Closing):
                 await self._drive(steps.fill())
 
     async def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
-        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
         self._steps.reader = asyncio.current_task()
         found: list[Message] = await self._drive(self._steps.poll(max_records, timeout))
         return found
 
     async def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
-        """`poll` as columns, with no Python object per record. Needs ``afterlog[arrow]``."""
         self._steps.reader = asyncio.current_task()
         found: Columns = await self._drive(self._steps.poll_columns(max_records, timeout))
         return found

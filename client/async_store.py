@@ -32,11 +32,13 @@ from afterlog.store.aio_calls import Calls
 from afterlog.store.aio_producer import AsyncProducer
 from afterlog.store.awaiting import Closing, Opening
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
+from afterlog.surface import StoreSurface, presents
 
 if TYPE_CHECKING:
     from afterlog.client.served_topic import ServedTopic
 
 
+@presents(StoreSurface)
 class AsyncServedStore(Closing):
     """A store that another process has open. `afterlog.aio.connect` makes it."""
 
@@ -104,6 +106,9 @@ class AsyncServedStore(Closing):
         """As of the blocking one."""
         return await self._pool.run(asked)
 
+    def now_ms(self) -> int:
+        return self._server_time.now_ms()
+
     def producer(
         self,
         topic: str,
@@ -114,7 +119,6 @@ class AsyncServedStore(Closing):
         producer_id: int | None = None,
         epoch: int | None = None,
     ) -> Opening[AsyncProducer]:
-        """As of the blocking one. `send` is awaited twice: for a place in the buffer, and for the append."""
         return Opening(self._producer(topic, linger_ms, batch_bytes, idempotent, producer_id, epoch))
 
     def consumer(
@@ -126,12 +130,10 @@ class AsyncServedStore(Closing):
         start: Position = EARLIEST,
         auto_commit: bool = True,
     ) -> Opening[AsyncServedConsumer]:
-        """As of the blocking one."""
         return Opening(self._consumer(topic, group, partitions, start, auto_commit))
 
     @spelled_out(ReaderOptions, ReaderSettings)
     def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncServedSubscription]:
-        """As of the blocking one."""
         return Opening(self._subscription(topic, name, options))
 
     async def close(self) -> None:

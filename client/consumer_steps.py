@@ -115,7 +115,6 @@ class ConsumerSteps:
     # Reading.
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> Steps[list[Message]]:
-        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self.came_back()
@@ -134,7 +133,6 @@ class ConsumerSteps:
         return taken
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Steps[Columns]:
-        """`poll` as columns, with no Python object per record. Needs ``afterlog[arrow]``."""
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self.came_back()
@@ -218,7 +216,6 @@ class ConsumerSteps:
     # Where it stands.
 
     def seek(self, position: Position, partition: int | None = None) -> Steps[None]:
-        """As of an embedded consumer."""
         numbers = [*self._handed] if partition is None else [self._mine(partition)]
         moved: dict[int, int] = yield _resolving(self.topic, position, numbers)
         self._ahead.clear()
@@ -226,23 +223,19 @@ class ConsumerSteps:
         self._processed.update(moved)
 
     def commit(self) -> Steps[None]:
-        """Make durable that everything handed out so far is processed. Raises StoreClosed, StorageFull, GroupBusy."""
         self._check_open()
         self._settle()
         yield from self._write()
 
     def positions(self) -> Steps[dict[int, int]]:
-        """The next delivery offset of each partition."""
         yield from ()
         return dict(self._handed)
 
     def committed(self) -> Steps[dict[int, int | None]]:
-        """The committed delivery offset of each partition; None before the first commit."""
         yield from ()
         return dict(self._committed)
 
     def lag(self) -> Steps[int]:
-        """How many due records, over all partitions, were not handed out yet."""
         from afterlog.fetch.positions import LATEST
 
         marks: dict[int, int] = yield _resolving(self.topic, LATEST, [*self._handed])

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from afterlog.client.call import Steps, blocking
 from afterlog.client.consumer_steps import ConsumerSteps
 from afterlog.fetch.message import Message
+from afterlog.surface import ConsumerSurface, presents
 
 if TYPE_CHECKING:
     from afterlog.client.pool import Pool
     from afterlog.fetch.message_columns import Columns
 
 
+@presents(ConsumerSurface)
 class ServedConsumer:
     """Made by `store.consumer`. Not thread-safe, but for `close`."""
 
@@ -34,7 +36,6 @@ class ServedConsumer:
         self._end(processed=kind is None and self._steps.reader == threading.get_ident())
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages in due order, waiting for each until it is due; ends when the consumer is closed."""
         while not self.closed:
             self._steps.reader = threading.get_ident()
             message = self._steps.next()
@@ -48,13 +49,11 @@ class ServedConsumer:
         return self._steps.closed
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
-        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
         self._steps.reader = threading.get_ident()
         found: list[Message] = self._drive(self._steps.poll(max_records, timeout))
         return found
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
-        """`poll` as columns, with no Python object per record. Needs ``afterlog[arrow]``."""
         self._steps.reader = threading.get_ident()
         found: Columns = self._drive(self._steps.poll_columns(max_records, timeout))
         return found

@@ -36,12 +36,14 @@ from afterlog.client.store_steps import StoreSteps
 from afterlog.client.transport import Connecting
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
+from afterlog.surface import StoreSurface, presents
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId
     from afterlog.produce.producer import Producer
 
 
+@presents(StoreSurface)
 class ServedStore:
     """A store that another process has open. `afterlog.connect` makes it; a context manager, or `close` it."""
 
@@ -115,7 +117,6 @@ class ServedStore:
         return self._pool.run(asked)
 
     def now_ms(self) -> int:
-        """The clock of the server, as far as its answers have told."""
         return self._server_time.now_ms()
 
     def producer(
@@ -128,11 +129,6 @@ class ServedStore:
         producer_id: int | None = None,
         epoch: int | None = None,
     ) -> Producer[RecordId]:
-        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId. It needs numpy.
-
-        As of an embedded store, but: without `idempotent`, too, a record is there once, as one of `send` is. Where an
-        idempotent one lost an answer for good it goes on under a higher epoch in that partition.
-        """
         from afterlog.client.served_target import served_producer
 
         return served_producer(
@@ -149,11 +145,6 @@ class ServedStore:
         start: Position = EARLIEST,
         auto_commit: bool = True,
     ) -> ServedConsumer:
-        """A consumer of the topic's partitions (all by default) for `group`, which begins where the group committed.
-
-        As of an embedded store. Its partitions are claimed as long as this process lives, and 45 s longer where it was
-        killed.
-        """
         steps = self._drive(self._readers.consumer(self._steps, topic, group, partitions, start, auto_commit))
         reader = ServedConsumer(steps, self._pool)
         self._readers.add_consumer(reader, steps)
@@ -161,11 +152,6 @@ class ServedStore:
 
     @spelled_out(ReaderOptions, ReaderSettings)
     def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> ServedSubscription:
-        """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
-
-        As of an embedded store, but: what it has leased outlives the server, and goes back when it is closed; `random`
-        cannot be given.
-        """
         steps = self._drive(self._readers.subscription(topic, name, options))
         reader = ServedSubscription(steps, self._pool, self.clock)
         self._readers.add_subscription(reader, steps)
@@ -232,7 +218,7 @@ def connect(
 
 
 if TYPE_CHECKING:
-    from afterlog.api.surface import StoreSurface
+    from afterlog.surface import StoreSurface
 
     def _has_the_surface(store: ServedStore) -> StoreSurface:
         return store

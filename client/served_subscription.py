@@ -11,6 +11,7 @@ from afterlog.client.subscription_steps import SubscriptionSteps
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.intake import Intake
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
+from afterlog.surface import SubscriptionSurface, presents
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from afterlog.client.pool import Pool
 
 
+@presents(SubscriptionSurface)
 class ServedSubscription:
     """Made by `store.subscribe`. Thread-safe; each iteration is for one thread."""
 
@@ -45,10 +47,6 @@ class ServedSubscription:
         return repr(self._steps)
 
     def __iter__(self) -> Iterator[LeasedMessage]:
-        """Messages as they become due, each leased; waits for the next, and ends when it is closed, or drained.
-
-        A few are leased ahead (`read_ahead.py`). What was not handed out goes back, uncounted, when the iteration ends.
-        """
         steps = self._steps
         ahead = steps.begin()
         try:
@@ -78,17 +76,9 @@ class ServedSubscription:
         self._steps.halt()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, give back what was leased ahead, and wait up to `timeout` seconds for the handlers.
-
-        As of an embedded subscription.
-        """
         timeout = self._steps.check_drainable(timeout)
         self.stop_taking()
         return self.blocks.wait(self._steps.is_idle, self._clock, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> Draining:
-        """A block in which the signal drains; its end waits up to `timeout` seconds for the handlers.
-
-        As of an embedded subscription.
-        """
         return Draining(self, signal, timeout)

@@ -52,7 +52,7 @@ TOPIC_S = 10.0
 
 
 class StoreSteps:
-    """What the methods of a store ask. Thread-safe."""
+    """What the methods of a store ask; what they do is said at `StoreSurface`. Thread-safe."""
 
     def __init__(self, clock: Clock, server_time: ServerTime) -> None:
         self.clock = clock
@@ -65,14 +65,12 @@ class StoreSteps:
     def create_topic(
         self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Steps[ServedTopic]:
-        """As of an embedded store. Made already by a try whose answer was lost: the one that is there."""
         [topic] = yield from self.create_topics([name], partitions, delayed, **settings)
         return topic
 
     def create_topics(
         self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Steps[list[ServedTopic]]:
-        """As of an embedded store: all or none of them."""
         from afterlog.log.topic_settings import asked_settings
 
         chosen = [check_name(name) for name in _listed(names)]
@@ -82,7 +80,6 @@ class StoreSteps:
         return topics
 
     def topic(self, name: str) -> Steps[ServedTopic]:
-        """As things are now. Raises UnknownTopic."""
         if not isinstance(name, str) or not name:
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})")
         topic: ServedTopic = yield call("GET", path_of("topics", name), ServedTopic)
@@ -90,14 +87,12 @@ class StoreSteps:
         return topic
 
     def topics(self) -> Steps[NamedList[ServedTopic]]:
-        """All that the token may see, by name: a list, in which names can be looked for ("mail" in store.topics())."""
         topics: list[ServedTopic] = yield call("GET", path_of("topics"), _topics)
         return NamedList(topics)
 
     def alter_topic(
         self, name: str, *, partitions: int | None = None, **settings: Unpack[TopicChanges]
     ) -> Steps[ServedTopic]:
-        """As of an embedded store. Other clients send to more partitions a few seconds later."""
         from afterlog.log.topic_settings import altered
 
         changes: dict[str, Any] = dict(settings)
@@ -110,7 +105,6 @@ class StoreSteps:
         return topic
 
     def delete_topic(self, name: str, *, force: bool = False) -> Steps[None]:
-        """As of an embedded store. Raises AnswerLost, too: look whether it is there."""
         path = path_of("topics", name, force=flag("force", force))
         yield call("DELETE", path, nothing, again=False)
         self._known.pop(name, None)
@@ -124,7 +118,6 @@ class StoreSteps:
         partition: int | None = None,
         force: bool = False,
     ) -> Steps[int]:
-        """As of an embedded store. Raises AnswerLost, too."""
         body = {"upto": position_text(upto), "pending": flag("pending", pending), "force": flag("force", force)}
         if partition is not None:
             body["partition"] = _partition(partition)
@@ -148,11 +141,6 @@ class StoreSteps:
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
     ) -> Steps[RecordId]:
-        """As of an embedded store; `delay` counts from when the server has it.
-
-        It is sent again where the answer was lost, and is there once (promise D11). With a unique key it is not:
-        AnswerLost, then.
-        """
         record = sent_record(value, key, headers, delay, deliver_after, unique_key)
         check = None if check_instants is None else flag("check_instants", check_instants)
         if unique_key is not None or on_conflict != "raise":
@@ -194,9 +182,6 @@ class StoreSteps:
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
     ) -> Steps[Int64Array]:
-        """As of an embedded store, and sent again as `send` is. Of a call that spans partitions, or is larger than a
-        server takes at a time, the parts before one that is refused stay. Needs ``afterlog[arrow]``.
-        """
         from afterlog.client.sent_columns import Columnar
 
         if unique_keys is None and on_conflict != "raise":
@@ -222,7 +207,6 @@ class StoreSteps:
     # What is scheduled.
 
     def cancel(self, record: RecordId | str) -> Steps[CancelResult]:
-        """As of an embedded store; ALREADY_CANCELLED also of its own, where the first answer was lost."""
         record = RecordId.of(record)
         path, body = path_of("topics", record.topic, "cancel"), {"ids": [str(record)]}
         [result] = yield call("POST", path, _results(1), body)
@@ -230,7 +214,6 @@ class StoreSteps:
         return answer
 
     def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Steps[Int8Array]:
-        """As of an embedded store, and as `cancel`."""
         import numpy as np
 
         from afterlog.records.encode import offset_column
@@ -244,7 +227,6 @@ class StoreSteps:
     def reschedule(
         self, record: RecordId | str, *, delay: Delay | None = None, deliver_after: Instant | None = None
     ) -> Steps[RecordId]:
-        """As of an embedded store. Raises AnswerLost, too: `pending` shows what became of it."""
         record = RecordId.of(record)
         check_one_time(delay, deliver_after)
         body: dict[str, Any] = {"id": str(record)}
@@ -259,7 +241,6 @@ class StoreSteps:
     def pending(
         self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
     ) -> Steps[list[ScheduledRecord]]:
-        """As of an embedded store."""
         query = {"limit": whole("limit", limit), "key": _key_text(item(key, "keys"))}
         path = path_of(
             "topics", topic, "pending", partition=None if partition is None else _partition(partition), **query
@@ -281,7 +262,6 @@ class StoreSteps:
         partition: int | None = None,
         missed: Literal["skip", "one", "all"] = "one",
     ) -> Steps[Schedule]:
-        """As of an embedded store."""
         body: dict[str, Any] = {
             "topic": topic,
             "name": name,
@@ -296,7 +276,6 @@ class StoreSteps:
         return made
 
     def schedules(self, topic: str | None = None) -> Steps[list[Schedule]]:
-        """As of an embedded store."""
         path = path_of("schedules", topic=topic)
         found: list[Schedule] = yield call("GET", path, lambda row: [*map(rows.schedule_of, row["schedules"])])
         return found
@@ -313,7 +292,6 @@ class StoreSteps:
         headers: Headers = KEEP,
         missed: Literal["skip", "one", "all"] = KEEP,
     ) -> Steps[Schedule]:
-        """As of an embedded store."""
         given = {"cron": cron, "timezone": timezone}
         body = {each: text for each, text in given.items() if text is not KEEP}
         body |= _schedule_body(every=every, value=value, key=key, headers=headers, missed=missed)
@@ -321,43 +299,35 @@ class StoreSteps:
         return changed
 
     def pause_schedule(self, name: str) -> Steps[Schedule]:
-        """As of an embedded store."""
         paused: Schedule = yield call("POST", path_of("schedules", name, "pause"), rows.schedule_of)
         return paused
 
     def resume_schedule(self, name: str) -> Steps[Schedule]:
-        """As of an embedded store."""
         resumed: Schedule = yield call("POST", path_of("schedules", name, "resume"), rows.schedule_of)
         return resumed
 
     def remove_schedule(self, name: str) -> Steps[None]:
-        """As of an embedded store. Raises AnswerLost, too."""
         yield call("DELETE", path_of("schedules", name), nothing, again=False)
 
     def run_schedules(self) -> Steps[int]:
-        """As of an embedded store. Raises AnswerLost, too."""
         appended: int = yield call("POST", path_of("run-schedules"), _field("appended"), again=False)
         return appended
 
     # Readers.
 
     def subscriptions(self, topic: str) -> Steps[list[str]]:
-        """As of an embedded store."""
         names: list[str] = yield call("GET", path_of("topics", topic, "subscriptions"), _field("subscriptions"))
         return names
 
     def groups(self, topic: str) -> Steps[list[str]]:
-        """As of an embedded store."""
         names: list[str] = yield call("GET", path_of("topics", topic, "groups"), _field("groups"))
         return names
 
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> Steps[None]:
-        """As of an embedded store. Raises AnswerLost, too."""
         path = path_of("topics", topic, "subscriptions", name, force=flag("force", force))
         yield call("DELETE", path, nothing, again=False)
 
     def delete_group(self, topic: str, group: str, *, force: bool = False) -> Steps[None]:
-        """As of an embedded store. Raises AnswerLost, too."""
         yield call(
             "DELETE", path_of("topics", topic, "groups", group, force=flag("force", force)), nothing, again=False
         )
@@ -365,17 +335,14 @@ class StoreSteps:
     def reset_subscription(
         self, topic: str, name: str, position: Position | datetime, *, delay_ms: int = 0
     ) -> Steps[None]:
-        """As of an embedded store."""
         body = {"position": position_text(position), "delay_ms": _number(delay_ms)}
         yield call("POST", path_of("topics", topic, "subscriptions", name, "reset"), nothing, body)
 
     def reset_group(self, topic: str, group: str, position: Position | datetime) -> Steps[None]:
-        """As of an embedded store."""
         body = {"position": position_text(position)}
         yield call("POST", path_of("topics", topic, "groups", group, "reset"), nothing, body)
 
     def dead_letters(self, topic: str, *, limit: int = 100) -> Steps[list[DeadLetterMessage]]:
-        """As of an embedded store."""
         path = path_of("topics", topic, "dead-letters", limit=whole("limit", limit))
         found: list[DeadLetterMessage] = yield call(
             "GET", path, lambda row: [*map(rows.dead_letter, row["dead_letters"])]
@@ -383,7 +350,6 @@ class StoreSteps:
         return found
 
     def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> Steps[RedriveResult]:
-        """As of an embedded store. Raises AnswerLost, too."""
         body: dict[str, Any] = {} if limit is None else {"limit": whole("limit", limit)}
         if target is not None:
             body["target"] = check_name(target, "topic")
@@ -406,37 +372,27 @@ class StoreSteps:
         return told
 
     def sync(self) -> Steps[None]:
-        """As of an embedded store."""
         yield call("POST", path_of("sync"), nothing)
 
     def enforce_retention(self) -> Steps[int]:
-        """As of an embedded store. Raises AnswerLost, too."""
         removed: int = yield call("POST", path_of("retention"), _field("removed"), again=False)
         return removed
 
     def held_bytes(self, topic: str, partition: int = 0) -> Steps[HeldBytes]:
-        """As of an embedded store."""
         path = path_of("topics", topic, "held", partition=_partition(partition))
         held: HeldBytes = yield call("GET", path, rows.held_bytes)
         return held
 
     def backup(self, dest: str | PathLike[str]) -> Steps[Backup]:
-        """As of an embedded store, on the server's machine. Raises AnswerLost, too.
-
-        Over the socket of this user's server dest may be the path of any folder, from the root; else it is the name of
-        one in the folder that the server was started with (`--backups`), and so is the answer's path.
-        """
         body = {"dest": str(dest)}
         made: Backup = yield call("POST", path_of("backup"), rows.backup_of, body, again=False, wait_s=BACKUP_S)
         return made
 
     def offload(self) -> Steps[dict[str, Offloaded]]:
-        """As of an embedded store. Raises AnswerLost, too."""
         done: dict[str, Offloaded] = yield call("POST", path_of("offload"), _offloaded, again=False)
         return done
 
     def confirm_clock(self) -> Steps[None]:
-        """As of an embedded store."""
         yield call("POST", path_of("confirm-clock"), nothing)
 
     def adopt(self, prepared: object = None) -> Steps[list[Any]]:

@@ -65,7 +65,7 @@ from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 from afterlog.subscription.received import Receipts, Received, ReceivedMessages
 
 if TYPE_CHECKING:
-    from afterlog.api.surface import MessagesToSettle
+    from afterlog.surface import MessagesToSettle
 
 SLICE_S = 20.0
 """A wait is asked for in parts: proxies cut what is silent for longer, and a server that stops is found."""
@@ -189,10 +189,6 @@ class SubscriptionSteps:
     # Receiving.
 
     def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Steps[Received]:
-        """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever).
-
-        As of an embedded subscription. Raises ServerUnavailable, too.
-        """
         self._check_open()
         timeout = seconds("timeout", timeout)
         if whole("max_records", max_records, least=-1) < 1:
@@ -292,13 +288,11 @@ class SubscriptionSteps:
     # What became of them.
 
     def ack(self, message: LeasedMessage) -> Steps[AckResult]:
-        """As of an embedded subscription."""
         if not isinstance(message, LeasedMessage):
             raise InvalidReceipt(f"no message that was received: {message!r}")
         return (yield from self.ack_many(message))
 
     def ack_many(self, messages: MessagesToSettle) -> Steps[AckResult]:
-        """As of an embedded subscription."""
         path, every = self._path("ack"), self._receipts(messages)
         if len(every) > JSON_RECORDS and not self._how and has_arrow():
             from afterlog.api.arrow_stream import receipts_stream
@@ -314,7 +308,6 @@ class SubscriptionSteps:
         return answer
 
     def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> Steps[ReceiptResult]:
-        """As of an embedded subscription. Made twice for a lost answer it says `stale` of what it did itself."""
         body: dict[str, Any] = {} if delay is None else {"delay": seconds_of(delay_ms(delay))}
         return (
             yield from self._settled(
@@ -323,7 +316,6 @@ class SubscriptionSteps:
         )
 
     def reject(self, messages: MessagesToSettle, reason: str = "") -> Steps[ReceiptResult]:
-        """As of an embedded subscription, and as `nack`."""
         self._receipts(messages)
         if self.settings.dead_letter is None:
             raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
@@ -332,11 +324,9 @@ class SubscriptionSteps:
         )
 
     def release(self, messages: MessagesToSettle) -> Steps[ReceiptResult]:
-        """As of an embedded subscription, and as `nack`."""
         return (yield from self._settled("release", messages, self._how))
 
     def extend(self, messages: MessagesToSettle, *, lease_ms: int | None = None) -> Steps[ReceiptResult]:
-        """As of an embedded subscription."""
         lease_ms = self.settings.lease_ms if lease_ms is None else lease_ms
         check_span("lease_ms", lease_ms, 1)
         every = self._receipts(messages)
@@ -370,7 +360,6 @@ class SubscriptionSteps:
     # The whole subscription.
 
     def seek(self, position: Position | datetime, partition: int | None = None) -> Steps[None]:
-        """As of an embedded subscription."""
         self._check_open()
         numbers: list[int | None] = [partition]
         if partition is None and self.settings.partitions is not None:
@@ -385,7 +374,6 @@ class SubscriptionSteps:
         self._seeks += 1
 
     def stats(self) -> Steps[SubscriptionStats]:
-        """As of an embedded subscription."""
         self._check_open()
         mine = self.partitions if self.settings.partitions is not None else None
         told: SubscriptionStats = yield call("GET", self._path(), lambda row: rows.subscription_stats(row, mine))

@@ -30,6 +30,7 @@ from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition, agenda_of
 from afterlog.fetch.positions import EARLIEST, Position
+from afterlog.surface import ConsumerSurface
 
 POLL_BYTES = 16 << 20
 """A poll reads no more than this of one partition, but for the first batch."""
@@ -42,7 +43,7 @@ AUTO_COMMIT_INTERVAL_S = 1.0
 Looked = TypeVar("Looked")
 
 
-class Consumer:
+class Consumer(ConsumerSurface):
     """Reads the given partitions for one group. Not thread-safe, but for `close`.
 
     >>> with store.consumer("mail", group="g") as consumer:   # doctest: +SKIP
@@ -95,7 +96,6 @@ class Consumer:
         self.end(processed=kind is None and self._reader == threading.get_ident())
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages in due order, waiting for each until it is due; ends when the consumer is closed."""
         while not self._closed:
             message = self.pop()
             if message is not None:
@@ -104,7 +104,6 @@ class Consumer:
                 self.agenda.wait(None)
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Message]:
-        """Up to `max_records` due messages; waits up to `timeout` seconds for the first (None: as long as it takes)."""
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self._came_back()
@@ -112,7 +111,6 @@ class Consumer:
         return self._found(lambda: take(max_records), timeout) or []
 
     def poll_columns(self, max_records: int = 65_536, timeout: float | None = 0.0) -> Columns:
-        """`poll` as columns, with no Python object per record."""
         self._check_open()
         max_records, timeout = whole("max_records", max_records, 1), seconds("timeout", timeout)
         self._came_back()
@@ -122,11 +120,6 @@ class Consumer:
         return columns
 
     def seek(self, position: Position, partition: int | None = None) -> None:
-        """Read on from `position` in one partition, or in all.
-
-        Raises OffsetOutOfRange, of that PositionPending where a rank among what is pending is asked for; then nothing
-        is moved.
-        """
         rows = range(len(self._partitions)) if partition is None else [self._row(partition)]
         moved = {row: self._partitions[row].beginning(position) for row in rows}
         self._ahead.clear()
@@ -135,7 +128,6 @@ class Consumer:
             self.agenda.stir(row)
 
     def commit(self) -> None:
-        """Make durable that everything handed out so far is processed. Raises StoreClosed, StorageFull."""
         PROCESS.check_is(self._owner)
         with self._lock:
             self._check_open()
@@ -163,15 +155,12 @@ class Consumer:
             self._write()
 
     def positions(self) -> dict[int, int]:
-        """The next delivery offset of each partition."""
         return {part.number: handed for part, handed in zip(self._partitions, self._handed, strict=True)}
 
     def committed(self) -> dict[int, int | None]:
-        """The committed delivery offset of each partition; None before the first commit."""
         return {part.number: row.committed for part, row in zip(self._partitions, self._positions, strict=True)}
 
     def lag(self) -> int:
-        """How many due records, over all partitions, were not handed out yet: none that is cancelled, or a marker."""
         return sum(part.due(handed) for part, handed in zip(self._partitions, self._handed, strict=True))
 
     def close(self) -> None:

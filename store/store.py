@@ -67,6 +67,7 @@ from afterlog.store.deletions import Deletions
 from afterlog.store.topics import OpenTopics
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
+from afterlog.surface import StoreSurface
 
 # Who reads, has subscriptions, adopts, or has object storage imports what does that where it begins: what opens a store
 # and sends is a third of it all, and a program that only sends should not wait for the rest (tests/test_package.py).
@@ -99,8 +100,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("afterlog.store.store")
 
 
-class Store:
-    """An open store. `afterlog.open` makes it; use it as a context manager, or `close` it. Thread-safe."""
+class Store(StoreSurface):
+    """An open store. `afterlog.open` makes it; use it as a context manager, or `close` it. Thread-safe.
+
+    What its methods do, answer and raise is said at `StoreSurface`.
+    """
 
     def __init__(
         self,
@@ -230,38 +234,12 @@ class Store:
     def create_topic(
         self, name: str, partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> Topic:
-        """Make a topic; the one that is there, where it has the same settings.
-
-        delayed=False makes an ordinary FIFO log. The other settings: max_delay_ms (None) bounds how far ahead
-        deliver_after may lie; retention_ms (None) counts from the effective deliver_after, in a FIFO log from the
-        append where the interceptor `AppendBrokerTimestamp` stamps it, else from the record's own timestamp, and from
-        when its segment was sealed at the latest; retention_bytes (None) bounds each partition. Neither removes what
-        is pending.
-
-        remote_storage_enable (False): sealed segments are uploaded to the store's object storage
-        (`afterlog.open(…, remote=)`). Once a segment is there, and all of it is due, its local files go by
-        local_retention_ms and local_retention_bytes, which count as the other two do; None: they stay as long as the
-        segment.
-
-        check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
-        is refused, since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
-
-        interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
-        registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
-        Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
-        """
         [topic] = self.create_topics([name], partitions, delayed, **settings)
         return topic
 
     def create_topics(
         self, names: Iterable[str], partitions: int = 1, delayed: bool = True, **settings: Unpack[TopicChanges]
     ) -> list[Topic]:
-        """Make many topics of the same settings, all or none of them, and faster than one by one; in the order given.
-
-        Those that are there with the same settings stay. Settings and errors are those of `create_topic`; where one of
-        the topics cannot be made, none is. Thousands of topics belong in one call, since what several are named in is
-        written anew as a whole.
-        """
         chosen = [check_name(name) for name in _listed(names)]
         asked = asked_settings(partitions, delayed, settings)
         self._usable()
@@ -273,7 +251,6 @@ class Store:
             return made
 
     def topic(self, name: str) -> Topic:
-        """Raises UnknownTopic."""
         self._usable()
         try:
             return self._topics.by_name[name]
@@ -283,7 +260,6 @@ class Store:
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})") from None
 
     def topics(self) -> NamedList[Topic]:
-        """All topics, by name: a list, in which names can be looked for ("mail" in store.topics())."""
         self._usable()
         self._settled()
         return NamedList(topic for _, topic in sorted(self._topics.by_name.items()))
@@ -299,14 +275,6 @@ class Store:
         return True
 
     def alter_topic(self, name: str, *, partitions: int | None = None, **settings: Unpack[TopicChanges]) -> Topic:
-        """Give a topic other settings, from now on; what is left out stays. Readers and producers go on.
-
-        What was appended stays as it is: a smaller max_delay_ms holds for what comes, a retention for all.
-        remote_storage_enable can be set, and not taken back. interceptors: all that there are to be; entries that are
-        there keep what they have. partitions: more of them; a key may belong to another one
-        from then on, so that the order of its records holds within each only. Raises UnknownTopic, InvalidTopic,
-        RemoteConflict, StorageFull.
-        """
         self._usable()
         if partitions is not None:
             partitions = whole("partitions", partitions, 1)
@@ -315,14 +283,6 @@ class Store:
         return topic
 
     def delete_topic(self, name: str, *, force: bool = False) -> None:
-        """Delete a topic and all that is of it: records, pending or not, subscriptions, groups, schedules, and what it
-        has in object storage. Its name is free then.
-
-        It has happened, or not, whatever crashes. Waits for a backup that is being made. force: with open readers, too,
-        which are closed. Who has it still, a producer for one, gets TopicDeleted. Raises UnknownTopic, TopicBusy,
-        StorageFull, PartitionPoisoned; RemoteUnavailable and RemoteRefused where it is gone but for what is in object
-        storage, which goes when the store is next opened with it, or when the name is used again.
-        """
         self._usable()
         self._administration().delete(name, force=flag("force", force))
 
@@ -335,16 +295,6 @@ class Store:
         partition: int | None = None,
         force: bool = False,
     ) -> int:
-        """Remove what is due before a position, of all partitions or one; how many records.
-
-        They are out of reach at once, for every reader; disk is freed by whole segments. pending: all that is pending
-        is cancelled, too, wherever `upto` is; it takes its disk until it would have been due. With `upto` left out
-        nothing stays of what was sent before the call, also what falls due meanwhile; behind a delivery offset that
-        stays, like all that is due there. Each partition is purged as a whole or not at all, but for what is pending,
-        which goes in parts. Closed groups and subscriptions go on behind what went. force: with open readers, too, of
-        which a consumer may have to seek (OffsetOutOfRange). Raises UnknownTopic, UnknownPartition, TopicBusy,
-        OffsetOutOfRange, ClockBehind, StorageFull, ReadOnlyTopic.
-        """
         self._usable()
         return self._administration().purge(
             topic, upto, pending=flag("pending", pending), partition=partition, force=flag("force", force)
@@ -367,25 +317,6 @@ class Store:
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
     ) -> RecordId:
-        """Append one record; its id. Returns when it is safe under the store's durability.
-
-        delay: seconds or timedelta from now; deliver_after: epoch ms, aware datetime or ISO 8601; neither: as soon as
-        possible. check_instants: whether a deliver_after that is surely wrong is refused; None: as the topic says.
-
-        unique_key: of 1 to 1,024 bytes; while the record is pending, no other of the topic has it, or, where
-        `partition` is given, of that partition; else the unique key decides the partition, and not `key`. Where
-        another one holds it: on_conflict="raise" raises UniqueKeyConflict, "keep" appends nothing and returns the id
-        of that one, "replace" cancels that one and appends this, both or neither. Once a record is due or cancelled
-        its key is free; a reschedule takes it along. It is the record's first header, `unique-key`.
-
-        sequence: which of its producer's records in `partition`, which must be given, this is. Sent again it is not
-        appended again, and the answer is the first one, whatever else differs (docs/guarantees.md, D11). Not together
-        with a unique key.
-
-        Raises InvalidDeliverAfter, InvalidRecord, RecordTooLarge, UnknownTopic, UnknownPartition, StorageFull; with a
-        unique key also InvalidTopic, where the topic is FIFO or uploads its segments, InvalidArgument, CorruptFile;
-        with a sequence ProducerFenced, OutOfOrderSequence, InvalidArgument.
-        """
         target = self.topic(topic)
         now_ms = target.log_now_ms(self._guard.now_ms())
         check = target.checks_instants(check_instants)
@@ -422,27 +353,6 @@ class Store:
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
     ) -> Int64Array:
-        """Append many records as columns; their offsets, int64[n], in the order given.
-
-        values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
-        deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
-        `afterlog.records.instants`). check_instants: as in `send`. headers: the same for every record.
-        timestamps: int64[n] ms, now by default; judged as deliver_after is. All go to `partition`; without one, by the
-        hash of their keys, or, without keys, to one partition, another with each call.
-
-        unique_keys: a column as keys are, None for a record without one; on_conflict: as in `send`. A record that is
-        kept out has the offset of the one that holds its key, also of one before it in the call; of those that replace
-        each other within the call the last is appended, and all have its offset. Without `partition` each goes by its
-        unique key, those without one by their keys. With "raise" nothing is written on a conflict, but where another
-        thread takes a key meanwhile and the call spans partitions.
-
-        sequence: as in `send`, of the first record; the others follow it. What a call that failed left in the log is
-        not appended again, and all of the offsets are the answer. With `deliver_after_spread_ms` records are numbered
-        by their times: send the same again.
-
-        Raises as `send` does. Nothing is written where a record cannot be taken. Where the disk runs full in a call
-        of more than 2^20 records, or one that spans segments or partitions, the parts before that stay.
-        """
         target = self.topic(topic)
         now_ms = target.log_now_ms(self._guard.now_ms())
         check = target.checks_instants(check_instants)
@@ -485,13 +395,6 @@ class Store:
         producer_id: int | None = None,
         epoch: int | None = None,
     ) -> Producer[RecordId]:
-        """A buffered, thread-safe producer to one topic; `send` gives futures of RecordId.
-
-        idempotent: it numbers what it appends, so whatever interrupts an append, each record is there once, and its
-        future tells whether it is. producer_id: to go on as a known producer; None: as a new one, of a random id.
-        epoch (0): under a higher one than before whoever is the same producer still gets ProducerFenced. Both are for
-        an idempotent one. Raises UnknownTopic, InvalidArgument.
-        """
         from afterlog.produce.numbering import numbering_of
         from afterlog.produce.producer import Producer
 
@@ -509,26 +412,15 @@ class Store:
     # What is scheduled.
 
     def cancel(self, record: RecordId | str) -> CancelResult:
-        """Cancel a pending record: it is never delivered. `record`: what `send` returned, `message.id`, or its text.
-
-        Returns when that is safe under the store's durability. Whoever gets ALREADY_DELIVERED was too late.
-        Raises UnknownTopic, UnknownPartition, StorageFull.
-        """
         record = RecordId.of(record)
         return CancelResult(int(self.cancel_many(record.topic, record.partition, np.array([record.offset]))[0]))
 
     def cancel_many(self, topic: str, partition: int, offsets: Int64Array) -> Int8Array:
-        """Cancel many records of a partition by their offsets: int8[n], each the number of a `CancelResult`."""
         return self.topic(topic).partition(partition).cancel(offset_column(offsets))
 
     def reschedule(
         self, record: RecordId | str, *, delay: Delay | None = None, deliver_after: Instant | None = None
     ) -> RecordId:
-        """Give a pending record another time; its new id. Key, value, headers and timestamp stay.
-
-        It is cancelled and appended again, both or neither, whatever crashes. The time is given as in `send`.
-        Raises NotPending, whose `answer` is the `CancelResult` that says why, and as `send` does.
-        """
         record = RecordId.of(record)
         target = self.topic(record.topic)
         now_ms = target.log_now_ms(self._guard.now_ms())
@@ -538,11 +430,6 @@ class Store:
     def pending(
         self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
     ) -> list[ScheduledRecord]:
-        """The next `limit` records that are not due yet, ordered by (due, partition, offset). Delivers nothing.
-
-        key: only those of this key, for which the records before the last one found are read. Cancelled ones are left
-        out. Raises UnknownTopic, UnknownPartition, CorruptFile.
-        """
         target = self.topic(topic)
         numbers = range(target.partition_count) if partition is None else [partition]
         return target.pending(whole("limit", limit), _key(key), numbers)
@@ -561,15 +448,6 @@ class Store:
         partition: int | None = None,
         missed: Literal["skip", "one", "all"] = "one",
     ) -> Schedule:
-        """Send a record again and again, by a cron expression in a time zone, or every timedelta from now on.
-
-        One record is pending at a time; the next one is appended when that becomes due, once, whatever crashes. name:
-        of the schedule, one in a store; where it is there with the same settings nothing is done. missed: what becomes
-        of what came while nobody had the store open: nothing, the first of it, or all, due at once.
-
-        cron needs the extra `schedules`: ImportError. Raises InvalidSchedule, ScheduleExists, UnknownTopic,
-        UnknownPartition, InvalidRecord, RecordTooLarge, InvalidTopic of a FIFO topic, StorageFull, CorruptFile.
-        """
         self._usable()
         return self._scheduling().add(
             topic, name, cron=cron, timezone=timezone, every=every, value=value, key=key, headers=headers,
@@ -577,7 +455,6 @@ class Store:
         )  # fmt: skip
 
     def schedules(self, topic: str | None = None) -> list[Schedule]:
-        """The recurring schedules of the store, or of one topic, by name. Raises CorruptFile, UnknownTopic."""
         self._usable()
         return self._scheduling().all(None if topic is None else self.topic(topic).name)
 
@@ -593,35 +470,24 @@ class Store:
         headers: Headers = KEEP,
         missed: Literal["skip", "one", "all"] = KEEP,
     ) -> Schedule:
-        """Give it other settings; what is left out stays. The pending record is cancelled, the next one is made anew.
-
-        Raises UnknownSchedule, and as `schedule` does.
-        """
         self._usable()
         return self._scheduling().change(
             name, cron=cron, timezone=timezone, every=every, value=value, key=key, headers=headers, missed=missed
         )
 
     def pause_schedule(self, name: str) -> Schedule:
-        """Cancel its pending record, and append no other. Raises UnknownSchedule, StorageFull, CorruptFile."""
         self._usable()
         return self._scheduling().pause(name)
 
     def resume_schedule(self, name: str) -> Schedule:
-        """Let it go on with what comes after now. Raises UnknownSchedule, StorageFull, CorruptFile."""
         self._usable()
         return self._scheduling().resume(name)
 
     def remove_schedule(self, name: str) -> None:
-        """Cancel its pending record, and forget it. Raises UnknownSchedule, StorageFull."""
         self._usable()
         self._scheduling().remove(name)
 
     def run_schedules(self) -> int:
-        """Append now what schedules have to append, as a thread does anyway; how many records were.
-
-        What fails is raised, and ends it. Raises StorageFull, UnknownTopic of one whose topic is gone, CorruptFile.
-        """
         self._usable()
         return self._scheduling().run(raising=True)
 
@@ -652,10 +518,6 @@ class Store:
         start: Position = EARLIEST,
         auto_commit: bool = True,
     ) -> Consumer:
-        """A consumer of the topic's partitions (all by default) for `group`, which begins where the group committed.
-
-        `start` is for a group that never committed. A partition has one open consumer of a group at a time: GroupBusy.
-        """
         from afterlog.fetch.consumer import Consumer
         from afterlog.fetch.group import GroupPosition
 
@@ -681,25 +543,6 @@ class Store:
 
     @spelled_out(ReaderOptions, ReaderSettings)
     def subscribe(self, topic: str, name: str, **options: Unpack[ReaderOptions]) -> Subscription:
-        """A reader of the subscription `name`, which begins at `start` when it is new: leases, acks, retries.
-
-        Many readers share a subscription; subscriptions to a topic see everything independently of each other. A
-        consumer group cannot have the same name (NameTaken).
-
-        retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries, where the
-        store is open in this process) are this reader's own, and so are these. auto_extend: while the block of a
-        message is open it stays leased, for at most max_lease_ms since its delivery. rate: it takes so many records a
-        second (`subscription/intake.py`); max_in_flight: it has so many at a time that are leased and not settled.
-        durable_leases: a lease outlives the process that has the store: its restart, a close, too, leaves it until its
-        deadline, with its receipt (`Receipts`), and does not count as a failure. None: it does where the reader is in
-        another process.
-
-        delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
-        clusters have the subscription, too, from now on, and what is acked in one is acked in all, half a second later
-        (docs/replication.md); not with delay_ms. False: they do not, and this one neither tells nor heeds what they
-        have acked; None: as it is.
-        Raises InvalidSubscription, InvalidTopic, UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptFile.
-        """
         target = self.topic(topic)
         check_name(name, "subscription")
         asked = ReaderSettings.of(options)
@@ -722,7 +565,6 @@ class Store:
             return self._subscriptions.subscribe(topic, name, chosen, settings)
 
     def subscriptions(self, topic: str) -> list[str]:
-        """The names of all subscriptions to a topic, whether somebody reads them or not. Raises UnknownTopic."""
         self._usable()
         return self._administration().subscription_names(topic)
 
@@ -737,59 +579,32 @@ class Store:
         return sorted(self._subscriptions.replicated)
 
     def groups(self, topic: str) -> list[str]:
-        """The names of all consumer groups that have committed a position in a topic. Raises UnknownTopic."""
         self._usable()
         return self._administration().groups(topic)
 
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> None:
-        """Delete a subscription and all that it knows, in all partitions; one made later under its name begins anew.
-
-        It has happened, or not, whatever crashes. force: with open readers, too, which are closed. Raises UnknownTopic,
-        UnknownSubscription, TopicBusy, StorageFull.
-        """
         self._usable()
         self._administration().delete_subscription(topic, name, force=flag("force", force))
 
     def delete_group(self, topic: str, group: str, *, force: bool = False) -> None:
-        """Delete a consumer group's positions, in all partitions. Raises UnknownTopic, UnknownGroup, GroupBusy,
-        StorageFull; force, and crashes, as in `delete_subscription`.
-        """
         self._usable()
         self._administration().delete_group(topic, group, force=flag("force", force))
 
     def reset_subscription(self, topic: str, name: str, position: Position | datetime, *, delay_ms: int = 0) -> None:
-        """Let a subscription go on at a position or time, in all partitions, for all its readers, as its `seek` does.
-
-        delay_ms: as it is subscribed with. Raises UnknownTopic, UnknownSubscription, InvalidSubscription,
-        OffsetOutOfRange, StorageFull.
-        """
         self._usable()
         self._administration().reset_subscription(topic, name, _named(position), delay_ms=delay_ms)
 
     def reset_group(self, topic: str, group: str, position: Position | datetime) -> None:
-        """Let a consumer group go on at a position or time, in all partitions; no consumer of it is open.
-
-        Raises UnknownTopic, UnknownGroup, GroupBusy, OffsetOutOfRange, StorageFull.
-        """
         self._usable()
         self._administration().reset_group(topic, group, _named(position))
 
     def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
-        """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from.
-
-        A look: nothing is leased, and no reader comes of it. Raises UnknownTopic, CorruptFile.
-        """
         from afterlog.subscription import redrive
 
         partitions = self.topic(topic).partitions
         return redrive.dead_letters(partitions, list(self._subscriptions), whole("limit", limit))
 
     def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> RedriveResult:
-        """Send dead letters back to where they come from, without our headers, due at once.
-
-        target: a topic to send them to instead, of the same partition number, or around where it has fewer. Returns how
-        many were, and why others stay. Raises UnknownTopic, InvalidTopic where the target is the topic, StorageFull.
-        """
         from afterlog.subscription import redrive
 
         limit = None if limit is None else whole("limit", limit)
@@ -809,7 +624,6 @@ class Store:
     # Keeping.
 
     def sync(self) -> None:
-        """Make everything appended so far durable, whatever the durability."""
         self._usable()
         for commit in self._commits():
             # By another thread since they were asked for: a subscription that its last reader closes is durable.
@@ -818,33 +632,14 @@ class Store:
         self._usable()
 
     def enforce_retention(self) -> int:
-        """Apply the topics' retention now, and seal what is old enough; the number of segments removed.
-
-        A thread does it every `retention_check_interval_ms`, and a roll does what needs no subscription. Raises
-        CorruptFile, StorageFull, PartitionPoisoned.
-        """
         self._usable()
         return self._cleaning_up().run(raising=True)
 
     def held_bytes(self, topic: str, partition: int = 0) -> HeldBytes:
-        """What holds the bytes of a partition on the disk: why they are not free, by the rules by which they go.
-
-        Asked anew with each call; a partition that nobody has opened stays closed, and is judged by its checkpoints.
-        docs/operations.md says what each means. Raises UnknownTopic, UnknownPartition, CorruptFile, PartitionPoisoned.
-        """
         target = self.topic(topic)
         return self._cleaning_up().held(target, target.checked_partition(partition))
 
     def backup(self, dest: str | PathLike[str]) -> Backup:
-        """Make a backup of the store in the folder `dest`, beside those that are there, while it is used.
-
-        Sealed files are linked where `dest` is in the same file system, and from the backup before where it is not, so
-        a second one costs what is new. All that was sent before the call is in it. To restore, copy the folder that the
-        answer names, and open the copy. A kill in the middle leaves the backups of before.
-
-        Raises InvalidArgument where `dest` holds anything else, or lies in the store, StoreLocked where another backup
-        is being made there, StorageFull, DiskFailed, CorruptFile, PartitionPoisoned.
-        """
         from afterlog.store.backup import Backups
         from afterlog.store.store_image import StoreImage
 
@@ -865,12 +660,6 @@ class Store:
             return Backups(image=image, now_ms=self.clock.now_ms).make(folder)
 
     def offload(self) -> dict[str, Offloaded]:
-        """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.
-
-        For the topics with remote_storage_enable. What fails ends it, with all before that done. Raises
-        RemoteUnavailable, RemoteConflict, CorruptFile, StorageFull, and RemoteRefused, which a store without object
-        storage does, too.
-        """
         self._usable()
         if self.tiering is None:
             raise RemoteRefused(
@@ -880,13 +669,11 @@ class Store:
         return self.tiering.offload()
 
     def confirm_clock(self) -> None:
-        """The wall clock is right after a jump that `clock_jump_limit_ms` holds back."""
         self._guard.confirm()
         for log in self._topics.logs():
             log.versions.notifier.notify()
 
     def now_ms(self) -> int:
-        """The clock, less what `clock_jump_limit_ms` holds back."""
         return self._guard.now_ms()
 
     def _leapt_ms(self) -> int:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,11 +49,13 @@ from afterlog.subscription.reader_part import ReaderPart, summed
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts, Received
 from afterlog.subscription.taking import Taking
+from afterlog.surface import SubscriptionSurface
 
-Messages: TypeAlias = LeasedMessage | Sequence[LeasedMessage] | Receipts
+if TYPE_CHECKING:
+    from afterlog.surface import MessagesToSettle
 
 
-class Subscription:
+class Subscription(SubscriptionSurface):
     """Made by `store.subscribe`. Thread-safe; each iteration is for one thread."""
 
     def __init__(
@@ -99,11 +101,6 @@ class Subscription:
     # Receiving.
 
     def __iter__(self) -> Iterator[LeasedMessage]:
-        """Messages as they become due, each leased; waits for the next, and ends when the subscription is closed, or
-        drained.
-
-        A few are leased ahead (`read_ahead.py`). What was not handed out goes back, uncounted, when the iteration ends.
-        """
         taking = self.taking
         ahead = taking.begin()
         try:
@@ -117,11 +114,6 @@ class Subscription:
             taking.end(ahead)
 
     def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
-        """Lease up to `max_records` due records; waits up to `timeout` seconds for the first (None: for ever).
-
-        None where it drains. With `rate` or `max_in_flight` no more than these have room for.
-        Raises ClockBehind, CorruptFile, StorageFull, SubscriptionPoisoned, StoreClosed, StoreForked.
-        """
         self._check_open()
         timeout = seconds("timeout", timeout)
         alone = type(max_records) is int and max_records == 1 and self.intake is None and not self.taking.draining
@@ -143,18 +135,11 @@ class Subscription:
     # What became of them. Each returns when it is safe under the durability of the store.
 
     def ack(self, message: LeasedMessage) -> AckResult:
-        """It is done with; also where its lease has ended meanwhile, and whoever has it now."""
         answer = self._part_of(message).subscription.ack_one(message.delivery_offset)
         message.settle()
         return answer
 
-    def ack_many(self, messages: Messages) -> AckResult:
-        """The same of many. A `Received` is acked by its columns, with nothing done record by record.
-
-        Here, and wherever many can be settled, `Receipts` do as well: those of a `Received`, or numbers that somebody
-        kept, in another process or an earlier life of this one. Raises UnknownPartition where one is of a partition
-        that this reader does not have; then nothing is acked.
-        """
+    def ack_many(self, messages: MessagesToSettle) -> AckResult:
         answers = [
             self._part(number).subscription.ack(receipts.delivery_offset)
             for number, receipts in self._receipts(messages).by_partition()
@@ -178,12 +163,7 @@ class Subscription:
             self.intake.settled((partition, delivery_offset, lease_number))
         return answer
 
-    def nack(self, messages: Messages, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
-        """One or many failed. They go out again after `delay` (seconds, timedelta), by default the policy's.
-
-        What has failed as often as the policy allows goes to the dead letters instead, with the reason. Stale receipts,
-        of leases that have ended, do nothing.
-        """
+    def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
         delay_ms = None if delay is None else milliseconds(delay)
         if delay_ms is not None:
             check_span("delay_ms", delay_ms, 0)
@@ -196,12 +176,7 @@ class Subscription:
         self._settle(messages)
         return summed(answers)
 
-    def reject(self, messages: Messages, reason: str = "") -> ReceiptResult:
-        """One or many can never be worked off: to the dead letters at once, whatever the policy says.
-
-        Stale receipts do nothing. Raises NoDeadLetterTopic where this reader has none, and what a nack that gives up
-        does; what was not moved then is still leased.
-        """
+    def reject(self, messages: MessagesToSettle, reason: str = "") -> ReceiptResult:
         receipts = self._receipts(messages)
         if self._settings.dead_letter is None:
             raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
@@ -212,15 +187,13 @@ class Subscription:
         self._settle(messages)
         return summed(answers)
 
-    def release(self, messages: Messages) -> ReceiptResult:
-        """Give one or many back, to go out again at once; that counts as no failure."""
+    def release(self, messages: MessagesToSettle) -> ReceiptResult:
         every = self._receipts(messages).by_partition()
         answers = [self._part(number).release(receipts) for number, receipts in every]
         self._settle(messages)
         return summed(answers)
 
-    def extend(self, messages: Messages, *, lease_ms: int | None = None) -> ReceiptResult:
-        """Lease one or many for `lease_ms` from now, by default as long as at first; `deadline_ms` says until when."""
+    def extend(self, messages: MessagesToSettle, *, lease_ms: int | None = None) -> ReceiptResult:
         lease_ms = self._settings.lease_ms if lease_ms is None else lease_ms
         answers = [
             self._part(number).subscription.extend(receipts.delivery_offset, receipts.lease_number, lease_ms)
@@ -237,12 +210,6 @@ class Subscription:
     # The whole subscription.
 
     def seek(self, position: Position | datetime, partition: int | None = None) -> None:
-        """Read on from `position` in one partition, or in all: for all readers of the subscription.
-
-        All before it counts as acked, all behind it as never delivered. A time (aware datetime, `AtTime`) is the time
-        at which records become due to this subscription. Raises OffsetOutOfRange, of that PositionPending where
-        a rank among what is pending is asked for; then nothing is moved.
-        """
         self._check_open()
         wanted = AtTime(position) if isinstance(position, datetime) else position
         parts = list(self._parts.values()) if partition is None else [self._part(partition)]
@@ -252,7 +219,6 @@ class Subscription:
             part.subscription.seek(wanted)
 
     def stats(self) -> SubscriptionStats:
-        """How things stand, for all readers together."""
         self._check_open()
         partitions = {number: part.subscription.stats() for number, part in self._parts.items()}
         names = [field.name for field in fields(SubscriptionStats) if field.name != "partitions"]
@@ -260,29 +226,12 @@ class Subscription:
         return SubscriptionStats(**total, partitions=partitions)
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, give back what was leased ahead, and wait up to `timeout` seconds for the handlers.
-
-        Iterations end behind the message that they have handed out, `receive` comes back with nothing. A handler is
-        a block that is open (`with message:`), or what an iteration has handed out and nobody has settled. What a
-        `receive` gave is its caller's, to be settled before `close`. True where all have ended; else call it again, or
-        `close`. From any thread but that of a handler, which would wait for itself.
-        """
         timeout = seconds("timeout", timeout)
         self._check_open()
         self.stop_taking()
         return self.blocks.wait(self.taking.is_idle, self._clock, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> Draining:
-        """A block in which the signal drains; its end waits up to `timeout` seconds for the handlers.
-
-            with store.subscribe("mail", "sender") as subscription, subscription.draining_on(signal.SIGTERM):
-                for message in subscription:
-                    with message:
-                        deliver(message.value)
-
-        The second signal is the previous handler's, which is back at the end of the block. For the main thread alone
-        (NotInMainThread); handlers may be in any. Raises InvalidArgument, WrongType.
-        """
         return Draining(self, signal, timeout)
 
     def close(self) -> None:
@@ -341,7 +290,7 @@ class Subscription:
         message.settle()
         return answer
 
-    def _receipts(self, messages: Messages) -> Receipts:
+    def _receipts(self, messages: MessagesToSettle) -> Receipts:
         """The receipts of messages of this subscription, or those that somebody kept.
 
         Raises InvalidReceipt, and of what was kept UnknownPartition.
@@ -368,7 +317,7 @@ class Subscription:
             self._part(number)
         return kept
 
-    def _settle(self, messages: Messages) -> None:
+    def _settle(self, messages: MessagesToSettle) -> None:
         """Note that they were acked, nacked, rejected or released."""
         if not isinstance(messages, Receipts):
             for each in _each(messages):
@@ -396,7 +345,7 @@ class Subscription:
             raise UnknownPartition(f"this reader does not have partition {number!r} of {self.topic}")
         return part
 
-    def _check_open(self, messages: Messages | None = None) -> None:
+    def _check_open(self, messages: MessagesToSettle | None = None) -> None:
         """A message whose block is open is settled behind a close, too."""
         self._usable()
         if self.taking.closed and self.blocks.get(id(messages)) is None:

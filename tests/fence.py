@@ -27,6 +27,7 @@ import numpy as np
 
 import afterlog
 from afterlog import aio, metrics, tracing, worker
+from afterlog import surface as asked
 from afterlog.base.config import ALWAYS
 from afterlog.client import async_store, served_store
 from afterlog.server.openapi import document
@@ -38,7 +39,7 @@ from tests.support import NOW_MS, PATH, numbered_ids, small
 
 RECORDED = Path(__file__).with_name("fenced")
 MODULES = {
-    "aio": aio, "metrics": metrics, "tracing": tracing, "worker": worker,
+    "aio": aio, "metrics": metrics, "surface": asked, "tracing": tracing, "worker": worker,
     "connected": served_store, "connected for asyncio": async_store,
 }  # fmt: skip
 """The public ones, and those of what `afterlog.connect` and its asyncio twin answer."""

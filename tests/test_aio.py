@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 STEPS = {
     "ack_receipt", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt",
-    "is_idle", "look", "newly_replicated", "now_ms", "open_subscriptions", "parts", "pop", "replicated_subscriptions",
+    "is_idle", "look", "newly_replicated", "open_subscriptions", "parts", "pop", "replicated_subscriptions",
     "shared", "stop_taking", "take_back",
 }  # fmt: skip
 """Public in the blocking classes for the facade, or for who is inside."""

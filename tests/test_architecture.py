@@ -21,6 +21,10 @@ def twice(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
     return {name: sorted(paths) for name, paths in sorted(places.items()) if len(paths) > 1}
 
 
+SURFACE = "afterlog.surface -> afterlog.*.*"
+"""The one module that names types of what stands above it."""
+
+
 class TestNames:
     def test_a_class_or_type_has_its_name_for_itself(self) -> None:
         assert {} == twice((name, path) for path in sources() for name in defined_names(path))
@@ -53,6 +57,7 @@ class TestContracts:
         contract = dict(settings[f"importlinter:contract:{name}"])
         assert contract.pop("layers")
         assert contract.pop("name")
+        assert contract.pop("ignore_imports", SURFACE) == SURFACE
         assert {"type": "layers", "containers": f"afterlog.{name}", "exhaustive": "True"} == contract
 
     def test_each_contract_says_what_its_layers_are(self) -> None:

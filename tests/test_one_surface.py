@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,13 @@ from pathlib import Path
 import pytest
 
 import afterlog
+from afterlog import aio
+from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
+from afterlog.client.async_store import AsyncServedStore
+from afterlog.client.served_consumer import ServedConsumer
+from afterlog.client.served_subscription import ServedSubscription
 from afterlog.subscription.reader_settings import ReaderOptions
+from afterlog.surface import ConsumerSurface, StoreSurface, SubscriptionSurface
 
 ADDED = '''
 import importlib.util
@@ -39,12 +46,11 @@ with_lines(
 import afterlog
 import afterlog.aio
 import afterlog.worker
-from afterlog.api.surface import StoreSurface
 from afterlog.client.async_store import AsyncServedStore
 from afterlog.server.openapi import document
 from afterlog.server.table import ENDPOINTS
 
-stores = afterlog.Store, afterlog.ServedStore, afterlog.aio.AsyncStore, AsyncServedStore, StoreSurface
+stores = afterlog.Store, afterlog.ServedStore, afterlog.aio.AsyncStore, AsyncServedStore
 for call in (*(each.subscribe for each in stores), afterlog.worker.Worker.handle):
     assert inspect.signature(call).parameters["priority"].default == 7, call
 
@@ -66,6 +72,33 @@ def test_a_keyword_of_subscribe_is_added_in_one_place(tmp_path: Path) -> None:
     script.write_text(ADDED)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert (0, "") == (done.returncode, done.stderr)
+
+
+FACADES = [
+    (StoreSurface, afterlog.Store, afterlog.ServedStore, aio.AsyncStore, AsyncServedStore),
+    (SubscriptionSurface, afterlog.Subscription, ServedSubscription, aio.AsyncSubscription, AsyncServedSubscription),
+    (ConsumerSurface, afterlog.Consumer, ServedConsumer, aio.AsyncConsumer, AsyncServedConsumer),
+]
+
+
+@pytest.mark.parametrize(
+    ("surface", "facade"), [(surface, facade) for surface, *facades in FACADES for facade in facades]
+)
+def test_help_reads_alike(surface: type, facade: type) -> None:
+    """`help(ServedStore.purge)` showed `-> Steps[int]`, and "As of an embedded store."."""
+    for name, said in vars(surface).items():
+        if inspect.isfunction(said) and not name.startswith("_"):
+            made = getattr(facade, name)
+            assert said.__doc__, name
+            assert inspect.getdoc(said) == inspect.getdoc(made), name
+            there, here = (inspect.signature(each) for each in (said, made))
+            if name not in SPELLED_OUT:
+                assert there.parameters == here.parameters, name
+            assert "Steps" not in str(here), name
+
+
+SPELLED_OUT = {"subscribe"}
+"""Whose keywords `help` shows one by one, where the protocol has a TypedDict."""
 
 
 @pytest.mark.parametrize(("asked", "is_durable"), [({}, True), ({"durable_leases": False}, False)])

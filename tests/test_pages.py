@@ -9,7 +9,7 @@ import pytest
 
 import afterlog
 import afterlog.base.errors
-from afterlog.api import surface
+from afterlog import surface
 from tests.pages import ROOT, blocks, reading, uses
 
 RUN = {
