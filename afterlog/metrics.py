@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 from afterlog._version import __version__
 from afterlog.base.compiled import missing
 from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked
-from afterlog.base.measures import LATENCY_EDGES_MS, Operation
-from afterlog.fetch.lateness import EDGES_MS
+from afterlog.base.measures import LATENCY_EDGES_MS, LATENESS_EDGES_MS, Operation
 from afterlog.fetch.partition import Partition
 from afterlog.index.measured_storage import BucketOperations
 from afterlog.offline.journals import names
@@ -326,7 +325,7 @@ class _Families:
             if not (self._is_summed and operation.is_unused and name in self._operated):
                 self._operated.add(name)
                 self._add_operation(operation, (*labels, name))
-        self._put_histogram(self._lateness, labels, _HistogramSum(EDGES_MS, partition.lateness.up_to(), None))
+        self._put_histogram(self._lateness, labels, _HistogramSum(LATENESS_EDGES_MS, partition.lateness.up_to(), None))
         self._put(self._clamped, labels, partition.log.clamped_records)
 
     def _ask_once(self, partition: Partition, labels: Sequence[str]) -> None:

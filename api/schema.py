@@ -238,6 +238,11 @@ class Told(Shape):
         return self._schema
 
 
+def rows_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a list."""
+    return {"type": "array", "items": dict(schema)}
+
+
 def answer(properties: Mapping[str, Any], *, needed: Sequence[str] | None = None) -> dict[str, Any]:
     """The JSON Schema of an object that is answered: all of it is there unless `needed` says what is."""
     return {

@@ -19,6 +19,8 @@ from afterlog.base.clock import Clock
 
 LATENCY_EDGES_MS = (0.1, 0.5, 1, 5, 10, 50, 100, 500, 1_000, 5_000, 30_000, 60_000)
 """Pulsar's from 50 ms on; ours are local files, and quicker."""
+LATENESS_EDGES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000)
+"""Of what is handed out, after it was due (`fetch/lateness.py`)."""
 
 
 class Histogram:

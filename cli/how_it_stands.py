@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from afterlog.client.call import Call, HttpReply, HttpRequest, call, path_of
+from afterlog.api import operations
+from afterlog.client.call import Call, HttpReply, HttpRequest, asking
 from afterlog.client.served_store import ServedStore
 from afterlog.store.store import Store
 
@@ -28,7 +29,7 @@ def standing(store: OpenStore, topic: str, bars_max: int) -> Standing:
     """Raises UnknownTopic."""
     if isinstance(store, ServedStore):
         told = store.stats(topic)
-        bars = store.ask(call("GET", path_of("topics", topic, "histogram", bars=bars_max), dict))["bars"]
+        bars = store.ask(asking(operations.HISTOGRAM, dict, query={"bars": bars_max}, topic=topic))["bars"]
         return Standing(topic, told["partitions"], told["subscriptions"], bars, told["now_ms"])
     from afterlog.api.statistics import due_histogram, partition_stats, subscription_stats
 
@@ -41,7 +42,7 @@ def overview(store: OpenStore, topic: str | None) -> dict[str, Any]:
     """As `/v1/overview` answers: one topic, or the `TOPICS_MAX` with most pending. Raises UnknownTopic."""
     wanted: dict[str, Any] = {"topic": topic, "sort": "pending", "descending": True, "limit": TOPICS_MAX}
     if isinstance(store, ServedStore):
-        return store.ask(call("GET", path_of("overview", **wanted), dict))
+        return store.ask(asking(operations.OVERVIEW, dict, query=wanted))
     from afterlog.server.overview import Overview
 
     return Overview(store).page(may_look=lambda _: True, **wanted)
@@ -50,7 +51,8 @@ def overview(store: OpenStore, topic: str | None) -> dict[str, Any]:
 def exposition(store: OpenStore, detail: Literal["topic", "partition"]) -> str:
     """Metrics as text. Raises ImportError, NotServed."""
     if isinstance(store, ServedStore):
-        return store.ask(Call(request=HttpRequest("GET", f"/metrics?detail={detail}"), read=_text))
+        path = operations.METRICS.path_of({"detail": detail})
+        return store.ask(Call(request=HttpRequest("GET", path), read=_text))
     from afterlog.metrics import exposition as own
 
     return own(store, detail)
@@ -60,7 +62,7 @@ def replication(store: OpenStore) -> list[dict[str, Any]]:
     """How far a served store is behind other clusters: a row for each of its partitions and each of these."""
     if not isinstance(store, ServedStore):
         return []
-    rows: list[dict[str, Any]] = store.ask(call("GET", path_of("replication", "standing"), dict))["behind"]
+    rows: list[dict[str, Any]] = store.ask(asking(operations.REPLICATION_STANDING, dict))["behind"]
     return rows
 
 

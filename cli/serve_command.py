@@ -96,8 +96,8 @@ def tokens() -> None:
 @click.option("--topic", "prefixes", multiple=True, metavar="PREFIX", help="Of topics whose names begin so. [all]")
 def add(file: Path, name: str, scopes: tuple[str, ...], prefixes: tuple[str, ...]) -> None:
     """Make a token, and print it: it is shown this once."""
+    from afterlog.api.operation import Scope
     from afterlog.base.files import OsFiles
-    from afterlog.server.endpoint import Scope
     from afterlog.server.tokens import TokenFile
 
     click.echo(TokenFile(OsFiles(), file.absolute()).add(name, map(Scope, scopes), prefixes))

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from afterlog.api.operation import JSON
 from afterlog.base.extras import missing
 
 try:
@@ -37,7 +38,7 @@ from afterlog.base.errors import (
 from afterlog.client.address import Address
 from afterlog.client.async_wait import AsyncWait, WaitingResponse
 from afterlog.client.attempts import Attempts
-from afterlog.client.call import JSON, AnswerOf, Call, HttpReply, HttpRequest, Pause, Steps
+from afterlog.client.call import AnswerOf, Call, HttpReply, HttpRequest, Pause, Steps
 from afterlog.client.lanes import Lane
 from afterlog.client.server_time import ServerTime
 

@@ -12,19 +12,13 @@ import functools
 import json
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
-from urllib.parse import quote, urlencode
 
+from afterlog.api.operation import JSON, HttpOperation
 from afterlog.api.problem import error_of
 from afterlog.base.errors import AfterlogError, ServerFailed, ServerUnavailable, StoreClosed
 
 if TYPE_CHECKING:
     from afterlog.client.polls import Polls, Waking
-
-JSON = "application/json"
-ARROW = "application/vnd.apache.arrow.stream"
-
-PATHS = 1_024
-"""That are remembered, quoted: who sends to a topic sends there again."""
 
 AnswerOf = TypeVar("AnswerOf")
 StepParameters = ParamSpec("StepParameters")
@@ -119,22 +113,23 @@ class Pause(NamedTuple):
 Steps: TypeAlias = Generator["Call[Any] | Pause", Any, AnswerOf]
 
 
-def call(
-    method: str,
-    path: str,
+def asking(
+    operation: HttpOperation,
     read: Callable[[Any], AnswerOf],
     body: Mapping[str, Any] | None = None,
     *,
-    again: bool = True,
+    query: Mapping[str, Any] | None = None,
     wait_s: float = 0.0,
     patience_s: float | None = None,
     polls: Polls | None = None,
+    **names: str,
 ) -> Call[AnswerOf]:
-    """A call in JSON, both ways. read: is given what the answer holds."""
+    """A call of an operation in JSON, both ways. read: is given what the answer holds. names: those in its path."""
+    path = operation.path_of(query, **names)
     return Call(
-        request=HttpRequest(method, path, b"" if body is None else json_bytes(body)),
+        request=HttpRequest(operation.method, path, b"" if body is None else json_bytes(body)),
         read=lambda reply: read(json_of(reply)),
-        again=again,
+        again=operation.repeatable,
         wait_s=wait_s,
         patience_s=patience_s,
         polls=polls,
@@ -155,20 +150,6 @@ def one(asked: Call[AnswerOf]) -> Steps[AnswerOf]:
 
 def nothing(_: object) -> None:
     """What an answer says where it says nothing."""
-
-
-def path_of(*parts: str | int, **query: Any) -> str:
-    """The path of an endpoint; parameters that are None are left out."""
-    path = _path(*parts)
-    if not query:
-        return path
-    asked = {name: _text(value) for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(asked)}" if asked else path
-
-
-@functools.lru_cache(PATHS, typed=True)
-def _path(*parts: str | int) -> str:
-    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -194,10 +175,6 @@ def refusal(reply: HttpReply) -> AfterlogError:
         return kind(f"HTTP {reply.status}: {text}")
     error = error_of(problem)
     return ServerUnavailable(str(error)) if type(error) is StoreClosed else error
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def blocking(

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from afterlog.api import operations
+from afterlog.api.operation import ARROW
 from afterlog.api.position_text import position_text
 from afterlog.api.record_json import message_of
 from afterlog.base.arguments import flag, seconds, whole
@@ -23,7 +25,16 @@ from afterlog.base.environment import random_bits
 from afterlog.base.errors import AfterlogError, AnswerLost, GroupBusy, StoreClosed, StoreForked, UnknownPartition
 from afterlog.base.names import check_name
 from afterlog.client.answer_rows import numbers_of
-from afterlog.client.call import ARROW, Call, HttpReply, HttpRequest, Steps, call, json_bytes, json_of, nothing, path_of
+from afterlog.client.call import (
+    Call,
+    HttpReply,
+    HttpRequest,
+    Steps,
+    asking,
+    json_bytes,
+    json_of,
+    nothing,
+)
 from afterlog.client.polls import Polls
 from afterlog.client.server_time import ServerTime
 from afterlog.fetch.message import Message
@@ -199,7 +210,7 @@ class ConsumerSteps:
             "max_bytes": POLL_BYTES,
             "wait_ms": int(min(wait_s, SLICE_S) * 1_000),
         }
-        request = HttpRequest("POST", path_of("topics", self.topic, "fetch"), json_bytes(body))
+        request = HttpRequest(operations.FETCH.method, operations.FETCH.path_of(topic=self.topic), json_bytes(body))
         if accept is not None:
             request = request._replace(accept=accept)
         try:
@@ -306,7 +317,7 @@ class ConsumerSteps:
         }
         if changed:
             body = {"claim": self._claim, "positions": {str(number): each for number, each in changed.items()}}
-            committing = call("POST", path_of("topics", self.topic, "groups", self.group, "commit"), nothing, body)
+            committing = asking(operations.COMMIT, nothing, body, topic=self.topic, group=self.group)
             try:
                 yield committing
             except GroupBusy:  # the claim is forgotten, by a server that was started again; or another's by now
@@ -338,19 +349,18 @@ def checked_auto_commit(value: Any) -> bool:
 
 def _claiming(topic: str, group: str, claim: str, partitions: Sequence[int]) -> Call[dict[int, Any]]:
     body = {"claim": claim, "partitions": [*partitions], "ttl_ms": CLAIM_MS}
-    path = path_of("topics", topic, "groups", group, "claim")
-    return call("PUT", path, lambda row: numbers_of(row["committed"]), body)
+    return asking(operations.CLAIM, lambda row: numbers_of(row["committed"]), body, topic=topic, group=group)
 
 
 def _letting_go(topic: str, group: str, claim: str) -> Call[None]:
-    path = path_of("topics", topic, "groups", group, "claim", claim=claim)
-    return call("DELETE", path, nothing, patience_s=GIVE_BACK_S)
+    query = {"claim": claim}
+    return asking(operations.RELEASE_CLAIM, nothing, query=query, patience_s=GIVE_BACK_S, topic=topic, group=group)
 
 
 def _resolving(topic: str, position: Position, partitions: Sequence[int]) -> Call[dict[int, int]]:
     """Where a position is in each of the partitions."""
     body = {"position": position_text(position), "partitions": [*partitions]}
-    return call("POST", path_of("topics", topic, "positions"), lambda row: numbers_of(row["positions"]), body)
+    return asking(operations.POSITIONS, lambda row: numbers_of(row["positions"]), body, topic=topic)
 
 
 def _messages(reply: HttpReply) -> tuple[list[Message], dict[str, Any]]:

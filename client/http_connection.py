@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from os import PathLike
 
 from afterlog._version import __version__
+from afterlog.api.operation import JSON
 from afterlog.base import sockets
 from afterlog.base.errors import AnswerLost, InvalidArgument, NotAllowed, ServerNotTrusted, ServerUnavailable
 from afterlog.client.address import Address
-from afterlog.client.call import JSON, HttpReply, HttpRequest
+from afterlog.client.call import HttpReply, HttpRequest
 from afterlog.client.http_answer import NoAnswer, read_answer
 
 HEADS_MAX = 64

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from afterlog.api import operations
 from afterlog.api.record_json import SentRecord
 from afterlog.base.errors import InvalidRecord, WrongType
-from afterlog.client.call import HttpRequest, Numbered, json_bytes, path_of
+from afterlog.client.call import HttpRequest, Numbered, json_bytes
 from afterlog.records.moments import check_one_time, delay_ms, instant_ms
 
 if TYPE_CHECKING:
@@ -80,6 +81,6 @@ def records_request(
     if sequence is not None:
         body["producer"] = {"id": sequence.producer_id, "epoch": sequence.epoch, "sequence": sequence.sequence}
     try:
-        return HttpRequest("POST", path_of("topics", topic, "records"), json_bytes(body))
+        return HttpRequest(operations.SEND.method, operations.SEND.path_of(topic=topic), json_bytes(body))
     except (TypeError, ValueError) as error:
         raise WrongType(f"what is to be sent cannot be written as JSON: {error}") from None

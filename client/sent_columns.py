@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from afterlog.api import operations
+from afterlog.api.operation import ARROW
 from afterlog.api.record_json import SentRecord
 from afterlog.base.errors import InvalidRecord
 from afterlog.client.call import (
-    ARROW,
     Call,
     HttpReply,
     HttpRequest,
@@ -24,7 +25,6 @@ from afterlog.client.call import (
     Sending,
     Steps,
     json_of,
-    path_of,
     with_sequence,
 )
 from afterlog.client.lanes import SEQUENCES
@@ -151,8 +151,8 @@ class Columnar:
     def unique_call(self, topic: str, partition: int | None, check: bool | None, on_conflict: str) -> Call[Int64Array]:
         """All in one request, that is not made twice."""
         body = self._stream()
-        path = path_of("topics", topic, "records", partition=partition, check_instants=check, on_conflict=on_conflict)
-        return Call(request=HttpRequest("POST", path, body, ARROW, ARROW), read=_offsets, again=False)
+        query = {"partition": partition, "check_instants": check, "on_conflict": on_conflict}
+        return Call(request=_columns_request(topic, body, query), read=_offsets, again=False)
 
     def _rows_of(self, target: ServedTopic, partition: int | None) -> list[tuple[int, Int64Array]]:
         every = np.arange(len(self))
@@ -183,14 +183,14 @@ class Columnar:
         def request(by: Numbered) -> HttpRequest:
             if few:
                 return records_request(topic, records, by, partition=number, check_instants=check)
-            path = path_of(
-                "topics", topic, "records", partition=number, check_instants=check,
-                producer_id=by.producer_id, producer_epoch=by.epoch, sequence=by.sequence,
-            )  # fmt: skip
-            return HttpRequest("POST", path, body, ARROW, ARROW)
+            query = {
+                "partition": number, "check_instants": check,
+                "producer_id": by.producer_id, "producer_epoch": by.epoch, "sequence": by.sequence,
+            }  # fmt: skip
+            return _columns_request(topic, body, query)
 
         return Call(
-            request=HttpRequest("POST", path_of("topics", topic, "records")),
+            request=HttpRequest(operations.SEND.method, operations.SEND.path_of(topic=topic)),
             read=_offsets,
             sending=Sending(topic, number, len(self), request),
         )
@@ -275,3 +275,7 @@ def _column(column: Ragged, valid: Bools | None) -> Any:
     mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [mask, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(np.ascontiguousarray(data))]
     return pa.Array.from_buffers(pa.large_binary(), len(valid), buffers)
+
+
+def _columns_request(topic: str, body: bytes, query: dict[str, Any]) -> HttpRequest:
+    return HttpRequest(operations.SEND.method, operations.SEND.path_of(query, topic=topic), body, ARROW, ARROW)

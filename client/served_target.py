@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from afterlog.api import operations
 from afterlog.base.arguments import whole
 from afterlog.base.clock import Clock
 from afterlog.base.config import Config
 from afterlog.base.errors import InvalidDeliverAfter, InvalidTopic
-from afterlog.client.call import Steps, call, one, path_of
+from afterlog.client.call import Steps, asking, one
 from afterlog.client.sent_columns import Columnar
 from afterlog.client.served_topic import ServedTopic
 from afterlog.client.server_time import ServerTime
@@ -87,11 +88,9 @@ class ServedTarget:
 
     def next_sequence(self, number: int, producer_id: int, epoch: int) -> int:
         """What a producer appends next. Raises ProducerFenced, and what the server says."""
-        path = path_of(
-            "topics", self._topic.name, "next-sequence",
-            partition=number, producer_id=producer_id, producer_epoch=epoch,
-        )  # fmt: skip
-        sequence: int = self._drive(one(call("GET", path, lambda row: int(row["sequence"]))))
+        query = {"partition": number, "producer_id": producer_id, "producer_epoch": epoch}
+        asked = asking(operations.NEXT_SEQUENCE, lambda row: int(row["sequence"]), query=query, topic=self._topic.name)
+        sequence: int = self._drive(one(asked))
         return sequence
 
     def held_of(self, number: int, sequence: ProducerSequence, records: int) -> Int64Array:
@@ -99,11 +98,12 @@ class ServedTarget:
         found: list[int] = []
         for start in range(0, records, HELD_RECORDS):
             asked, at = min(records - start, HELD_RECORDS), sequence.after(start)
-            path = path_of(
-                "topics", self._topic.name, "appended", partition=number,
-                producer_id=at.producer_id, producer_epoch=at.epoch, sequence=at.sequence, records=asked,
-            )  # fmt: skip
-            part: list[int] = self._drive(one(call("GET", path, lambda row: row["offsets"])))
+            query = {
+                "partition": number, "producer_id": at.producer_id, "producer_epoch": at.epoch,
+                "sequence": at.sequence, "records": asked,
+            }  # fmt: skip
+            asking_for = asking(operations.APPENDED, lambda row: row["offsets"], query=query, topic=self._topic.name)
+            part: list[int] = self._drive(one(asking_for))
             found += part
             if len(part) < asked:
                 break

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
+from afterlog.api import operations
 from afterlog.api.byte_text import text_or_base64
 from afterlog.api.position_text import position_text
 from afterlog.api.record_json import scheduled_of
@@ -14,7 +15,16 @@ from afterlog.base.clock import Clock
 from afterlog.base.errors import InvalidArgument, InvalidTopic, NotServed, UnknownPartition, UnknownTopic, WrongType
 from afterlog.base.names import NamedList, check_name
 from afterlog.client import answer_rows as rows
-from afterlog.client.call import Call, HttpRequest, Sending, Steps, call, json_of, nothing, path_of, with_sequence
+from afterlog.client.call import (
+    Call,
+    HttpRequest,
+    Sending,
+    Steps,
+    asking,
+    json_of,
+    nothing,
+    with_sequence,
+)
 from afterlog.client.sent import item, pairs, records_request, seconds_of, sent_record
 from afterlog.client.served_topic import ServedTopic
 from afterlog.client.server_time import ServerTime
@@ -76,18 +86,18 @@ class StoreSteps:
         chosen = [check_name(name) for name in _listed(names)]
         asked = asked_settings(partitions, delayed, settings)
         body = {"names": chosen, "partitions": asked.partitions, "delayed": asked.delayed, **settings}
-        topics: list[ServedTopic] = yield call("POST", path_of("topics"), _topics, _plain(body))
+        topics: list[ServedTopic] = yield asking(operations.CREATE_TOPICS, _topics, _plain(body))
         return topics
 
     def topic(self, name: str) -> Steps[ServedTopic]:
         if not isinstance(name, str) or not name:
             raise UnknownTopic(f"no topic {name!r} here; create it with store.create_topic({name!r})")
-        topic: ServedTopic = yield call("GET", path_of("topics", name), ServedTopic)
+        topic: ServedTopic = yield asking(operations.SHOW_TOPIC, ServedTopic, topic=name)
         self._known[name] = topic, self.clock.monotonic_s()
         return topic
 
     def topics(self) -> Steps[NamedList[ServedTopic]]:
-        topics: list[ServedTopic] = yield call("GET", path_of("topics"), _topics)
+        topics: list[ServedTopic] = yield asking(operations.LIST_TOPICS, _topics)
         return NamedList(topics)
 
     def alter_topic(
@@ -100,13 +110,12 @@ class StoreSteps:
             changes["partitions"] = partitions = whole("partitions", partitions, 1)
         there = yield from self.topic(name)
         altered(there.settings, settings, partitions)
-        topic: ServedTopic = yield call("PATCH", path_of("topics", name), ServedTopic, _plain(changes))
+        topic: ServedTopic = yield asking(operations.ALTER_TOPIC, ServedTopic, _plain(changes), topic=name)
         self._known[name] = topic, self.clock.monotonic_s()
         return topic
 
     def delete_topic(self, name: str, *, force: bool = False) -> Steps[None]:
-        path = path_of("topics", name, force=flag("force", force))
-        yield call("DELETE", path, nothing, again=False)
+        yield asking(operations.DELETE_TOPIC, nothing, query={"force": flag("force", force)}, topic=name)
         self._known.pop(name, None)
 
     def purge(
@@ -121,7 +130,7 @@ class StoreSteps:
         body = {"upto": position_text(upto), "pending": flag("pending", pending), "force": flag("force", force)}
         if partition is not None:
             body["partition"] = _partition(partition)
-        removed: int = yield call("POST", path_of("topics", topic, "purge"), _field("removed"), body, again=False)
+        removed: int = yield asking(operations.PURGE, _field("removed"), body, topic=topic)
         return removed
 
     # Sending.
@@ -208,8 +217,7 @@ class StoreSteps:
 
     def cancel(self, record: RecordId | str) -> Steps[CancelResult]:
         record = RecordId.of(record)
-        path, body = path_of("topics", record.topic, "cancel"), {"ids": [str(record)]}
-        [result] = yield call("POST", path, _results(1), body)
+        [result] = yield asking(operations.CANCEL, _results(1), {"ids": [str(record)]}, topic=record.topic)
         answer: CancelResult = result
         return answer
 
@@ -220,8 +228,7 @@ class StoreSteps:
 
         wanted = offset_column(offsets).tolist()
         body = {"partition": _partition(partition), "offsets": wanted}
-        path = path_of("topics", topic, "cancel")
-        results: list[CancelResult] = yield call("POST", path, _results(len(wanted)), body)
+        results: list[CancelResult] = yield asking(operations.CANCEL, _results(len(wanted)), body, topic=topic)
         return np.array(results, np.int8)
 
     def reschedule(
@@ -234,18 +241,20 @@ class StoreSteps:
             body["delay"] = seconds_of(delay_ms(delay))
         if deliver_after is not None:
             body["deliver_after"] = instant_ms(deliver_after)
-        path = path_of("topics", record.topic, "reschedule")
-        moved: str = yield call("POST", path, _field("id"), body, again=False)
+        moved: str = yield asking(operations.RESCHEDULE, _field("id"), body, topic=record.topic)
         return RecordId.parse(moved)
 
     def pending(
         self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
     ) -> Steps[list[ScheduledRecord]]:
-        query = {"limit": whole("limit", limit), "key": _key_text(item(key, "keys"))}
-        path = path_of(
-            "topics", topic, "pending", partition=None if partition is None else _partition(partition), **query
+        query = {
+            "limit": whole("limit", limit),
+            "key": _key_text(item(key, "keys")),
+            "partition": None if partition is None else _partition(partition),
+        }
+        found: list[ScheduledRecord] = yield asking(
+            operations.PENDING, lambda row: [*map(scheduled_of, row["records"])], query=query, topic=topic
         )
-        found: list[ScheduledRecord] = yield call("GET", path, lambda row: [*map(scheduled_of, row["records"])])
         return found
 
     def schedule(
@@ -272,12 +281,13 @@ class StoreSteps:
         body |= _schedule_body(every=every, value=value, key=key, headers=headers, missed=missed)
         body = {each: given for each, given in body.items() if given is not None}
         body["value"] = text_or_base64(item(value, "values"))
-        made: Schedule = yield call("POST", path_of("schedules"), rows.schedule_of, _plain(body))
+        made: Schedule = yield asking(operations.CREATE_SCHEDULE, rows.schedule_of, _plain(body))
         return made
 
     def schedules(self, topic: str | None = None) -> Steps[list[Schedule]]:
-        path = path_of("schedules", topic=topic)
-        found: list[Schedule] = yield call("GET", path, lambda row: [*map(rows.schedule_of, row["schedules"])])
+        found: list[Schedule] = yield asking(
+            operations.LIST_SCHEDULES, lambda row: [*map(rows.schedule_of, row["schedules"])], query={"topic": topic}
+        )
         return found
 
     def change_schedule(
@@ -295,57 +305,56 @@ class StoreSteps:
         given = {"cron": cron, "timezone": timezone}
         body = {each: text for each, text in given.items() if text is not KEEP}
         body |= _schedule_body(every=every, value=value, key=key, headers=headers, missed=missed)
-        changed: Schedule = yield call("PATCH", path_of("schedules", name), rows.schedule_of, _plain(body))
+        changed: Schedule = yield asking(operations.CHANGE_SCHEDULE, rows.schedule_of, _plain(body), schedule=name)
         return changed
 
     def pause_schedule(self, name: str) -> Steps[Schedule]:
-        paused: Schedule = yield call("POST", path_of("schedules", name, "pause"), rows.schedule_of)
+        paused: Schedule = yield asking(operations.PAUSE_SCHEDULE, rows.schedule_of, schedule=name)
         return paused
 
     def resume_schedule(self, name: str) -> Steps[Schedule]:
-        resumed: Schedule = yield call("POST", path_of("schedules", name, "resume"), rows.schedule_of)
+        resumed: Schedule = yield asking(operations.RESUME_SCHEDULE, rows.schedule_of, schedule=name)
         return resumed
 
     def remove_schedule(self, name: str) -> Steps[None]:
-        yield call("DELETE", path_of("schedules", name), nothing, again=False)
+        yield asking(operations.REMOVE_SCHEDULE, nothing, schedule=name)
 
     def run_schedules(self) -> Steps[int]:
-        appended: int = yield call("POST", path_of("run-schedules"), _field("appended"), again=False)
+        appended: int = yield asking(operations.RUN_SCHEDULES, _field("appended"))
         return appended
 
     # Readers.
 
     def subscriptions(self, topic: str) -> Steps[list[str]]:
-        names: list[str] = yield call("GET", path_of("topics", topic, "subscriptions"), _field("subscriptions"))
+        names: list[str] = yield asking(operations.LIST_SUBSCRIPTIONS, _field("subscriptions"), topic=topic)
         return names
 
     def groups(self, topic: str) -> Steps[list[str]]:
-        names: list[str] = yield call("GET", path_of("topics", topic, "groups"), _field("groups"))
+        names: list[str] = yield asking(operations.LIST_GROUPS, _field("groups"), topic=topic)
         return names
 
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> Steps[None]:
-        path = path_of("topics", topic, "subscriptions", name, force=flag("force", force))
-        yield call("DELETE", path, nothing, again=False)
+        query = {"force": flag("force", force)}
+        yield asking(operations.DELETE_SUBSCRIPTION, nothing, query=query, topic=topic, subscription=name)
 
     def delete_group(self, topic: str, group: str, *, force: bool = False) -> Steps[None]:
-        yield call(
-            "DELETE", path_of("topics", topic, "groups", group, force=flag("force", force)), nothing, again=False
-        )
+        query = {"force": flag("force", force)}
+        yield asking(operations.DELETE_GROUP, nothing, query=query, topic=topic, group=group)
 
     def reset_subscription(
         self, topic: str, name: str, position: Position | datetime, *, delay_ms: int = 0
     ) -> Steps[None]:
         body = {"position": position_text(position), "delay_ms": _number(delay_ms)}
-        yield call("POST", path_of("topics", topic, "subscriptions", name, "reset"), nothing, body)
+        yield asking(operations.RESET_SUBSCRIPTION, nothing, body, topic=topic, subscription=name)
 
     def reset_group(self, topic: str, group: str, position: Position | datetime) -> Steps[None]:
         body = {"position": position_text(position)}
-        yield call("POST", path_of("topics", topic, "groups", group, "reset"), nothing, body)
+        yield asking(operations.RESET_GROUP, nothing, body, topic=topic, group=group)
 
     def dead_letters(self, topic: str, *, limit: int = 100) -> Steps[list[DeadLetterMessage]]:
-        path = path_of("topics", topic, "dead-letters", limit=whole("limit", limit))
-        found: list[DeadLetterMessage] = yield call(
-            "GET", path, lambda row: [*map(rows.dead_letter, row["dead_letters"])]
+        query = {"limit": whole("limit", limit)}
+        found: list[DeadLetterMessage] = yield asking(
+            operations.DEAD_LETTERS, lambda row: [*map(rows.dead_letter, row["dead_letters"])], query=query, topic=topic
         )
         return found
 
@@ -353,47 +362,45 @@ class StoreSteps:
         body: dict[str, Any] = {} if limit is None else {"limit": whole("limit", limit)}
         if target is not None:
             body["target"] = check_name(target, "topic")
-        done: RedriveResult = yield call(
-            "POST", path_of("topics", topic, "redrive"), rows.redrive_result, body, again=False
-        )
+        done: RedriveResult = yield asking(operations.REDRIVE, rows.redrive_result, body, topic=topic)
         return done
 
     # Keeping.
 
     def stats(self, topic: str) -> Steps[dict[str, Any]]:
         """How a topic stands: its partitions and subscriptions, as the server tells. Raises UnknownTopic."""
-        told: dict[str, Any] = yield call("GET", path_of("topics", topic, "stats"), dict)
+        told: dict[str, Any] = yield asking(operations.TOPIC_STATS, dict, topic=topic)
         return told
 
     def info(self) -> Steps[dict[str, Any]]:
         """What the server says of the store: version, durability, now_ms, how many topics."""
-        told: dict[str, Any] = yield call("GET", path_of("store"), dict)
+        told: dict[str, Any] = yield asking(operations.SHOW_STORE, dict)
         self.server_time.saw(told)
         return told
 
     def sync(self) -> Steps[None]:
-        yield call("POST", path_of("sync"), nothing)
+        yield asking(operations.SYNC, nothing)
 
     def enforce_retention(self) -> Steps[int]:
-        removed: int = yield call("POST", path_of("retention"), _field("removed"), again=False)
+        removed: int = yield asking(operations.ENFORCE_RETENTION, _field("removed"))
         return removed
 
     def held_bytes(self, topic: str, partition: int = 0) -> Steps[HeldBytes]:
-        path = path_of("topics", topic, "held", partition=_partition(partition))
-        held: HeldBytes = yield call("GET", path, rows.held_bytes)
+        query = {"partition": _partition(partition)}
+        held: HeldBytes = yield asking(operations.HELD_BYTES, rows.held_bytes, query=query, topic=topic)
         return held
 
     def backup(self, dest: str | PathLike[str]) -> Steps[Backup]:
         body = {"dest": str(dest)}
-        made: Backup = yield call("POST", path_of("backup"), rows.backup_of, body, again=False, wait_s=BACKUP_S)
+        made: Backup = yield asking(operations.BACKUP, rows.backup_of, body, wait_s=BACKUP_S)
         return made
 
     def offload(self) -> Steps[dict[str, Offloaded]]:
-        done: dict[str, Offloaded] = yield call("POST", path_of("offload"), _offloaded, again=False)
+        done: dict[str, Offloaded] = yield asking(operations.OFFLOAD, _offloaded)
         return done
 
     def confirm_clock(self) -> Steps[None]:
-        yield call("POST", path_of("confirm-clock"), nothing)
+        yield asking(operations.CONFIRM_CLOCK, nothing)
 
     def adopt(self, prepared: object = None) -> Steps[list[Any]]:
         """Raises NotServed: what jobs prepared is adopted by who has the folder."""
@@ -418,7 +425,7 @@ class StoreSteps:
         self, topic: str, number: int, records: list[dict[str, Any]], check: bool | None
     ) -> Call[list[RecordId]]:
         return Call(
-            request=HttpRequest("POST", path_of("topics", topic, "records")),
+            request=HttpRequest(operations.SEND.method, operations.SEND.path_of(topic=topic)),
             read=lambda reply: _ids(json_of(reply), len(records)),
             sending=Sending(
                 topic,

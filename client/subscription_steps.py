@@ -16,6 +16,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from afterlog.api import operations
+from afterlog.api.operation import ARROW, HttpOperation
 from afterlog.api.position_text import position_text
 from afterlog.api.reader_json import reader_row
 from afterlog.api.receipt import Receipt
@@ -36,18 +38,17 @@ from afterlog.base.errors import (
 from afterlog.base.names import check_name
 from afterlog.client import answer_rows as rows
 from afterlog.client.call import (
-    ARROW,
+    AnswerOf,
     Call,
     HttpReply,
     HttpRequest,
     Pause,
     Steps,
-    call,
+    asking,
     json_bytes,
     json_of,
     nothing,
     one,
-    path_of,
 )
 from afterlog.client.polls import Polls, Waking
 from afterlog.client.sent import has_arrow, seconds_of
@@ -181,9 +182,8 @@ class SubscriptionSteps:
         check_name(name, "subscription")
         if settings.dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
-        told: dict[str, Any] = yield call(
-            "PUT", path_of("topics", topic, "subscriptions", name), dict, {"reader": reader_row(settings)}
-        )
+        body = {"reader": reader_row(settings)}
+        told: dict[str, Any] = yield asking(operations.OPEN_SUBSCRIPTION, dict, body, topic=topic, subscription=name)
         return told
 
     # Receiving.
@@ -222,7 +222,7 @@ class SubscriptionSteps:
         body = b'{"max_records":%d,"wait_ms":%d,"reader":%s}' % (
             min(max_records, RECORDS_MAX), int(wait_s * 1_000), self._row_bytes
         )  # fmt: skip
-        request = HttpRequest("POST", self._path("receive"), body)
+        request = HttpRequest(operations.RECEIVE.method, self._path(operations.RECEIVE), body)
         if max_records > JSON_RECORDS and has_arrow():
             request = request._replace(accept=ARROW)
         arrived: list[Received] = []
@@ -293,15 +293,15 @@ class SubscriptionSteps:
         return (yield from self.ack_many(message))
 
     def ack_many(self, messages: MessagesToSettle) -> Steps[AckResult]:
-        path, every = self._path("ack"), self._receipts(messages)
+        every = self._receipts(messages)
         if len(every) > JSON_RECORDS and not self._how and has_arrow():
             from afterlog.api.arrow_stream import receipts_stream
 
             columns = Receipts.of_rows(every)
-            request = HttpRequest("POST", path, receipts_stream(columns), ARROW)
+            request = HttpRequest(operations.ACK.method, self._path(operations.ACK), receipts_stream(columns), ARROW)
             answer: AckResult = yield Call(request=request, read=lambda reply: rows.ack_result(json_of(reply)))
         elif every:
-            answer = yield call("POST", path, rows.ack_result, {"receipts": [*map(str, every)], **self._how})
+            answer = yield self._call(operations.ACK, rows.ack_result, {"receipts": [*map(str, every)], **self._how})
         else:
             answer = AckResult(acked=0)
         self._settle(messages)
@@ -311,7 +311,7 @@ class SubscriptionSteps:
         body: dict[str, Any] = {} if delay is None else {"delay": seconds_of(delay_ms(delay))}
         return (
             yield from self._settled(
-                "nack", messages, {**body, "reason": reason[:REASON_CHARACTERS], "reader": self._row}
+                operations.NACK, messages, {**body, "reason": reason[:REASON_CHARACTERS], "reader": self._row}
             )
         )
 
@@ -320,11 +320,13 @@ class SubscriptionSteps:
         if self.settings.dead_letter is None:
             raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
         return (
-            yield from self._settled("reject", messages, {"reason": reason[:REASON_CHARACTERS], "reader": self._row})
+            yield from self._settled(
+                operations.REJECT, messages, {"reason": reason[:REASON_CHARACTERS], "reader": self._row}
+            )
         )
 
     def release(self, messages: MessagesToSettle) -> Steps[ReceiptResult]:
-        return (yield from self._settled("release", messages, self._how))
+        return (yield from self._settled(operations.RELEASE, messages, self._how))
 
     def extend(self, messages: MessagesToSettle, *, lease_ms: int | None = None) -> Steps[ReceiptResult]:
         lease_ms = self.settings.lease_ms if lease_ms is None else lease_ms
@@ -343,16 +345,17 @@ class SubscriptionSteps:
             self.leased.extended(map(_place, receipts), answer.deadline_ms)
             return answer
 
-        return call(
-            "POST", self._path("extend"), read, {"receipts": [*map(str, receipts)], "lease_ms": lease_ms, **self._how}
-        )
+        body = {"receipts": [*map(str, receipts)], "lease_ms": lease_ms, **self._how}
+        return self._call(operations.EXTEND, read, body)
 
-    def _settled(self, what: str, messages: MessagesToSettle, body: dict[str, Any]) -> Steps[ReceiptResult]:
+    def _settled(
+        self, operation: HttpOperation, messages: MessagesToSettle, body: dict[str, Any]
+    ) -> Steps[ReceiptResult]:
         every = self._receipts(messages)
         if not every:
             return ReceiptResult(done=0)
-        answer: ReceiptResult = yield call(
-            "POST", self._path(what), rows.receipt_result, {"receipts": [*map(str, every)], **body}
+        answer: ReceiptResult = yield self._call(
+            operation, rows.receipt_result, {"receipts": [*map(str, every)], **body}
         )
         self._settle(messages)
         return answer
@@ -370,13 +373,15 @@ class SubscriptionSteps:
             body: dict[str, Any] = {"position": position_text(position), **self._how}
             if number is not None:
                 body["partition"] = number
-            yield call("POST", self._path("seek"), nothing, body)
+            yield self._call(operations.SEEK, nothing, body)
         self._seeks += 1
 
     def stats(self) -> Steps[SubscriptionStats]:
         self._check_open()
         mine = self.partitions if self.settings.partitions is not None else None
-        told: SubscriptionStats = yield call("GET", self._path(), lambda row: rows.subscription_stats(row, mine))
+        told: SubscriptionStats = yield self._call(
+            operations.SHOW_SUBSCRIPTION, lambda row: rows.subscription_stats(row, mine)
+        )
         return told
 
     @property
@@ -464,8 +469,17 @@ class SubscriptionSteps:
 
     # Inside.
 
-    def _path(self, *more: str) -> str:
-        return path_of("topics", self.topic, "subscriptions", self.name, *more)
+    def _path(self, operation: HttpOperation) -> str:
+        return operation.path_of(topic=self.topic, subscription=self.name)
+
+    def _call(
+        self,
+        operation: HttpOperation,
+        read: Callable[[Any], AnswerOf],
+        body: dict[str, Any] | None = None,
+        patience_s: float | None = None,
+    ) -> Call[AnswerOf]:
+        return asking(operation, read, body, patience_s=patience_s, topic=self.topic, subscription=self.name)
 
     def _end_waits(self) -> None:
         self.polls.end()
@@ -487,7 +501,7 @@ class SubscriptionSteps:
             return
         body = {"receipts": [*map(str, receipts)], **self._how}
         with contextlib.suppress(AfterlogError):
-            yield call("POST", self._path("release"), nothing, body, patience_s=GIVE_BACK_S)
+            yield self._call(operations.RELEASE, nothing, body, patience_s=GIVE_BACK_S)
 
     def _keeping(self) -> KeptLeases:
         self.blocks.asleep = True

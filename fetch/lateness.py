@@ -19,12 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from afterlog.base.measures import Histogram
+from afterlog.base.measures import LATENESS_EDGES_MS, Histogram
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
 
-EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000)
-_EDGES: Final = np.array(EDGES_MS, np.int64)
+_EDGES: Final = np.array(LATENESS_EDGES_MS, np.int64)
 
 
 class Lateness:
@@ -32,12 +31,12 @@ class Lateness:
 
     def __init__(self, position: int) -> None:
         """Records from this delivery offset on count."""
-        self._histogram = Histogram(EDGES_MS)
+        self._histogram = Histogram(LATENESS_EDGES_MS)
         self._counted = position
         self._lock = threading.Lock()
 
     def up_to(self) -> list[int]:
-        """Of each of EDGES_MS, how many records were no later; and last, how many there were."""
+        """Of each of LATENESS_EDGES_MS, how many records were no later; and last, how many there were."""
         with self._lock:
             return self._histogram.up_to()
 

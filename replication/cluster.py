@@ -5,17 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from afterlog.log.topic_settings import TopicSettings, checked
 from afterlog.records.origin_slice import OriginSlice
-
-COPIED: Final = (
-    "max_delay_ms", "retention_ms", "retention_bytes", "check_instants", "segment_ms", "retention_by_subscriptions",
-    "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy",
-)  # fmt: skip
-"""What a topic is made with that comes from elsewhere; from then on it is each cluster's own. Where its segments lie,
-and what interceptors there are, is so from the beginning."""
 
 
 class ReplicatedTopic(NamedTuple):

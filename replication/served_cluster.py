@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from afterlog.api import operations
+from afterlog.api.operations import COPIED
 from afterlog.api.slices import SLICE
 from afterlog.base.errors import InvalidBatch, ServerFailed
-from afterlog.client.call import Call, HttpReply, HttpRequest, call, json_of, nothing, path_of
+from afterlog.client.call import Call, HttpReply, HttpRequest, asking, json_of, nothing
 from afterlog.client.served_store import ServedStore
 from afterlog.records.origin_slice import OriginSlice
-from afterlog.replication.cluster import COPIED, ReplicatedTopic
+from afterlog.replication.cluster import ReplicatedTopic
 
 
 class ServedCluster:
@@ -23,25 +25,26 @@ class ServedCluster:
         self.name = name or repr(store)
 
     def topics(self) -> Mapping[str, ReplicatedTopic]:
-        return self.store.ask(call("GET", path_of("replication", "topics"), _topics))
+        return self.store.ask(asking(operations.REPLICABLE_TOPICS, _topics))
 
     def prepare(self, topic: str, like: ReplicatedTopic) -> ReplicatedTopic:
         settings = {name: getattr(like.settings, name) for name in ("partitions", "delayed", "topic_id", *COPIED)}
-        return self.store.ask(call("POST", path_of("topics", topic, "prepare"), _topic, settings))
+        return self.store.ask(asking(operations.PREPARE_TOPIC, _topic, settings, topic=topic))
 
     def upcoming(self, topic: str, origin: str) -> tuple[int, ...]:
-        return self.store.ask(call("GET", path_of("topics", topic, "replicated", origin=origin), _upcoming))
+        return self.store.ask(asking(operations.UPCOMING, _upcoming, query={"origin": origin}, topic=topic))
 
     def slice(self, topic: str, partition: int, first: int, max_bytes: int) -> OriginSlice:
-        path = path_of("topics", topic, "slice", partition=partition, first=first, max_bytes=max_bytes)
+        query = {"partition": partition, "first": first, "max_bytes": max_bytes}
+        path = operations.GIVE_SLICE.path_of(query, topic=topic)
         return self.store.ask(Call(HttpRequest("GET", path, accept=SLICE), _slice))
 
     def receive(self, topic: str, partition: int, given: OriginSlice) -> int:
-        path = path_of("topics", topic, "slice", partition=partition)
+        path = operations.TAKE_SLICE.path_of({"partition": partition}, topic=topic)
         return self.store.ask(Call(HttpRequest("POST", path, b"".join(given.to_bytes()), SLICE), _records))
 
     def tick(self) -> None:
-        self.store.ask(call("POST", path_of("replication", "tick"), nothing, {}))
+        self.store.ask(asking(operations.REPLICATION_TICK, nothing, {}))
 
     def end(self) -> None:
         """The server sees to that."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from afterlog.api.operations import COPIED
 from afterlog.base.errors import InvalidTopic, UnknownTopic
 from afterlog.base.files import unused_name
 from afterlog.fetch.origin_slices import read_slice
@@ -15,7 +16,7 @@ from afterlog.produce.topic import Topic
 from afterlog.records.control import Note
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.behind import ReplicationStanding, snapshot_row
-from afterlog.replication.cluster import COPIED, ReplicatedTopic
+from afterlog.replication.cluster import ReplicatedTopic
 from afterlog.replication.subscriptions import ReplicatedSubscriptions
 from afterlog.store.store import Store
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from afterlog.api.operation import Scope
 from afterlog.base.errors import NotAllowed
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import Endpoint
 
 ALL: Final = ("",)
 

@@ -20,17 +20,18 @@ from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from afterlog.api.operation import ARROW, JSON, NOTHING
 from afterlog.api.problem import MEDIA_TYPE, problem_of
 from afterlog.api.schema import NEEDED
 from afterlog.base import errors
 from afterlog.base.errors import AfterlogError, InvalidRequest, NotServed, ServerBusy, ServerFailed, ServerUnavailable
 from afterlog.server.access import Caller, Peer, allowed_prefixes, check_named
 from afterlog.server.bodies import Bodies, json_of
-from afterlog.server.endpoint import ARROW, NOTHING, Endpoint
+from afterlog.server.endpoint import Endpoint
 from afterlog.server.limits import Limits
 from afterlog.server.origin_guard import OriginGuard, RequestHeaders
 from afterlog.server.page_files import PAGE
-from afterlog.server.request import JSON, ClientGone, Receive, Reply, Request
+from afterlog.server.request import ClientGone, Receive, Reply, Request
 from afterlog.server.served import Served
 from afterlog.server.table import ENDPOINTS, Routes
 

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from afterlog.api import operations
 from afterlog.api.position_text import position_of
 from afterlog.api.record_json import message_row
-from afterlog.api.schema import ByName, Fields, Shape, Text, Whole, answer
-from afterlog.api.shapes import INSTANT, MESSAGE, OFFSETS, POSITION_SCHEMA, RECORDS_MAX, WAIT_MS
 from afterlog.base import errors
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.fetches import Fetch
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.served import Served
-
-BYTES_MAX: Final = 64 << 20
-"""Of one answer, but for its first batch."""
-_MAX_RECORDS = Whole(1, RECORDS_MAX, default=500)
-FETCH: Final = Fields(
-    {
-        "positions": ByName(Whole(), names="^[0-9]{1,10}$", about="delivery offsets by partition, as text"),
-        "max_records": _MAX_RECORDS,
-        "max_bytes": Whole(1, BYTES_MAX, default=16 << 20),
-        "wait_ms": WAIT_MS,
-    }
-)
 
 
 async def fetch(served: Served, request: Request) -> Reply:
@@ -84,27 +71,9 @@ def _partition(text: str) -> int:
     return int(text)
 
 
-_ANSWER = answer(
+ENDPOINTS: Final = endpoints(
     {
-        "records": {"type": "array", "items": MESSAGE},
-        "positions": OFFSETS,
-        "high_watermarks": OFFSETS,
-        "now_ms": INSTANT,
+        operations.FETCH: fetch,
+        operations.RECORDS: records,
     }
 )
-_ERRORS = (errors.UnknownTopic, errors.UnknownPartition, errors.OffsetOutOfRange, errors.ClockBehind)
-_BY_HAND: Final[dict[str, Shape]] = {
-    "partition": Whole(0, 2**31 - 1, default=0),
-    "position": Text(default="earliest", about=POSITION_SCHEMA["description"]),
-    "max_records": _MAX_RECORDS,
-    "wait_ms": WAIT_MS,
-}
-
-ENDPOINTS: Final = (
-    Endpoint(method="POST", path="/v1/topics/{topic}/fetch", scope=Scope.LOOK,
-             summary="Due records from delivery offsets on, in due order; waits where nothing is due",
-             handler=fetch, body=FETCH, answer=_ANSWER, gives_arrow=True, errors=_ERRORS),
-    Endpoint(method="GET", path="/v1/topics/{topic}/records", scope=Scope.LOOK,
-             summary="Due records of one partition, from a position on",
-             handler=records, parameters=_BY_HAND, answer=_ANSWER, gives_arrow=True, errors=_ERRORS),
-)  # fmt: skip

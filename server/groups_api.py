@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from afterlog.api import operations
 from afterlog.api.position_text import position_of
-from afterlog.api.schema import ByName, Fields, Text, Whole, answer
-from afterlog.api.shapes import COUNT, OFFSETS, PARTITIONS, position
 from afterlog.base import errors
 from afterlog.fetch.group import GroupPosition
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.served import Served
-from afterlog.server.topics_api import FORCE
-
-_CLAIM = Text(most=64, about="random, by the client: what tells its claim from others")
-CLAIM: Final = Fields({"claim": _CLAIM, "partitions": PARTITIONS, "ttl_ms": Whole(1_000, 3_600_000, default=45_000)})
-COMMIT: Final = Fields({"claim": _CLAIM, "positions": ByName(Whole(), names="^[0-9]{1,10}$")})
-RESET: Final = Fields({"position": position()})
 
 
 async def list_groups(served: Served, request: Request) -> Reply:
@@ -80,29 +73,14 @@ def _partition(text: str) -> int:
     return int(text)
 
 
-_GROUPS = "/v1/topics/{topic}/groups"
-_G = f"{_GROUPS}/{{group}}"
-_COMMITTED = {"type": "object", "additionalProperties": {"type": ["integer", "null"]}}
-_UNKNOWN = (errors.UnknownTopic, errors.UnknownPartition)
-
-ENDPOINTS: Final = (
-    Endpoint(method="GET", path=_GROUPS, scope=Scope.LOOK, summary="The groups that have committed a position",
-             handler=list_groups, answer=answer({"groups": {"type": "array", "items": {"type": "string"}}}),
-             errors=_UNKNOWN),
-    Endpoint(method="GET", path=_G, scope=Scope.LOOK, summary="Where a group stands", handler=show_group,
-             answer=answer({"committed": _COMMITTED, "high_watermarks": OFFSETS, "lag": COUNT}),
-             errors=(*_UNKNOWN, errors.UnknownGroup)),
-    Endpoint(method="PUT", path=f"{_G}/claim", scope=Scope.RECEIVE, summary="Read partitions for a group, for a while",
-             handler=claim, body=CLAIM, answer=answer({"committed": _COMMITTED, "ttl_ms": COUNT}),
-             errors=(*_UNKNOWN, errors.GroupBusy, errors.NameTaken, errors.InvalidTopic)),
-    Endpoint(method="DELETE", path=f"{_G}/claim", scope=Scope.RECEIVE, summary="Read for it no more",
-             handler=release_claim, parameters={"claim": Text(most=64)}, errors=_UNKNOWN),
-    Endpoint(method="POST", path=f"{_G}/commit", scope=Scope.RECEIVE, summary="Commit positions, and renew the claim",
-             handler=commit, body=COMMIT, errors=(*_UNKNOWN, errors.GroupBusy, errors.OffsetOutOfRange)),
-    Endpoint(method="POST", path=f"{_G}/reset", scope=Scope.MANAGE, summary="Let a group go on at a position",
-             handler=reset_group, body=RESET,
-             errors=(*_UNKNOWN, errors.UnknownGroup, errors.GroupBusy, errors.OffsetOutOfRange)),
-    Endpoint(method="DELETE", path=_G, scope=Scope.MANAGE, summary="Delete a group's positions",
-             handler=delete_group, parameters=FORCE, errors=(*_UNKNOWN, errors.UnknownGroup, errors.GroupBusy),
-             repeatable=False),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.LIST_GROUPS: list_groups,
+        operations.SHOW_GROUP: show_group,
+        operations.CLAIM: claim,
+        operations.RELEASE_CLAIM: release_claim,
+        operations.COMMIT: commit,
+        operations.RESET_GROUP: reset_group,
+        operations.DELETE_GROUP: delete_group,
+    }
+)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from afterlog.api.schema import Text, answer
+from afterlog.api import operations
 from afterlog.base import errors
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.served import Served
-
-_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def live(served: Served, request: Request) -> Reply:
@@ -30,15 +28,13 @@ async def metrics(served: Served, request: Request) -> Reply:
         text = await served.run(lambda: exposition(served.store, request.arguments["detail"]))
     except ImportError as error:
         raise errors.NotServed(str(error)) from None
-    return Reply(f"{text}{served.counted()}".encode(), media_type=_TEXT)
+    return Reply(f"{text}{served.counted()}".encode(), media_type=operations.METRICS.media_type)
 
 
-ENDPOINTS: Final = (
-    Endpoint(method="GET", path="/livez", scope=None, summary="It runs", handler=live,
-             answer=answer({"live": {"type": "boolean"}})),
-    Endpoint(method="GET", path="/readyz", scope=None, summary="It takes work", handler=ready,
-             answer=answer({"ready": {"type": "boolean"}}), errors=(errors.StoreClosed,)),
-    Endpoint(method="GET", path="/metrics", scope=Scope.LOOK, summary="Metrics for Prometheus", handler=metrics,
-             parameters={"detail": Text("topic", "partition", default="topic", about="how much of each topic")},
-             answer={"type": "string"}, media_type=_TEXT, errors=(errors.NotServed,)),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.LIVE: live,
+        operations.READY: ready,
+        operations.METRICS: metrics,
+    }
+)

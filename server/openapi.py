@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from afterlog._version import __version__
+from afterlog.api.operation import ARROW
 from afterlog.api.problem import MEDIA_TYPE, status_of
 from afterlog.api.schema import NEEDED, Shape
 from afterlog.api.shapes import NAME_PATTERN
 from afterlog.base import errors
 from afterlog.base.errors import AfterlogError
-from afterlog.server.endpoint import ARROW, Endpoint
+from afterlog.server.endpoint import Endpoint
 
 _EVERYWHERE: Final = (400, 401, 403, 413, 429, 500, 503)
 """Statuses that any request may get: see `App`."""

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from afterlog.api.operations import SORTS
 from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, UnknownTopic
+from afterlog.base.measures import LATENESS_EDGES_MS
 from afterlog.base.names import REDRIVE
-from afterlog.fetch.lateness import EDGES_MS
 from afterlog.fetch.partition import Partition
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
@@ -27,7 +28,6 @@ from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.standing import ClosedSubscriptions
 
 ANSWERED_AGAIN_S: Final = 1.0
-SORTS: Final = ("name", "pending", "next_due", "due", "lag", "retrying", "dead", "sent", "bytes")
 _SUMMED: Final = (
     "pending", "due", "sent", "became_due", "handed_out", "bytes", "segments", "leased", "retrying", "dead",
 )  # fmt: skip
@@ -77,7 +77,7 @@ class Overview:
             "all": len(rows),
             "matching": len(found),
             "totals": total_of(rows),
-            "lateness_edges_ms": list(EDGES_MS),
+            "lateness_edges_ms": list(LATENESS_EDGES_MS),
             "topics": _ordered(found, "topic" if sort == "name" else sort, descending)[offset : offset + limit],
         }
 
@@ -107,7 +107,7 @@ def topic_row(topic: Topic, subscriptions: Sequence[PartitionSubscription], clos
     """
     row: TopicCounts = {"topic": topic.name, "partitions": topic.partition_count, "delayed": topic.settings.delayed}
     row |= dict.fromkeys(_SUMMED, 0)
-    row |= {"next_due": None, "lateness_up_to": [0] * (len(EDGES_MS) + 1), "lag": None, "unreadable": None}
+    row |= {"next_due": None, "lateness_up_to": [0] * (len(LATENESS_EDGES_MS) + 1), "lag": None, "unreadable": None}
     for number in range(topic.partition_count):
         try:
             _add_partition(row, topic.partition(number))
@@ -125,7 +125,7 @@ def total_of(rows: Sequence[TopicCounts]) -> TopicCounts:
     next_dues = [row["next_due"] for row in rows if row["next_due"] is not None]
     return {name: sum(row[name] for row in rows) for name in _SUMMED} | {
         "next_due": min(next_dues, default=None),
-        "lateness_up_to": lateness or [0] * (len(EDGES_MS) + 1),
+        "lateness_up_to": lateness or [0] * (len(LATENESS_EDGES_MS) + 1),
     }
 
 

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from afterlog.api.schema import Shape, Whole, answer
-from afterlog.api.shapes import COUNT, RECORDS_MAX
-from afterlog.base import errors
-from afterlog.index.producer_states import SEQUENCES
-from afterlog.records.producer_sequence import EPOCH_MAX, ProducerSequence
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.api import operations
+from afterlog.records.producer_sequence import ProducerSequence
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.served import Served
-
-_WHO: Final[dict[str, Shape]] = {
-    "partition": Whole(),
-    "producer_id": Whole(),
-    "producer_epoch": Whole(0, EPOCH_MAX),
-}
-APPENDED: Final[dict[str, Shape]] = {
-    **_WHO,
-    "sequence": Whole(0, SEQUENCES - 1),
-    "records": Whole(1, RECORDS_MAX, default=1),
-}
 
 
 async def next_sequence(served: Served, request: Request) -> Reply:
@@ -48,15 +34,9 @@ async def appended(served: Served, request: Request) -> Reply:
     return await served.run(ask)
 
 
-_ERRORS = (errors.UnknownTopic, errors.UnknownPartition, errors.ProducerFenced, errors.TopicDeleted)
-
-ENDPOINTS: Final = (
-    Endpoint(method="GET", path="/v1/topics/{topic}/next-sequence", scope=Scope.SEND,
-             summary="What a producer appends next to a partition", handler=next_sequence, parameters=_WHO,
-             answer=answer({"sequence": COUNT}), errors=_ERRORS),
-    Endpoint(method="GET", path="/v1/topics/{topic}/appended", scope=Scope.SEND,
-             summary="Where those records of an idempotent send are that are there",
-             handler=appended, parameters=APPENDED,
-             answer=answer({"offsets": {"type": "array", "items": COUNT}}),
-             errors=(*_ERRORS, errors.OutOfOrderSequence)),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.NEXT_SEQUENCE: next_sequence,
+        operations.APPENDED: appended,
+    }
+)

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from afterlog.api import operations
 from afterlog.api.record_json import SentRecord, sent_record
-from afterlog.api.schema import Fields, Flag, Listing, Number, Shape, Text, Told, Whole, answer
-from afterlog.api.shapes import PARTITION, RECORD_ID, SENT
+from afterlog.api.schema import Whole
 from afterlog.base import errors
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
@@ -22,52 +22,9 @@ from afterlog.records.encode import RecordColumns
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord, columns_of, header_section
 from afterlog.records.unique_key import OnConflict, checked_key, with_unique_key
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.served import Served
-
-PRODUCER: Final = Fields(
-    {"id": Whole(), "epoch": Whole(0, 2**15 - 1), "sequence": Whole(0, 2**31 - 1)},
-    default=None,
-    null=True,
-    about="of an idempotent send: the same again gets the first answer",
-)
-_ON_CONFLICT = Text("raise", "keep", "replace", default="raise", about="where another one holds a unique key")
-_CHECK = Told({"type": ["boolean", "null"]}, default=None, about="refuse instants that are surely wrong")
-SEND: Final = Fields(
-    {
-        "records": Listing(Told(SENT)),
-        "on_conflict": _ON_CONFLICT,
-        "check_instants": _CHECK,
-        "producer": PRODUCER,
-        "partition": PARTITION,
-    }
-)
-ARROW_OPTIONS: Final[dict[str, Shape]] = {
-    "partition": PARTITION,
-    "on_conflict": _ON_CONFLICT,
-    "check_instants": Flag(default=None),
-    "delay": Number(default=None, null=True, about="seconds, of all records"),
-    "producer_id": Whole(default=None, null=True),
-    "producer_epoch": Whole(0, 2**15 - 1, default=None, null=True),
-    "sequence": Whole(0, 2**31 - 1, default=None, null=True),
-}
-"""In the query, of an Arrow body."""
-CANCEL: Final = Fields(
-    {
-        "ids": Listing(Told(RECORD_ID), default=None, null=True),
-        "partition": PARTITION,
-        "offsets": Listing(Told({"type": "integer", "minimum": 0}), default=None, null=True),
-    }
-)
-RESCHEDULE: Final = Fields(
-    {
-        "id": Told(RECORD_ID),
-        "delay": Number(default=None, null=True, about="seconds from now"),
-        "deliver_after": Told({"type": ["integer", "string", "null"]}, default=None),
-    }
-)
-
 
 FEW_ROWS: Final = 256
 """Of JSON that the event loop reads: some ms; of more a thread does."""
@@ -336,22 +293,10 @@ def _cancelled(topic: Topic, places: Sequence[tuple[int, int]]) -> list[int]:
     return found
 
 
-_UNKNOWN = (errors.UnknownTopic, errors.UnknownPartition)
-_SENDING = (
-    *_UNKNOWN, errors.InvalidRecord, errors.InvalidDeliverAfter, errors.RecordTooLarge, errors.InvalidTopic,
-    errors.UniqueKeyConflict, errors.ProducerFenced, errors.OutOfOrderSequence,
-    errors.BacklogQuotaExceeded, errors.NotServed, errors.TopicDeleted,
-)  # fmt: skip
-
-ENDPOINTS: Final = (
-    Endpoint(method="POST", path="/v1/topics/{topic}/records", scope=Scope.SEND,
-             summary="Send records, all or none; answered when they are safe under the durability",
-             handler=send, body=SEND, arrow=ARROW_OPTIONS, gives_arrow=True, repeatable=False,
-             answer=answer({"ids": {"type": "array", "items": RECORD_ID}}), errors=_SENDING),
-    Endpoint(method="POST", path="/v1/topics/{topic}/cancel", scope=Scope.SEND, summary="Cancel what is pending",
-             handler=cancel, body=CANCEL, errors=(*_UNKNOWN, errors.InvalidRecord),
-             answer=answer({"results": {"type": "array", "items": {"enum": [each.name for each in CancelResult]}}})),
-    Endpoint(method="POST", path="/v1/topics/{topic}/reschedule", scope=Scope.SEND,
-             summary="Give a pending record another time", handler=reschedule, body=RESCHEDULE, repeatable=False,
-             answer=answer({"id": RECORD_ID}), errors=(*_SENDING, errors.NotPending)),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.SEND: send,
+        operations.CANCEL: cancel,
+        operations.RESCHEDULE: reschedule,
+    }
+)

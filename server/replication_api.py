@@ -6,31 +6,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from afterlog.api.schema import Fields, Flag, Text, Whole, answer
-from afterlog.api.shapes import COUNT, NAME_PATTERN
+from afterlog.api import operations
+from afterlog.api.operations import COPIED
 from afterlog.api.slices import SLICE
 from afterlog.base import errors
 from afterlog.records.origin_slice import OriginSlice
-from afterlog.replication.cluster import COPIED, ReplicatedTopic
+from afterlog.replication.cluster import ReplicatedTopic
 from afterlog.replication.store_cluster import StoreCluster
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.served import Served
-from afterlog.server.topics_api import CHANGES, PARTITIONS_MAX
-
-SLICE_BYTES_MAX: Final = 64 << 20
-_ENDS: Final = {"type": "array", "items": COUNT}
-_TOPIC: Final = {
-    "name": {"type": "string", "pattern": NAME_PATTERN}, "ends": _ENDS, "settings": {"type": "object"},
-}  # fmt: skip
-PREPARED: Final = Fields(
-    {
-        "partitions": Whole(1, PARTITIONS_MAX),
-        "delayed": Flag(),
-        "topic_id": Text(most=64),
-        **{name: CHANGES[name] for name in COPIED},
-    }
-)
 
 
 def topic_row(name: str, topic: ReplicatedTopic) -> dict[str, Any]:
@@ -99,32 +84,14 @@ def _cluster(served: Served) -> StoreCluster:
     return served.cluster
 
 
-_PARTITION: Final = Whole()
-_ERRORS: Final = (errors.UnknownTopic, errors.UnknownPartition, errors.InvalidTopic, errors.TopicDeleted)
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(method="GET", path="/v1/replication/topics", scope=Scope.REPLICATE,
-             summary="The topics that can be replicated, and where they end", handler=topics,
-             answer=answer({"topics": {"type": "array", "items": answer(_TOPIC)}}), filters=True),
-    Endpoint(method="GET", path="/v1/replication/standing", scope=Scope.LOOK,
-             summary="How far this cluster is behind others, and what became of its snapshots", handler=standing,
-             answer=answer({"behind": {"type": "array"}, "snapshots": {"type": "array"}}), filters=True),
-    Endpoint(method="POST", path="/v1/replication/tick", scope=Scope.REPLICATE,
-             summary="Tell other clusters what was acked of replicated subscriptions", handler=tick, body=Fields({})),
-    Endpoint(method="POST", path="/v1/topics/{topic}/prepare", scope=Scope.REPLICATE,
-             summary="Make the topic as another cluster has it, or give it as many partitions", handler=prepare,
-             body=PREPARED, answer=answer(_TOPIC), errors=_ERRORS),
-    Endpoint(method="GET", path="/v1/topics/{topic}/replicated", scope=Scope.REPLICATE,
-             summary="By partition, the offset behind the highest that is here of an origin", handler=upcoming,
-             parameters={"origin": Text(most=128)}, answer=answer({"upcoming": _ENDS}), errors=_ERRORS),
-    Endpoint(method="GET", path="/v1/topics/{topic}/slice", scope=Scope.REPLICATE,
-             summary="What was appended here first, from an offset on", handler=give,
-             parameters={"partition": _PARTITION, "first": Whole(), "max_bytes": Whole(1, SLICE_BYTES_MAX)},
-             answer={"type": "string", "format": "binary"}, media_type=SLICE, errors=_ERRORS),
-    Endpoint(method="POST", path="/v1/topics/{topic}/slice", scope=Scope.REPLICATE,
-             summary="Append what is not here of a slice of another cluster's log", handler=receive,
-             arrow={"partition": _PARTITION}, data_type=SLICE, body=Fields({}),
-             answer=answer({"records": COUNT}),
-             errors=(*_ERRORS, errors.InvalidBatch, errors.ReplicationDiverged, errors.RecordTooLarge,
-                     errors.UnsupportedCodec)),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.REPLICABLE_TOPICS: topics,
+        operations.REPLICATION_STANDING: standing,
+        operations.REPLICATION_TICK: tick,
+        operations.PREPARE_TOPIC: prepare,
+        operations.UPCOMING: upcoming,
+        operations.GIVE_SLICE: give,
+        operations.TAKE_SLICE: receive,
+    }
+)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-JSON: Final = "application/json"
+from afterlog.api.operation import JSON
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 """ASGI's: what comes next of a request; http.disconnect once the client is gone."""

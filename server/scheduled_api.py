@@ -6,49 +6,20 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
+from afterlog.api import operations
 from afterlog.api.byte_text import bytes_of, headers_of, text_or_base64
 from afterlog.api.record_json import clients_headers, message_row
-from afterlog.api.schema import LEFT_OUT, Fields, Number, Shape, Text, Told, Whole, answer
-from afterlog.api.shapes import BYTES, COUNT, HEADERS, INSTANT, MESSAGE, PARTITION, RECORDS_MAX, SCHEDULED
 from afterlog.api.statistics import due_histogram
 from afterlog.base import errors
 from afterlog.base.errors import InvalidTopic, UnknownTopic
 from afterlog.produce.topic import Topic
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.served import Served
 from afterlog.store.schedule_document import Schedule
 from afterlog.subscription.answers import RedriveResult
 from afterlog.subscription.redrive import SUBSCRIPTION, DeadLetterMessage
 from afterlog.subscription.redrive import redrive as send_back
-
-_LIMIT = Whole(0, RECORDS_MAX, default=100)
-_BYTES = Told(BYTES, default=LEFT_OUT)
-_MISSED = Text("skip", "one", "all", default=LEFT_OUT)
-_SETTINGS: Final[dict[str, Shape]] = {
-    "cron": Text(default=LEFT_OUT),
-    "timezone": Text(default=LEFT_OUT),
-    "every_s": Number(default=LEFT_OUT),
-    "value": _BYTES,
-    "key": _BYTES,
-    "headers": Told(HEADERS, default=LEFT_OUT),
-    "missed": _MISSED,
-}
-NEW_SCHEDULE: Final = Fields({"topic": Text(most=249), "name": Text(most=249), **_SETTINGS, "partition": PARTITION})
-CHANGED_SCHEDULE: Final = Fields(_SETTINGS)
-REDRIVE: Final = Fields(
-    {"limit": Whole(default=None, null=True), "target": Text(default=None, null=True, most=249)},
-)
-PENDING: Final[dict[str, Shape]] = {
-    "limit": _LIMIT,
-    "key": Text(default=None, null=True, most=4_000, about="text, or base64:…"),
-    "partition": PARTITION,
-}
-HISTOGRAM: Final[dict[str, Shape]] = {
-    "bars": Whole(1, 1_000, default=20),
-    "from": Whole(default=None, null=True, about="ms since the epoch"),
-    "to": Whole(default=None, null=True, about="ms since the epoch"),
-}
 
 
 async def pending(served: Served, request: Request) -> Reply:
@@ -208,45 +179,17 @@ def _letter_row(letter: DeadLetterMessage) -> dict[str, Any]:
     return {"message": message_row(letter.message), "origin": told}
 
 
-_T = "/v1/topics/{topic}"
-_N = "/v1/schedules/{schedule}"
-_UNKNOWN = (errors.UnknownTopic, errors.UnknownPartition)
-_SCHEDULE = answer({"name": {"type": "string"}, "topic": {"type": "string"}, "paused": {"type": "boolean"}})
-_SCHEDULING = (
-    *_UNKNOWN, errors.InvalidSchedule, errors.ScheduleExists, errors.InvalidRecord, errors.RecordTooLarge,
-    errors.InvalidTopic, errors.UnknownSchedule, errors.NotServed,
-)  # fmt: skip
-_LETTER = answer({"message": MESSAGE, "origin": {"type": "object"}})
-
-
-def _list_of(name: str, row: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return answer({name: {"type": "array", "items": row}, **more})
-
-
-ENDPOINTS: Final = (
-    Endpoint(method="GET", path=f"{_T}/pending", scope=Scope.LOOK, summary="What is due next, of all or of one key",
-             handler=pending, parameters=PENDING, answer=_list_of("records", SCHEDULED, now_ms=INSTANT),
-             errors=_UNKNOWN),
-    Endpoint(method="GET", path=f"{_T}/histogram", scope=Scope.LOOK, summary="What is pending by when it is due",
-             handler=histogram, parameters=HISTOGRAM, errors=_UNKNOWN,
-             answer=_list_of("bars", {"type": "array", "items": COUNT, "minItems": 3, "maxItems": 3}, now_ms=INSTANT)),
-    Endpoint(method="GET", path=f"{_T}/dead-letters", scope=Scope.LOOK, summary="Dead letters that were not sent back",
-             handler=dead_letters, parameters={"limit": _LIMIT}, answer=_list_of("dead_letters", _LETTER),
-             errors=(*_UNKNOWN, errors.ClockBehind)),
-    Endpoint(method="POST", path=f"{_T}/redrive", scope=Scope.MANAGE, summary="Send dead letters back",
-             handler=redrive, body=REDRIVE, answer=answer({"redriven": COUNT, "left": {"type": "object"}}),
-             errors=(*_UNKNOWN, errors.InvalidTopic, errors.ClockBehind)),
-    Endpoint(method="GET", path="/v1/schedules", scope=Scope.LOOK, summary="Recurring schedules, by name",
-             handler=list_schedules, parameters={"topic": Text(default=None, null=True, most=249)}, filters=True,
-             answer=_list_of("schedules", _SCHEDULE), errors=_UNKNOWN),
-    Endpoint(method="POST", path="/v1/schedules", scope=Scope.SEND, summary="Send a record again and again",
-             handler=make_schedule, body=NEW_SCHEDULE, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
-    Endpoint(method="PATCH", path=_N, scope=Scope.SEND, summary="Give a schedule other settings",
-             handler=change_schedule, body=CHANGED_SCHEDULE, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
-    Endpoint(method="POST", path=f"{_N}/pause", scope=Scope.SEND, summary="Cancel its record, and append no other",
-             handler=pause_schedule, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
-    Endpoint(method="POST", path=f"{_N}/resume", scope=Scope.SEND, summary="Go on with what comes after now",
-             handler=resume_schedule, answer=_SCHEDULE, filters=True, errors=_SCHEDULING),
-    Endpoint(method="DELETE", path=_N, scope=Scope.SEND, summary="Cancel its record, and forget it",
-             handler=remove_schedule, filters=True, repeatable=False, errors=_SCHEDULING),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.PENDING: pending,
+        operations.HISTOGRAM: histogram,
+        operations.DEAD_LETTERS: dead_letters,
+        operations.REDRIVE: redrive,
+        operations.LIST_SCHEDULES: list_schedules,
+        operations.CREATE_SCHEDULE: make_schedule,
+        operations.CHANGE_SCHEDULE: change_schedule,
+        operations.PAUSE_SCHEDULE: pause_schedule,
+        operations.RESUME_SCHEDULE: resume_schedule,
+        operations.REMOVE_SCHEDULE: remove_schedule,
+    }
+)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from afterlog._version import __version__
-from afterlog.api.schema import Fields, Text, answer
-from afterlog.api.shapes import COUNT, INSTANT
+from afterlog.api import operations
 from afterlog.base import errors
-from afterlog.server.endpoint import NOTHING, Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.served import Served
-
-BACKUP: Final = Fields({"dest": Text(most=255, about="a folder in the one that the server was started with")})
 
 
 async def show_store(served: Served, request: Request) -> Reply:
@@ -68,39 +65,14 @@ async def backup(served: Served, request: Request) -> Reply:
     return as_json({**asdict(made), "path": str(made.path.relative_to(served.backups))})
 
 
-def _post(
-    path: str, summary: str, handler: Any, said: dict[str, Any] | None, *more: type[errors.AfterlogError]
-) -> Endpoint:
-    return Endpoint(method="POST", path=path, scope=Scope.MANAGE, summary=summary, handler=handler, body=NOTHING,
-                    answer=said, errors=more)  # fmt: skip
-
-
-_STORE = answer(
+ENDPOINTS: Final = endpoints(
     {
-        "version": {"type": "string"},
-        "durability": answer({"kind": {"type": "string"}, "interval_ms": {"type": ["integer", "null"]}}),
-        "now_ms": INSTANT,
-        "topics": COUNT,
-        "batch_bytes_max": COUNT,
-        "clock_jumps": COUNT,
-        "scopes": {
-            "type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}},
-            "description": "what who asks may do, each for the topics of these prefixes",
-        },
+        operations.SHOW_STORE: show_store,
+        operations.SYNC: sync,
+        operations.ENFORCE_RETENTION: retention,
+        operations.OFFLOAD: offload,
+        operations.RUN_SCHEDULES: run_schedules,
+        operations.CONFIRM_CLOCK: confirm_clock,
+        operations.BACKUP: backup,
     }
-)  # fmt: skip
-
-ENDPOINTS: Final = (
-    Endpoint(method="GET", path="/v1/store", scope=Scope.LOOK, summary="What is served here",
-             handler=show_store, answer=_STORE, filters=True),
-    _post("/v1/sync", "Make everything durable that was appended so far", sync, None),
-    _post("/v1/retention", "Apply the topics' retention now", retention, answer({"removed": COUNT})),
-    _post("/v1/offload", "Upload what is sealed now", offload, answer({"partitions": {"type": "object"}}),
-          errors.RemoteRefused, errors.RemoteUnavailable, errors.RemoteConflict),
-    _post("/v1/run-schedules", "Append now what schedules have to append", run_schedules, answer({"appended": COUNT})),
-    _post("/v1/confirm-clock", "The wall clock is right after a jump", confirm_clock, None),
-    Endpoint(method="POST", path="/v1/backup", scope=Scope.MANAGE, summary="Make a backup", handler=backup, body=BACKUP,
-             answer=answer({"path": {"type": "string"}, "number": COUNT, "at_ms": INSTANT, "files": COUNT,
-                            "copied_bytes": COUNT}),
-             repeatable=False, errors=(errors.NotServed, errors.InvalidArgument, errors.StoreLocked)),
-)  # fmt: skip
+)

@@ -9,48 +9,19 @@ from typing import Any, Final
 
 import numpy as np
 
+from afterlog.api import operations
 from afterlog.api.position_text import position_of
-from afterlog.api.reader_json import READER
 from afterlog.api.receipt import Receipt
 from afterlog.api.record_json import message_row
-from afterlog.api.schema import Fields, Listing, Number, Shape, Text, Told, Whole, answer
-from afterlog.api.shapes import (
-    COUNT,
-    INSTANT,
-    LEASED,
-    PARTITION,
-    RECEIPT,
-    RECORDS_MAX,
-    WAIT_MS,
-    position,
-)
-from afterlog.base import errors
 from afterlog.fetch.message_columns import Columns
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import endpoints
 from afterlog.server.open_readers import Lent, OpenReader
 from afterlog.server.receipts import named
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json, json_bytes
 from afterlog.server.served import Served
-from afterlog.server.topics_api import FORCE
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.received import Receipts, Received
 
-_RECEIPTS = Listing(Told(RECEIPT))
-RECEIVE: Final = Fields({"max_records": Whole(1, RECORDS_MAX, default=100), "wait_ms": WAIT_MS, "reader": READER})
-ACK: Final = Fields({"receipts": _RECEIPTS, "reader": READER})
-NACK: Final = Fields(
-    {
-        "receipts": _RECEIPTS,
-        "delay": Number(default=None, null=True, about="seconds; by default the retry policy's"),
-        "reason": Text(default="", most=4_000),
-        "reader": READER,
-    }
-)
-REJECT: Final = Fields({"receipts": _RECEIPTS, "reason": Text(default="", most=4_000), "reader": READER})
-RELEASE: Final = ACK
-EXTEND: Final = Fields({"receipts": _RECEIPTS, "lease_ms": Whole(1, default=None, null=True), "reader": READER})
-SEEK: Final = Fields({"position": position(), "partition": PARTITION, "reader": READER})
-RESET: Final = Fields({"position": position(), "delay_ms": Whole(default=0)})
 FEW: Final = 20
 """Rows that are written as JSON by the event loop; more go to a thread."""
 
@@ -214,54 +185,19 @@ def _arrow(found: Received, now_ms: int) -> Reply:
     return Reply(data, media_type=MEDIA_TYPE)
 
 
-_SUBSCRIPTIONS = "/v1/topics/{topic}/subscriptions"
-_S = f"{_SUBSCRIPTIONS}/{{subscription}}"
-_DONE = answer({"done": COUNT, "stale": COUNT, "deadline_ms": COUNT, "now_ms": INSTANT})
-_OPENING = (
-    errors.UnknownTopic, errors.UnknownPartition, errors.InvalidSubscription, errors.InvalidTopic, errors.NameTaken,
-    errors.OffsetOutOfRange, errors.ClockBehind, errors.TopicDeleted,
-)  # fmt: skip
-_SETTLING = (*_OPENING, errors.UnknownSubscription, errors.InvalidReceipt)
-
-
-def _options(body: Fields) -> dict[str, Shape]:
-    """What stands beside the receipts."""
-    return {name: shape for name, shape in body.fields.items() if name != "receipts"}
-
-
-def _settling(word: str, summary: str, handler: Any, body: Fields, said: dict[str, Any] = _DONE) -> Endpoint:
-    return Endpoint(method="POST", path=f"{_S}/{word}", scope=Scope.RECEIVE, summary=summary, handler=handler,
-                    body=body, answer=said, arrow=_options(body), errors=_SETTLING)  # fmt: skip
-
-
-ENDPOINTS: Final = (
-    Endpoint(method="GET", path=_SUBSCRIPTIONS, scope=Scope.LOOK, summary="The subscriptions to a topic",
-             handler=list_subscriptions,
-             answer=answer({"subscriptions": {"type": "array", "items": {"type": "string"}}}),
-             errors=(errors.UnknownTopic,)),
-    Endpoint(method="GET", path=_S, scope=Scope.LOOK, summary="How a subscription stands", handler=show_subscription,
-             answer=answer({"pending": COUNT, "due": COUNT, "leased": COUNT, "retrying": COUNT, "acked": COUNT,
-                            "partitions": {"type": "object"}, "now_ms": INSTANT}),
-             errors=(errors.UnknownTopic, errors.UnknownSubscription)),
-    Endpoint(method="PUT", path=_S, scope=Scope.RECEIVE, summary="Make a subscription, where it is new",
-             handler=open_subscription, body=Fields({"reader": READER}),
-             answer=answer({"partitions": {"type": "array", "items": COUNT}, "now_ms": INSTANT}), errors=_OPENING),
-    Endpoint(method="POST", path=f"{_S}/receive", scope=Scope.RECEIVE,
-             summary="Lease due records; waits where nothing is due. Makes the subscription where it is new",
-             handler=receive, body=RECEIVE,
-             answer=answer({"messages": {"type": "array", "items": LEASED}, "now_ms": INSTANT}), gives_arrow=True,
-             repeatable=False, errors=_OPENING),
-    _settling("ack", "They are done with", ack, ACK,
-              answer({"acked": COUNT, "already": COUNT, "unknown": COUNT, "now_ms": INSTANT})),
-    _settling("nack", "They failed, and come again, or go to the dead letters", nack, NACK),
-    _settling("reject", "They can never be worked off: to the dead letters", reject, REJECT),
-    _settling("release", "Give them back, to go out again at once, uncounted", release, RELEASE),
-    _settling("extend", "Lease them for longer", extend, EXTEND),
-    Endpoint(method="POST", path=f"{_S}/seek", scope=Scope.RECEIVE, summary="Read on from a position, for all readers",
-             handler=seek, body=SEEK, errors=(*_OPENING, errors.UnknownSubscription)),
-    Endpoint(method="POST", path=f"{_S}/reset", scope=Scope.MANAGE, summary="The same of a subscription at rest",
-             handler=reset_subscription, body=RESET, errors=(*_OPENING, errors.UnknownSubscription)),
-    Endpoint(method="DELETE", path=_S, scope=Scope.MANAGE, summary="Delete a subscription and all that it knows",
-             handler=delete_subscription, parameters=FORCE, repeatable=False,
-             errors=(errors.UnknownTopic, errors.UnknownSubscription, errors.TopicBusy)),
-)  # fmt: skip
+ENDPOINTS: Final = endpoints(
+    {
+        operations.LIST_SUBSCRIPTIONS: list_subscriptions,
+        operations.SHOW_SUBSCRIPTION: show_subscription,
+        operations.OPEN_SUBSCRIPTION: open_subscription,
+        operations.RECEIVE: receive,
+        operations.ACK: ack,
+        operations.NACK: nack,
+        operations.REJECT: reject,
+        operations.RELEASE: release,
+        operations.EXTEND: extend,
+        operations.SEEK: seek,
+        operations.RESET_SUBSCRIPTION: reset_subscription,
+        operations.DELETE_SUBSCRIPTION: delete_subscription,
+    }
+)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from afterlog.api.operation import Scope
 from afterlog.server import (
     fetch_api,
     groups_api,
@@ -21,7 +22,7 @@ from afterlog.server import (
     subscriptions_api,
     topics_api,
 )
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import Endpoint
 from afterlog.server.openapi import document
 from afterlog.server.request import Reply, Request, json_bytes
 from afterlog.server.served import Served

@@ -19,13 +19,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from afterlog.api.operation import Scope
 from afterlog.base import document
 from afterlog.base.clock import Clock
 from afterlog.base.environment import random_token
 from afterlog.base.errors import AfterlogError, CorruptFile, InvalidArgument, NotAuthenticated
 from afterlog.base.files import Files, FileStamp, publishing
 from afterlog.server.access import TRUSTED_SCOPES, Caller, Peer
-from afterlog.server.endpoint import Scope
 from afterlog.server.origin_guard import RequestHeaders
 
 logger = logging.getLogger("afterlog.server")

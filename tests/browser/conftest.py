@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 import afterlog
+from afterlog.api.operation import Scope
 from afterlog.base.files import OsFiles
-from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import TokenFile
 from tests.browser.site import ARGUMENTS, CHROMIUM, HOUR_MS, PATIENCE_MS, Site

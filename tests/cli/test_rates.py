@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from afterlog.base.clock import ManualClock
+from afterlog.base.measures import LATENESS_EDGES_MS
 from afterlog.cli.rates import ALL, Rates, TopicRates
-from afterlog.fetch.lateness import EDGES_MS
 from afterlog.server.overview import Overview
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
@@ -68,7 +68,7 @@ class TestOfAStore:
         watched.take("mail", 1)
         assert 500 == watched.look(1_000)["mail"].late_ms
         watched.store.send("mail", b"z", delay=1)
-        watched.clock.advance(2 * EDGES_MS[-1])
+        watched.clock.advance(2 * LATENESS_EDGES_MS[-1])
         watched.take("mail", 1)
         assert inf == watched.look(1_000)["mail"].late_ms
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from afterlog.api.operation import JSON
 from afterlog.api.problem import MEDIA_TYPE, problem_of
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import AfterlogError
 from afterlog.base.locks import Condition
-from afterlog.client.call import JSON, HttpReply, HttpRequest
+from afterlog.client.call import HttpReply, HttpRequest
 from afterlog.client.pool import Pool
 from afterlog.client.served_store import ServedStore
 from afterlog.client.server_time import ServerTime

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from afterlog.api import operations
 from afterlog.base.errors import AnswerLost, InvalidTopic, ServerBusy, ServerUnavailable
 from afterlog.client.attempts import PAUSE_S_MAX, Attempts
-from afterlog.client.call import call, nothing
+from afterlog.client.call import asking, nothing
 from tests.client.support import PassingClock
 
 GONE = ServerUnavailable("nobody answers")
@@ -14,7 +15,9 @@ LOST = AnswerLost("no answer")
 
 
 def attempts(clock: PassingClock, *, again: bool = True, wait_s: float = 0.0, timeout_s: float = 30.0) -> Attempts:
-    made = Attempts(call("POST", "/v1/x", nothing, again=again, wait_s=wait_s), clock, timeout_s, lambda: 0.0)
+    made = Attempts(
+        asking(operations.SYNC, nothing, wait_s=wait_s)._replace(again=again), clock, timeout_s, lambda: 0.0
+    )
     made.patience_s()
     return made
 
@@ -32,7 +35,7 @@ class TestPauses:
     def test_they_are_shortened_by_up_to_a_half(self) -> None:
         clock = PassingClock()
         for share in (0.0, 0.5, 0.999):
-            made = Attempts(call("GET", "/", nothing), clock, 30.0, lambda share=share: share)  # type: ignore[misc]
+            made = Attempts(asking(operations.SHOW_STORE, nothing), clock, 30.0, lambda share=share: share)  # type: ignore[misc]
             for _ in range(20):
                 made.patience_s()
             assert PAUSE_S_MAX * (1 - share / 2) == made.pause_s(GONE)
@@ -45,7 +48,7 @@ class TestWhatIsTried:
 
     def test_what_may_have_been_done_only_if_that_does_no_harm(self) -> None:
         assert attempts(PassingClock()).pause_s(LOST) > 0
-        with pytest.raises(AnswerLost, match="POST /v1/x may have been done"):
+        with pytest.raises(AnswerLost, match="POST /v1/sync may have been done"):
             attempts(PassingClock(), again=False).pause_s(LOST)
 
     def test_what_was_refused_is_not(self) -> None:
@@ -62,7 +65,7 @@ class TestTheEnd:
         made.patience_s()
         clock.passed_s = 5.0
         with pytest.raises(
-            ServerUnavailable, match=r"POST /v1/x was tried 2 times in 5\.0 s; .* nobody answers"
+            ServerUnavailable, match=r"POST /v1/sync was tried 2 times in 5\.0 s; .* nobody answers"
         ) as raised:
             made.pause_s(GONE)
         assert ServerUnavailable is type(raised.value)

@@ -6,14 +6,15 @@ import threading
 
 import pytest
 
+from afterlog.api import operations
 from afterlog.base import environment
 from afterlog.base.errors import AnswerLost, ServerUnavailable, StoreClosed, StoreForked, UnknownTopic
 from afterlog.client import pool as pools
-from afterlog.client.call import call, nothing
+from afterlog.client.call import asking, nothing
 from afterlog.client.polls import Polls
 from tests.client.support import FakeServer, ok, refusing, topic
 
-LOOK = call("GET", "/v1/store", dict)
+LOOK = asking(operations.SHOW_STORE, dict)
 
 
 def test_a_connection_is_kept_for_the_next_call() -> None:
@@ -62,7 +63,7 @@ def test_it_ends_when_the_time_is_over() -> None:
 def test_what_is_no_good_twice_is_not_tried_twice() -> None:
     server = FakeServer(AnswerLost("cut"), ok())
     with pytest.raises(AnswerLost):
-        server.pool().run(call("DELETE", "/v1/topics/mail", nothing, again=False))
+        server.pool().run(asking(operations.DELETE_TOPIC, nothing, topic="mail"))
     assert 1 == len(server.requests)
 
 
@@ -86,7 +87,7 @@ def test_a_wait_that_was_ended_is_not_tried_again() -> None:
 
     server = FakeServer(ended, ok())  # type: ignore[arg-type]
     with pytest.raises(AnswerLost, match="hung up"):
-        server.pool().run(call("POST", "/v1/x", nothing, wait_s=20.0, polls=polls))
+        server.pool().run(asking(operations.SYNC, nothing, wait_s=20.0, polls=polls))
     assert 1 == len(server.requests)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 import afterlog
 from afterlog import aio
+from afterlog.api.operation import Scope
 from afterlog.base.errors import NotAllowed, NotAuthenticated, ServerNotTrusted, ServerUnavailable
 from afterlog.base.files import OsFiles
 from afterlog.client.http_connection import HttpConnection
-from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import TokenFile
 from tests.support import PATIENCE_S

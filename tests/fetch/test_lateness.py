@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from afterlog.fetch.lateness import EDGES_MS, Lateness
+from afterlog.base.measures import LATENESS_EDGES_MS
+from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.index.merge import Block
 from afterlog.records.batch import Record, encode_batch
@@ -21,8 +22,8 @@ HOUR_MS = 3_600_000
 
 def up_to(late_ms: list[int]) -> list[int]:
     """What a histogram of these should tell."""
-    rows = [bisect_left(EDGES_MS, late) for late in late_ms]
-    return list(accumulate(rows.count(row) for row in range(len(EDGES_MS) + 1)))
+    rows = [bisect_left(LATENESS_EDGES_MS, late) for late in late_ms]
+    return list(accumulate(rows.count(row) for row in range(len(LATENESS_EDGES_MS) + 1)))
 
 
 def block_of(due: list[int], records: list[int], gaps: list[int]) -> Block:

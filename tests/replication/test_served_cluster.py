@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from afterlog.api import operations
+from afterlog.api.operation import Scope
 from afterlog.api.slices import SLICE
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import (
@@ -25,13 +27,12 @@ from afterlog.base.errors import (
 from afterlog.base.files import OsFiles
 from afterlog.cli.how_it_stands import exposition
 from afterlog.cli.main import cli
-from afterlog.client.call import Call, HttpRequest, call, nothing, path_of
+from afterlog.client.call import Call, HttpRequest, asking, nothing
 from afterlog.client.served_store import ServedStore, connect
 from afterlog.replication.cluster import Cluster, ReplicatedTopic
 from afterlog.replication.replicator import Replicator
 from afterlog.replication.served_cluster import ServedCluster
 from afterlog.replication.store_cluster import StoreCluster
-from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import TokenFile
 from afterlog.store.store import Store, open_store
@@ -118,7 +119,7 @@ def test_errors_are_those_of_the_store(stores: list[Store]) -> None:
         assert 2 == us.receive("t", 0, given)
         with pytest.raises(ReplicationDiverged):
             us.receive("t", 0, given._replace(end=1, upto=1, first=0))
-        path = path_of("topics", "t", "slice", partition=0)
+        path = operations.TAKE_SLICE.path_of({"partition": 0}, topic="t")
         for body, kind, error in (
             (b"{}", "application/json", InvalidRequest), (b"AFSL", SLICE, InvalidBatch), (b"", SLICE, InvalidRequest),
         ):  # fmt: skip
@@ -179,7 +180,7 @@ def test_how_it_stands(stores: list[Store]) -> None:
         us.store.create_topic("t")
         given = eu.slice("t", 0, 0, 1)
         us.receive("t", 0, given)
-        [row] = us.store.ask(call("GET", path_of("replication", "standing"), dict))["behind"]
+        [row] = us.store.ask(asking(operations.REPLICATION_STANDING, dict))["behind"]
         origin = here.topic("t").origin
         assert ("t", 0, origin, 2 - given.upto) == (row["topic"], row["partition"], row["origin"], row["records"])
         with here.subscribe("t", "worker", replicated=True) as reader:

@@ -7,11 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
+from afterlog.api.operations import SORTS
 from afterlog.base.errors import CorruptFile, InvalidArgument, StoreClosed, UnknownTopic
-from afterlog.fetch.lateness import EDGES_MS
+from afterlog.base.measures import LATENESS_EDGES_MS
 from afterlog.produce.topic import Topic
 from afterlog.server import overview as module
-from afterlog.server.overview import SORTS, Overview, topic_rows, total_of
+from afterlog.server.overview import Overview, topic_rows, total_of
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, open_small
@@ -95,7 +96,7 @@ def test_the_totals_are_of_all_topics_that_one_may_see(setting: Setting) -> None
 def test_of_nothing(setting: Setting) -> None:
     answer = setting.page(may_look=lambda _: False)
     assert [0, [], None] == [answer["all"], answer["topics"], answer["totals"]["next_due"]]
-    assert [0] * (len(EDGES_MS) + 1) == answer["totals"]["lateness_up_to"] == total_of([])["lateness_up_to"]
+    assert [0] * (len(LATENESS_EDGES_MS) + 1) == answer["totals"]["lateness_up_to"] == total_of([])["lateness_up_to"]
 
 
 def test_filtered_ordered_and_in_pages(setting: Setting) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from afterlog.api.operation import Scope
 from afterlog.base.files import Files
 from afterlog.fetch.record_id import RecordId
 from afterlog.server.access import Peer
-from afterlog.server.endpoint import Endpoint, Scope
+from afterlog.server.endpoint import Endpoint
 from afterlog.server.limits import Limits
 from afterlog.server.table import ENDPOINTS
 from afterlog.server.tokens import TokenFile

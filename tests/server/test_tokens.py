@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import afterlog
+from afterlog.api.operation import Scope
 from afterlog.base.errors import CorruptFile, InvalidArgument, NotAuthenticated
 from afterlog.base.files import publish
 from afterlog.server.access import Peer
-from afterlog.server.endpoint import Scope
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import Authenticator, TokenFile, hashed
 from tests.campaigns.simulated_disk import SimulatedFiles
