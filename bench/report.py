@@ -34,24 +34,34 @@ def table(folder: Path = RESULTS) -> str:
     return "\n".join(rows)
 
 
-def newest_run(folder: Path = RESULTS) -> dict[str, Any] | None:
-    """The last run of a comparison; None: there is none."""
-    paths = sorted(folder.glob(RUNS))
-    return json.loads(paths[-1].read_text()) if paths else None
+def newest_run(folder: Path = RESULTS, table: str | None = None) -> dict[str, Any] | None:
+    """The last run of a comparison, or the last that took a table; None: there is none."""
+    for path in sorted(folder.glob(RUNS), reverse=True):
+        run: dict[str, Any] = json.loads(path.read_text())
+        if table is None or any(row["table"] == table for row in run["rows"]):
+            return run
+    return None
+
+
+def _phases(folder: Path, table: str, whole: dict[str, Any]) -> str:
+    """Of the last run that took this table: it may have taken no other."""
+    run = newest_run(folder, table) or whole
+    made = rivals.phases_tables(rivals.Found(run), table)
+    return made if run == whole else f"{made}\n\nOf a run of this table alone: {run['name']}."
 
 
 def parts(folder: Path = RESULTS) -> dict[str, str]:
     """What is made of the results, by the name in its mark."""
     made = {"workloads": table(folder)}
-    run = newest_run(folder)
+    run = newest_run(folder, "embedded")
     if run is not None:
         found = rivals.Found(run)
         made |= {
             "surroundings": rivals.surroundings(found),
             "aims": rivals.aims(found),
-            "embedded": rivals.phases_tables(found, "embedded"),
-            "served": rivals.phases_tables(found, "served"),
-            "one by one": rivals.phases_tables(found, "one by one"),
+            "embedded": _phases(folder, "embedded", run),
+            "served": _phases(folder, "served", run),
+            "one by one": _phases(folder, "one by one", run),
             "growth": rivals.growth_table(found),
             "lateness": rivals.lateness_table(found),
             "limits": rivals.limits_table(found),
