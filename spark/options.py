@@ -19,6 +19,8 @@ Of a read, batch or stream:
     settleMs              how long an append may take (`afterlog.log.snapshot`), 10000 by default; -1: go by the store's
                           frontier alone
     maxRecordsPerTrigger  records to a micro-batch, about (streaming only)
+    failOnDataLoss        true (default): what cannot be read any more is an error. false: a warning, and the read goes
+                          on with what can be (`afterlog.spark.ranges`)
 
 Of a write, batch or stream:
 
@@ -73,6 +75,7 @@ LOCK_TIMEOUT_MS = 30_000
 _NAMES = (
     "location", "path", "remote", "remoteOptions", "topic", "dueOnly", "startingPosition", "endingPosition",
     "startingTime", "startingBrokerTime", "endingTime", "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
+    "failOnDataLoss",
 )  # fmt: skip
 _WRITE_NAMES = (
     "location", "path", "remote", "remoteOptions", "topic", "writeId", "adopt", "lockTimeoutMs", "compression",
@@ -99,6 +102,7 @@ class ReadOptions:
     partition_bytes: int = PARTITION_BYTES
     settle_ms: int | None = SETTLE_MS
     max_records: int | None = None
+    fail_on_data_loss: bool = True
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> ReadOptions:
@@ -119,6 +123,7 @@ class ReadOptions:
             partition_bytes=_number(given, "partitionBytes", PARTITION_BYTES, least=1),
             settle_ms=_settle(given),
             max_records=_number(given, "maxRecordsPerTrigger", 0, least=1) or None,
+            fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         )
         if not parsed.due_only and any(name in given for name in ("startingPosition", "endingPosition")):
             raise InvalidOption("a pending record has no delivery offset for good: with dueOnly=false give times")

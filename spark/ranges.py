@@ -4,21 +4,31 @@
 
 What is due has its delivery offset for good, so a range of delivery offsets names the same records whenever and
 wherever it is read: a task that is tried again, or a micro-batch that is read again, gets the same rows, whatever the
-store does meanwhile. Retention alone can take them away, and that is OffsetOutOfRange.
+store does meanwhile.
 
 What is pending has none: its ranges are cut by keys, and of what was appended since, nothing is taken.
+
+*What can be lost*, and is said unless `failOnDataLoss` is false (as of Spark's Kafka source), when the reader goes on:
+
+    OffsetOutOfRange    retention or a purge took what was not read yet      goes on behind it
+    OffsetOutOfRange    the store is an older copy: its log ends before      goes on with what becomes due from now on
+                        what the stream has read, or has others there
+    TopicDeleted        another topic has the name now                       reads that from its start
+    TopicDeleted        the topic went between plan and read                 reads nothing of it
+
+Partitions that a topic was given since are read from their beginning.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from afterlog.base.errors import InvalidOption, OffsetOutOfRange
+from afterlog.base.errors import AfterlogError, InvalidOption, OffsetOutOfRange, TopicDeleted
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Timeline
@@ -27,6 +37,7 @@ from afterlog.log.snapshot import ALL_MS
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.readable import Readable
+from afterlog.spark.stream_offset import Seen, StreamOffset
 
 logger = logging.getLogger("afterlog.spark")
 
@@ -59,6 +70,7 @@ class RangePlanner:
         self._source = source
         self._options = options
         self._settings = source.settings()
+        self._opened: list[Partition] = []
 
     def batch(self) -> list[DeliveryRange]:
         """All that the options ask for."""
@@ -71,32 +83,120 @@ class RangePlanner:
         self._tell()
         return ranges
 
-    def initial(self) -> dict[str, int]:
-        """Where a new stream begins: a position for each partition, by its number."""
-        return {
+    def initial(self) -> StreamOffset:
+        """Where a new stream begins."""
+        positions = {
             str(partition.number): min(partition.position(self._options.start), partition.high_watermark())
             for partition in self._partitions()
         }
+        return self._offset(positions, None)
 
     def latest(self) -> dict[str, int]:
-        """Behind what is due now."""
+        """Behind what is due now, by the number of the partition."""
         return {str(partition.number): partition.high_watermark() for partition in self._partitions()}
 
-    def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[DeliveryRange]:
-        """The ranges of one micro-batch. InvalidOption where these are offsets of another topic."""
-        check_partitions(start, map(str, range(self._settings.partitions)))
-        ranges: list[DeliveryRange] = []
+    def at(self, positions: Mapping[str, int]) -> StreamOffset:
+        """The offset of these positions."""
+        return self._offset(positions, None)
+
+    def advanced(self, start: StreamOffset, until: Mapping[str, int] | None, max_records: int | None) -> StreamOffset:
+        """How far the micro-batch goes that begins at an offset: `start` itself where there is nothing to read.
+
+        until: not further than these. Raises what the head of the module says, InvalidOption.
+        """
+        begin = self._begin(start)
+        latest = self.latest() if until is None else {name: until.get(name, 0) for name in begin}
+        return self._offset(limited(begin, latest, max_records), start)
+
+    def between(self, start: StreamOffset, end: StreamOffset) -> list[DeliveryRange]:
+        """The ranges of one micro-batch: the same, whenever they are asked for.
+
+        Raises what the head of the module says, InvalidOption.
+        """
+        if self._is_another(end):
+            self._lost(TopicDeleted(f"the topic that this batch was planned on was deleted: {self._another()}"))
+            return []
+        begin, ranges = self._begin(start), list[DeliveryRange]()
         for partition in self._partitions():
             name = str(partition.number)
-            ranges += self._cut(partition, start[name], end[name])
+            behind = end.positions.get(name, 0)
+            if self._is_there(partition, behind, end.seen.get(name)):
+                ranges += self._cut(partition, begin[name], behind)
         self._tell()
         return ranges
 
-    def _partitions(self) -> Iterator[Partition]:
-        options = self._options
-        for number in range(self._settings.partitions):
-            at_ms = None if options.due_only else ALL_MS
-            yield self._source.partition(number, self._settings, at_ms=at_ms, settle_ms=options.settle_ms)
+    def _begin(self, start: StreamOffset) -> dict[str, int]:
+        """Where an offset is, in each partition that there is now."""
+        numbers = [str(number) for number in range(self._settings.partitions)]
+        positions = start.positions
+        if self._is_another(start):
+            self._lost(TopicDeleted(f"the topic was deleted since the checkpoint: {self._another()}"))
+            positions = {}
+        elif not positions.keys() <= set(numbers):
+            raise InvalidOption(f"the checkpoint is of a topic with other partitions: it names {', '.join(positions)}")
+        begin: dict[str, int] = {}
+        for name, partition in zip(numbers, self._partitions(), strict=True):
+            position = positions.get(name, 0)
+            if position < partition.log_start:
+                if positions:  # else nothing of the topic that there is now was ever read, nor lost
+                    self._lost(_gone(partition, position))
+                position = partition.log_start
+            elif not self._is_there(partition, position, start.seen.get(name)):
+                position = partition.high_watermark()
+            begin[name] = position
+        return begin
+
+    def _is_there(self, partition: Partition, position: int, seen: Seen | None) -> bool:
+        """Whether a position lies in this history of the partition; OffsetOutOfRange where it does not."""
+        if position <= partition.log_start:
+            return True
+        if position > partition.high_watermark():  # a snapshot sees what is due by a clock that may be behind
+            partition = self._source.partition(partition.number, self._settings, at_ms=ALL_MS)
+        end = partition.high_watermark()
+        if position <= end and seen in (None, seen_before(partition, position)):
+            return True
+        what = f"the log ends at {end}" if position > end else f"another record than {seen} lies before it"
+        told = (
+            f"position {position} of {partition.topic}-{partition.number} is of another history of the topic: {what}. "
+            "Was the store restored from an older backup?"
+        )
+        self._lost(OffsetOutOfRange(told, position=position, log_start=partition.log_start, log_end=end))
+        return False
+
+    def _offset(self, positions: Mapping[str, int], start: StreamOffset | None) -> StreamOffset:
+        """What was seen at positions that are those of `start` is as it says."""
+        known: Mapping[str, Seen] = {}
+        kept = dict[str, int]()
+        if start is not None and (start.topic_id or start.seen) and not self._is_another(start):
+            known, kept = start.seen, dict(start.positions)
+        seen = {name: known[name] for name in positions if name in known and kept.get(name) == positions[name]}
+        for partition in self._partitions():
+            name = str(partition.number)
+            if kept.get(name) != positions[name]:
+                found = seen_before(partition, positions[name])
+                if found is not None:
+                    seen[name] = found
+        return StreamOffset(positions=positions, topic_id=self._settings.topic_id, seen=seen)
+
+    def _is_another(self, offset: StreamOffset) -> bool:
+        """Whether it is of another topic of the name."""
+        return None not in (offset.topic_id, self._settings.topic_id) and offset.topic_id != self._settings.topic_id
+
+    def _another(self) -> str:
+        return f"{self._options.topic} is another one now ({self._settings.topic_id})"
+
+    def _lost(self, error: OffsetOutOfRange | TopicDeleted) -> None:
+        lost(error, self._options.fail_on_data_loss)
+
+    def _partitions(self) -> list[Partition]:
+        """One snapshot of each, for all that is asked of this planner."""
+        if not self._opened:
+            at_ms = None if self._options.due_only else ALL_MS
+            self._opened = [
+                self._source.partition(number, self._settings, at_ms=at_ms, settle_ms=self._options.settle_ms)
+                for number in range(self._settings.partitions)
+            ]
+        return self._opened
 
     def _tell(self) -> None:
         held_back = sum(self._source.held_back.values())
@@ -137,9 +237,8 @@ def cut(start: int, end: int, piece_bytes: int, record_bytes: float) -> list[int
 def limited(start: Mapping[str, int], latest: Mapping[str, int], max_records: int | None) -> dict[str, int]:
     """How far a micro-batch goes: every partition in proportion to what it has, and each that has any at least one.
 
-    Never behind `start`, even where a clock has gone back meanwhile. InvalidOption where it is of another topic.
+    Never behind `start`, even where a clock has gone back meanwhile.
     """
-    check_partitions(start, latest)
     ahead = {name: max(latest[name] - start[name], 0) for name in start}
     total = sum(ahead.values())
     if max_records is None or total <= max_records:
@@ -147,21 +246,59 @@ def limited(start: Mapping[str, int], latest: Mapping[str, int], max_records: in
     return {name: start[name] + min(ahead[name], -(-ahead[name] * max_records // total)) for name in start}
 
 
-def check_partitions(start: Mapping[str, int], names: Iterable[str]) -> None:
-    """InvalidOption where a stream's offset does not name just these partitions."""
-    if set(start) != set(names):
-        raise InvalidOption(
-            f"the checkpoint is of a topic with other partitions: it names {', '.join(start) or 'none'}"
-        )
+def lost(error: OffsetOutOfRange | TopicDeleted, fails: bool) -> None:
+    """Raise it, with the way on; or tell of it and go on, where somebody has chosen that."""
+    if not fails:
+        logger.warning("%s; going on, since failOnDataLoss is false", error)
+        return
+    error.args = (f"{error}. To go on all the same set the option failOnDataLoss to false",)
+    raise error
 
 
-def read_range(source: Readable, topic: str, piece: DeliveryRange, rows: int = ROWS) -> Iterator[Columns]:
-    """The records of a range, in delivery order. OffsetOutOfRange where some are gone, CorruptFile."""
+def seen_before(partition: Partition, position: int) -> Seen | None:
+    """What lies before a position that is due; None where nothing does, or nothing that somebody reads."""
+    if not partition.log_start < position <= partition.high_watermark():
+        return None
+    if partition.log.delayed:
+        timeline = Timeline(partition.log)
+        key = timeline.key_before(position, timeline.advance())
+        return int(key.deliver_after), int(key.offset)
+    columns, _ = partition.columns(position - 1, 1, ROWS_BYTES)
+    if len(columns) and int(columns.delivery_offset[0]) == position - 1:
+        return int(columns.timestamp[0]), int(columns.offset[0])
+    return None
+
+
+def read_range(
+    source: Readable, topic: str, piece: DeliveryRange, rows: int = ROWS, *, fails: bool = True
+) -> Iterator[Columns]:
+    """The records of a range, in delivery order. CorruptFile; OffsetOutOfRange where some are gone and TopicDeleted
+    where all are, unless they may be (`fails` is false).
+    """
+    try:
+        source.check_same(piece.settings)
+        yield from _columns_of(source, topic, piece, rows, fails)
+    except TopicDeleted as error:
+        lost(error, fails)
+    except (AfterlogError, OSError):
+        try:
+            source.check_same(piece.settings)  # what goes under a reader reads as corrupt, or not there
+        except TopicDeleted as deleted:
+            lost(deleted, fails)
+        else:
+            raise
+
+
+def _columns_of(source: Readable, topic: str, piece: DeliveryRange, rows: int, fails: bool) -> Iterator[Columns]:
     partition = source.partition(piece.partition, piece.settings, at_ms=ALL_MS)
     position, end = piece.start, piece.end
     if piece.keys is not None:
         position, end = (partition.log.index.rank(key) for key in piece.keys)
     while position < end:
+        if position < partition.log_start:
+            lost(_gone(partition, position), fails)
+            position = partition.log_start
+            continue
         columns, behind = partition.columns(position, min(rows, end - position), ROWS_BYTES)
         if behind == position:
             raise OffsetOutOfRange(
@@ -174,6 +311,14 @@ def read_range(source: Readable, topic: str, piece: DeliveryRange, rows: int = R
             columns = columns.take(np.flatnonzero(columns.offset < piece.end_offset))
         if len(columns):
             yield columns
+
+
+def _gone(partition: Partition, position: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"the records of {partition.topic}-{partition.number} from {position} to {partition.log_start} were not read, "
+        "and are gone: retention or a purge took them",
+        position=position, log_start=partition.log_start, log_end=partition.log_end_offset,
+    )  # fmt: skip
 
 
 def _record_bytes(partition: Partition) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from afterlog.base.clock import INT64_MAX, Clock
 from afterlog.base.config import Config
-from afterlog.base.errors import UnknownTopic
+from afterlog.base.errors import AfterlogError, TopicDeleted, UnknownTopic
 from afterlog.base.files import Files, OsFiles, temporary_folder
 from afterlog.base.names import partition_folder
 from afterlog.fetch.partition import Partition
@@ -60,10 +60,26 @@ class Readable:
             raise UnknownTopic(f"no topic {self._topic!r} in {where}")
         return topics[self._topic]
 
+    def check_same(self, settings: TopicSettings) -> None:
+        """TopicDeleted where the topic is not there any more that had these, or another one has its name."""
+        try:
+            there = self.settings()
+        except (UnknownTopic, FileNotFoundError):
+            raise TopicDeleted(f"the topic {self._topic!r} was deleted, or its store was") from None
+        if None not in (there.topic_id, settings.topic_id) and there.topic_id != settings.topic_id:
+            raise TopicDeleted(f"the topic {self._topic!r} was deleted, and made again")
+
     def partition(
         self, number: int, settings: TopicSettings, *, at_ms: int | None, settle_ms: int | None = None
     ) -> Partition:
-        """A snapshot of one partition (`open_snapshot`). CorruptFile, and what the object storage raises."""
+        """A snapshot of one partition (`open_snapshot`). CorruptFile, TopicDeleted, what the object storage raises."""
+        try:
+            return self._snapshot(number, settings, at_ms, settle_ms)
+        except (AfterlogError, OSError):
+            self.check_same(settings)  # what goes meanwhile reads as corrupt, or not there
+            raise
+
+    def _snapshot(self, number: int, settings: TopicSettings, at_ms: int | None, settle_ms: int | None) -> Partition:
         if self._location is not None:
             context = self._context(self._files, self._location, number, settings)
             log = open_snapshot(context, at_ms=at_ms, settle_ms=settle_ms)

@@ -11,15 +11,16 @@ other in delivery order. Options: `afterlog.spark.options`. What is in view of a
 `afterlog.log.snapshot`. Installed, the source registers itself (`pyspark_afterlog`); otherwise
 `spark.dataSource.register(AfterlogDataSource)`.
 
-A stream's offset is {"0": 1024, "1": 980}: a delivery offset for each partition. Ranges of these name the same records
-whenever they are read (`afterlog.spark.ranges`), so a micro-batch that is read again after a crash is the same, and a
-sink that is idempotent sees every record once.
+A stream's offset is a delivery offset for each partition, with what it saw there (`afterlog.spark.stream_offset`).
+Ranges of these name the same records whenever they are read (`afterlog.spark.ranges`), so a micro-batch that is read
+again after a crash is the same, and a sink that is idempotent sees every record once.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -31,8 +32,9 @@ from afterlog.base.errors import InvalidOption
 from afterlog.base.files import ReadOnlyFiles
 from afterlog.spark.arrow import record_batch
 from afterlog.spark.options import ReadOptions, WriteOptions
-from afterlog.spark.ranges import DeliveryRange, RangePlanner, limited, read_range
+from afterlog.spark.ranges import DeliveryRange, RangePlanner, read_range
 from afterlog.spark.readable import readable
+from afterlog.spark.stream_offset import StreamOffset
 from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked
 
 NAME = "afterlog"
@@ -94,27 +96,30 @@ class AfterlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._until: dict[str, int] | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         with _planner(self._options) as planner:
-            return planner.initial()
+            return planner.initial().to_row()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.max_records) if self._options.max_records else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = self.reportLatestOffset()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        latest = self.reportLatestOffset() if self._until is None else self._until
-        return limited(start, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         with _planner(self._options) as planner:
-            return planner.latest()
+            self._until = planner.latest()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with _planner(self._options) as planner:
-            return [RangePartition(piece) for piece in planner.between(start, end)]
+            return planner.advanced(StreamOffset.of_row(start), self._until, most).to_row()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        with _planner(self._options) as planner:
+            return planner.at(planner.latest()).to_row()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        with _planner(self._options) as planner:
+            ranges = planner.between(StreamOffset.of_row(start), StreamOffset.of_row(end))
+            return [RangePartition(piece) for piece in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._options, partition)
@@ -130,7 +135,7 @@ def _rows(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa
     """Of a range; nothing for the partition without a value that Spark makes where there are none."""
     if isinstance(partition, RangePartition):
         with readable(ReadOnlyFiles(), SystemClock(), options) as source:
-            for columns in read_range(source, options.topic, partition.piece):
+            for columns in read_range(source, options.topic, partition.piece, fails=options.fail_on_data_loss):
                 yield record_batch(columns, options.columns)
 
 

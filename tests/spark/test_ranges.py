@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 from afterlog.base.clock import ManualClock
-from afterlog.base.errors import InvalidOption, OffsetOutOfRange, UnknownTopic
+from afterlog.base.errors import InvalidOption, OffsetOutOfRange, TopicDeleted, UnknownTopic
 from afterlog.fetch.positions import LATEST, AtBrokerTime, AtTime
 from afterlog.spark.options import ReadOptions
 from afterlog.spark.ranges import DeliveryRange, RangePlanner, cut, limited, read_range
 from afterlog.spark.readable import Readable
+from afterlog.spark.stream_offset import StreamOffset
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
@@ -55,7 +57,9 @@ class Setting:
         """(partition, delivery offset, offset)."""
         found = []
         for piece in ranges:
-            for columns in read_range(self.source(**options), "t", piece, rows):
+            for columns in read_range(
+                self.source(**options), "t", piece, rows, fails=self.options(**options).fail_on_data_loss
+            ):
                 assert len(columns)
                 found += list(
                     zip(*(column.tolist() for column in (columns.partition, columns.delivery_offset, columns.offset)),
@@ -215,25 +219,170 @@ class TestStreams:
     def test_micro_batches_make_the_whole(self, setting: Setting) -> None:
         planner, rows = setting.planner(), []
         position = planner.initial()
-        assert {"0": 0, "1": 0} == position
-        while (end := limited(position, planner.latest(), 50)) != position:
-            assert 50 <= sum(end.values()) - sum(position.values()) <= 51 or end == planner.latest()
+        assert {"0": 0, "1": 0} == position.positions
+        while (end := planner.advanced(position, None, 50)) != position:
+            ahead = sum(end.positions.values()) - sum(position.positions.values())
+            assert 50 <= ahead <= 51 or end.positions == planner.latest()
             rows += setting.read(planner.between(position, end))
             position = end
         assert setting.delivered() == sorted(rows)
         setting.clock.advance(100)
-        assert all(behind > position[name] for name, behind in planner.latest().items())
-
-    def test_the_checkpoint_of_another_topic(self, setting: Setting) -> None:
-        for other in ({"0": 0}, {"0": 0, "1": 0, "2": 0}):
-            with pytest.raises(InvalidOption):
-                limited(other, setting.planner().latest(), None)
-            with pytest.raises(InvalidOption):
-                setting.planner().between(other, other)
+        assert all(behind > position.positions[name] for name, behind in setting.planner().latest().items())
 
     def test_it_begins_where_it_was_told(self, setting: Setting) -> None:
-        assert {"0": 20, "1": 20} == setting.planner(start=20).initial()
-        assert setting.planner().latest() == setting.planner(start=LATEST).initial()
+        assert {"0": 20, "1": 20} == setting.planner(start=20).initial().positions
+        assert setting.planner().latest() == setting.planner(start=LATEST).initial().positions
+
+    def test_not_beyond_what_was_available_when_it_began(self, setting: Setting) -> None:
+        until = setting.planner().latest()
+        setting.clock.advance(100)
+        planner = setting.planner()
+        assert until == planner.advanced(planner.initial(), until, None).positions
+
+    @pytest.mark.parametrize("delayed", [True, False])
+    def test_an_offset_says_the_same_where_nothing_moved(self, delayed: bool) -> None:
+        setting = Setting(delayed=delayed)
+        setting.clock.advance(500)
+        setting.checkpoint()
+        end = setting.planner().advanced(setting.planner().initial(), None, None)
+        assert {"0", "1"} == end.seen.keys()
+        assert end.topic_id == setting.store.topic("t").settings.topic_id
+        again = StreamOffset.of_row(json.loads(json.dumps(end.to_row())))
+        setting.store.purge("t")  # what was seen lies before the log start now, and cannot be looked up
+        setting.checkpoint()
+        assert end == again == setting.planner().advanced(again, None, None)
+        setting.store.close()
+
+    def test_a_checkpoint_of_before(self, setting: Setting) -> None:
+        """A position for each partition, and no more."""
+        before = StreamOffset.of_row({"0": 10, "1": 20})
+        end = setting.planner().advanced(before, None, None)
+        rows = setting.read(setting.planner().between(before, end))
+        assert [row for row in setting.delivered() if row[1] >= (10, 20)[row[0]]] == rows
+        for other in ({"0": 0, "1": 0, "2": 0}, {"a": 1}, {"0": None}, {"positions": 3}):
+            with pytest.raises(InvalidOption, match="checkpoint"):
+                setting.planner().advanced(StreamOffset.of_row(other), None, None)
+
+    def test_partitions_that_came_since_are_read_from_their_beginning(self, setting: Setting) -> None:
+        position = setting.planner().advanced(setting.planner().initial(), None, None)
+        setting.store.alter_topic("t", partitions=4)
+        setting.store.send_many("t", [b"new"] * 30, keys=[b"%d" % number for number in range(30)])
+        setting.clock.advance(100)
+        setting.checkpoint()
+        end = setting.planner().advanced(position, None, None)
+        rows = setting.read(setting.planner().between(position, end))
+        mine = position.positions
+        assert [row for row in setting.delivered() if row[1] >= mine.get(str(row[0]), 0)] == rows
+        assert {0, 1, 2, 3} == {row[0] for row in rows}
+
+
+class TestWhatIsLost:
+    """It is an error that names the way on, and a warning where somebody has taken that."""
+
+    def stream(self, setting: Setting, start: StreamOffset, **options: object) -> list[tuple[int, int, int]]:
+        """What one micro-batch reads."""
+        end = setting.planner(**options).advanced(start, None, None)
+        return setting.read(setting.planner(**options).between(start, end), **options)
+
+    def fails(self, setting: Setting, start: StreamOffset, kind: type[Exception], told: str) -> None:
+        with pytest.raises(kind, match=f"{told}.*failOnDataLoss to false"):
+            self.stream(setting, start)
+
+    def read_to_the_end(self, setting: Setting) -> StreamOffset:
+        setting.checkpoint()
+        return setting.planner().advanced(setting.planner().initial(), None, None)
+
+    @pytest.mark.parametrize("delayed", [True, False])
+    def test_a_topic_that_was_deleted_and_made_again(self, delayed: bool) -> None:
+        setting = Setting(delayed=delayed)
+        setting.clock.advance(2_000)
+        start = self.read_to_the_end(setting)
+        setting.store.delete_topic("t")
+        setting.store.create_topic("t", 2, delayed=delayed)
+        for _ in range(2):
+            setting.send(RECORDS + 50)
+        setting.clock.advance(2_000)
+        setting.checkpoint()
+        self.fails(setting, start, TopicDeleted, "deleted since the checkpoint")
+        rows = self.stream(setting, start, fail_on_data_loss=False)
+        assert setting.delivered() == rows
+        assert 2 * (RECORDS + 50) == len(rows)
+        setting.store.close()
+
+    @pytest.mark.parametrize("delayed", [True, False])
+    @pytest.mark.parametrize("sent", [0, 20, RECORDS])
+    def test_a_store_that_was_restored_from_an_older_backup(self, delayed: bool, sent: int) -> None:
+        """As long as the log was, and longer, and not: the stream is ahead, or other records lie before it."""
+        setting = Setting(delayed=delayed)
+        setting.clock.advance(2_000)
+        setting.checkpoint()
+        setting.store.sync()
+        backup = SimulatedFiles(setting.disk.image())
+        setting.send(100)
+        setting.send(100)
+        setting.clock.advance(2_000)
+        start = self.read_to_the_end(setting)
+        setting.store.close()
+        setting.disk = backup
+        setting.store = open_small(backup, setting.clock)
+        setting.clock.advance(60_000)
+        for _ in range(2):
+            setting.send(sent)
+        setting.clock.advance(2_000)
+        setting.checkpoint()
+        self.fails(setting, start, OffsetOutOfRange, "another history")
+        assert [] == self.stream(setting, start, fail_on_data_loss=False)
+        behind = setting.planner(fail_on_data_loss=False).advanced(start, None, None)
+        assert setting.planner().latest() == behind.positions
+        setting.send(10)
+        setting.clock.advance(2_000)
+        setting.checkpoint()
+        assert 10 == len(self.stream(setting, behind))
+        setting.store.close()
+
+    @pytest.mark.parametrize("taken", ["retention", "purge"])
+    def test_what_was_taken_before_it_was_read(self, taken: str) -> None:
+        setting = Setting(retention_ms=100 if taken == "retention" else None)
+        start = setting.planner().initial()
+        setting.clock.advance(1_500)
+        if taken == "purge":
+            setting.store.purge("t", 100)
+        else:
+            for partition in setting.store.topic("t").partitions:
+                partition.log.roll()
+            setting.store.enforce_retention()
+        setting.checkpoint()
+        self.fails(setting, start, OffsetOutOfRange, "retention or a purge took them")
+        assert setting.delivered() == self.stream(setting, start, fail_on_data_loss=False)
+        setting.store.close()
+
+    def test_a_topic_that_goes_between_plan_and_read(self, setting: Setting) -> None:
+        ranges = setting.planner().batch()
+        setting.store.delete_topic("t")
+        with pytest.raises(TopicDeleted, match="was deleted, or its store was"):
+            setting.read(ranges)
+        setting.store.create_topic("t", 2)
+        for _ in range(2):
+            setting.send(RECORDS)
+        setting.clock.advance(2_000)
+        setting.checkpoint()
+        with pytest.raises(TopicDeleted, match="and made again"):
+            setting.read(ranges)
+        assert [] == setting.read(ranges, fail_on_data_loss=False)
+
+    def test_a_batch_that_was_planned_on_a_topic_before(self, setting: Setting) -> None:
+        start = setting.planner().initial()
+        end = setting.planner().advanced(start, None, None)
+        setting.store.delete_topic("t")
+        setting.store.create_topic("t", 2)
+        with pytest.raises(TopicDeleted, match="planned on was deleted"):
+            setting.planner().between(start, end)
+        assert [] == setting.planner(fail_on_data_loss=False).between(start, end)
+
+    def test_a_clock_that_went_back_loses_nothing(self, setting: Setting) -> None:
+        start = self.read_to_the_end(setting)
+        setting.clock.step(-200)
+        assert start == setting.planner().advanced(start, None, None)
 
 
 @pytest.mark.parametrize(

@@ -178,4 +178,30 @@ def test_a_micro_batch_that_is_read_again_is_the_same(spark: SparkSession, fille
     assert broken == whole[0]
     assert sorted(rows_of(filled.frame(spark))) == sorted(row for batch in whole for row in batch)
     offset = (tmp_path / "c" / "offsets" / "0").read_text().splitlines()[-1]
-    assert {"0": 600, "1": 600} == json.loads(offset)
+    assert {"0": 600, "1": 600} == json.loads(offset)["positions"]
+
+
+def test_a_topic_that_changes_under_a_stream(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """More partitions are read from their beginning; another topic of the name is an error, and then it is not."""
+
+    def read() -> int:
+        return sum(progress["numInputRows"] for progress in filled.stream(spark, tmp_path, **options))
+
+    options: dict[str, Any] = {}
+    assert RECORDS == read()
+    filled.store.alter_topic("t", partitions=3)
+    filled.store.send_many("t", [b"new"] * 30, partition=2)
+    filled.store.topic("t").partition(2).log.checkpoint()
+    assert 30 == read()
+    filled.store.delete_topic("t")
+    filled.store.create_topic("t", 2)
+    for _ in range(2):
+        filled.send(RECORDS)
+    for partition in filled.store.topic("t").partitions:
+        partition.log.checkpoint()
+    with pytest.raises(PySparkException, match="deleted since the checkpoint"):
+        read()
+    options["failOnDataLoss"] = "false"
+    assert RECORDS == read()
+    del options["failOnDataLoss"]
+    assert 0 == read()
