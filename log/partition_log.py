@@ -629,7 +629,8 @@ class PartitionLog:
                 return look(self.version)
 
     def close(self) -> None:
-        """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go.
+        """Move the recovery point to the end, and the lease back to what was used. A poisoned log is only let go, and
+        one whose deletion was interrupted.
 
         Where there is no room for that, everything is durable all the same, and the next one to open it recovers.
         """
@@ -638,7 +639,7 @@ class PartitionLog:
             if self.commit.closed:
                 return
             try:
-                if not self.commit.poisoned:
+                if not (self.commit.poisoned or self.commit.deleted):
                     self._mend()
                     try:
                         self._upkeep.merge_parts()

@@ -150,6 +150,17 @@ def test_who_has_a_deleted_topic_is_told(disk: SimulatedFiles, clock: ManualCloc
         assert [] == values(store)
 
 
+def test_a_store_closes_behind_a_deletion_that_was_struck(disk: SimulatedFiles, clock: ManualClock) -> None:
+    """Between the mark that a log is deleted and its being closed: `close` raised TopicDeleted."""
+    store = filled(disk, clock)
+    expected = values(store)
+    with patch.object(PartitionLog, "let_go", side_effect=MemoryError), pytest.raises(MemoryError):
+        store.delete_topic("t")
+    store.close()
+    with open_small(disk, clock) as store:
+        assert expected == values(store)
+
+
 def test_readers_are_in_the_way_unless_it_is_forced(disk: SimulatedFiles, clock: ManualClock) -> None:
     with filled(disk, clock) as store:
         consumer, subscription = store.consumer("t", group="g"), store.subscribe("t", "s")
