@@ -42,6 +42,7 @@ from afterlog.spark.bucket_plan import (
     sweep_parts,
     write_part,
 )
+from afterlog.spark.location import ACTIVE, LeftActive, find_active, seal_active
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,11 +102,13 @@ def merge_buckets(
     config: Config | None = None,
     tasks: int | None = None,
     offsets_max: int = OFFSETS_MAX,
+    roll: bool = False,
 ) -> DataFrame:
     """Merge the runs of the sealed segments of a store, into one bucket a partition; when it returns, it is done.
 
     `config`: the store's. `tasks`: into how many slices a bucket is cut; by default one for TASK_ENTRIES.
-    `offsets_max`: a bucket covers no more than that.
+    `offsets_max`: a bucket covers no more than that. `roll`: seal what is in the active segments before; else a row
+    says what is left there.
     One row a bucket (`MergedBucket`), by topic, partition and offset. `skipped`: one run holds all of it already, or a
     segment has none. `corrupt`: a run cannot be read; it stays, and those on either side of it are merged.
     Raises StoreLocked, FileNotFoundError, UnknownTopic, CorruptFile where the documents of the store are, StorageFull;
@@ -118,12 +121,17 @@ def merge_buckets(
     files, store = OsFiles(), Path(location).absolute()
     if not files.exists(store / TOPICS):
         raise FileNotFoundError(f"there is no store in {store}")
+    if roll:
+        seal_active(files, store, topics, config)
     job = _Job(spark, files, config or Config(), tasks)
     lock = files.lock(store / LOCK)
     try:
         sources = find_runs(ReadOnlyFiles(), store, topics)
         sweep_parts(files, {source.folder for source in sources})
-        rows = [asdict(done) for group in plan(sources, offsets_max) for done in job.merge(group)]
+        found = [done for group in plan(sources, offsets_max) for done in job.merge(group)]
+        found += [_active(each) for each in find_active(ReadOnlyFiles(), store, topics) if each.delayed]
+        found.sort(key=lambda each: (each.topic, each.partition, each.first_offset))
+        rows = [asdict(each) for each in found]
     finally:
         lock.release()
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema_of(SCHEMA)), SCHEMA)
@@ -185,6 +193,19 @@ class _Job:
     def _numbers(self, count: int, tasks: int = CHECKS) -> DataFrame:
         """From 0 on, shared out over some tasks."""
         return self._spark.range(0, count, 1, min(count, tasks))
+
+
+def _active(left: LeftActive) -> MergedBucket:
+    end_offset = left.base_offset if left.end_offset is None else left.end_offset
+    return MergedBucket(
+        topic=left.topic,
+        partition=left.partition,
+        first_offset=left.base_offset,
+        end_offset=end_offset,
+        action="skipped",
+        sources=0,
+        reason=ACTIVE,
+    )
 
 
 def _row(group: Sequence[SourceRun], action: MergeAction, **found: Any) -> MergedBucket:

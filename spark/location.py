@@ -3,7 +3,8 @@
 On the disk, under the same path for driver and workers:
 
 a store                      its topics document says which topics there are; of each partition the sealed segments
-                             that its checkpoints name and the folder has. The active segment is the store's own
+                             that its checkpoints name and the folder has. The active segment is the store's own: jobs
+                             say what is left in it, or have it sealed first (`seal_active`)
 a directory of Kafka logs    <topic>-<partition>/<base offset>.log, as a broker's log.dirs are
 a folder of segments         <base offset>.log: the partition is the folder's name where that is one's, else 0
 
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from afterlog.base.config import Config
 from afterlog.base.errors import InvalidOption, UnknownTopic
 from afterlog.base.files import Files, opened
 from afterlog.base.names import (
@@ -57,6 +59,63 @@ def find_segments(files: Files, location: Path, topics: Collection[str] | None =
     if missing and TOPICS not in names:
         raise UnknownTopic(f"no segments of topic {min(missing)!r} in {location}")
     return found
+
+
+ACTIVE = "active: nothing is done with it until it is sealed (roll=True, or the store's segment_bytes, segment_ms)"
+"""Why a job has left something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftActive:
+    """The active segment of a partition of a store, which has something in it."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int | None
+    """As far as the last checkpoint says; None where it says nothing of this segment yet."""
+    log_bytes: int
+    delayed: bool
+
+
+def find_active(files: Files, location: Path, topics: Collection[str] | None = None) -> list[LeftActive]:
+    """Those that are not empty, by partition; none where there is no store. Raises as `find_segments` does."""
+    if TOPICS not in files.names(location):
+        return []
+    found: list[LeftActive] = []
+    for topic, partition, settings in _partitions(files, location, topics):
+        folder = location / partition_folder(topic, partition)
+        known = CheckpointFile.open(files, folder / CHECKPOINTS).current
+        base, end = known.active.base_offset, known.recovery.offset
+        with opened(files, folder / segment_file(base, LOG)) as file:
+            size = file.size()
+        if size:
+            found.append(
+                LeftActive(
+                    topic=topic,
+                    partition=partition,
+                    base_offset=base,
+                    end_offset=end if end > base else None,
+                    log_bytes=size,
+                    delayed=settings.delayed,
+                )
+            )
+    return found
+
+
+def seal_active(files: Files, location: Path, topics: Collection[str] | None, config: Config | None) -> None:
+    """Seal the active segments of a store that nobody has open. Nothing where there is no store.
+
+    Raises StoreLocked, UnknownTopic, and what `afterlog.open` does.
+    """
+    if TOPICS not in files.names(location):
+        return
+    from afterlog.store.store import open_store
+
+    with open_store(location, config, None, files, background=False) as store:
+        for topic, partition, settings in _partitions(files, location, topics):
+            if not settings.foreign:
+                store.topic(topic).log(partition).roll()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +208,18 @@ def _kafka(topic: str, partition: int, sizes: Mapping[str, int]) -> Iterator[Sto
 
 
 def _of_store(files: Files, store: Path, topics: Collection[str] | None) -> Iterator[SegmentToIndex]:
+    for topic, partition, settings in _partitions(files, store, topics):
+        yield from _of_partition(files, store, topic, partition, settings)
+
+
+def _partitions(files: Files, store: Path, topics: Collection[str] | None) -> Iterator[tuple[str, int, TopicSettings]]:
+    """Of all topics of a store, or of some, in order."""
     known = read_topics(files, store)
     for topic in sorted(known if topics is None else topics):
         if topic not in known:
             raise UnknownTopic(f"no topic {topic!r} in {store}")
         for partition in range(known[topic].partitions):
-            yield from _of_partition(files, store, topic, partition, known[topic])
+            yield topic, partition, known[topic]
 
 
 def _of_partition(

@@ -68,10 +68,11 @@ def run_tasks(
     groups: Sequence[Sequence[Item]],
     work: Callable[[Sequence[Item]], Iterator[Any]],
     ddl: str,
+    more: Sequence[Any] = (),
 ) -> DataFrame:
     """Do `work` for each group, a task each; its rows, dataclasses of the columns in `ddl`, in order of the segments.
 
-    When it returns, all is done.
+    more: rows that are known without. When it returns, all is done.
     """
 
     def rows_of(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,4 +86,8 @@ def run_tasks(
                 yield pa.RecordBatch.from_pylist([asdict(row) for row in work(groups[number])], schema)
 
     done = spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(rows_of, ddl).toArrow()
+    if more:
+        import pyarrow as pa
+
+        done = pa.concat_tables([done, pa.Table.from_pylist([asdict(row) for row in more], done.schema)])
     return spark.createDataFrame(done.sort_by([(name, "ascending") for name in _ORDER]), ddl)

@@ -5,7 +5,8 @@
 What comes of a segment:
 
     uploaded    it is listed by this attempt: every object is there and was read back
-    skipped     `reason`: it was listed already, or retention took it while the job ran, or nothing in it is for readers
+    skipped     `reason`: it was listed already, or retention took it while the job ran, or nothing in it is for
+                readers; or it is active, and nobody asked for `roll`
     refused     `reason`: nothing was listed, and nothing is wrong with the segment: the storage would not, or lists
                 other bytes at these offsets; the segment has no indexes yet; somebody gave the attempt up
     corrupt     a file, or an object as it was read back, is not as it was written: `path`, `position`, `reason`
@@ -48,7 +49,15 @@ from afterlog.log.facts import FileMark
 from afterlog.log.scan import GONE
 from afterlog.log.topic_settings import FOREIGN
 from afterlog.log.topics_document import read_topics
-from afterlog.spark.location import check_shared, find_segments, sweep
+from afterlog.spark.location import (
+    ACTIVE,
+    LeftActive,
+    check_shared,
+    find_active,
+    find_segments,
+    seal_active,
+    sweep,
+)
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Manifest, Segments
@@ -111,6 +120,7 @@ def upload_segments(
     tasks: int | None = None,
     remote_options: Mapping[str, Any] | None = None,
     leftovers_after_s: float = LEFTOVERS_AFTER_S,
+    roll: bool = False,
 ) -> DataFrame:
     """Upload the sealed segments that are not listed yet; when it returns, it is done.
 
@@ -118,12 +128,16 @@ def upload_segments(
     `remote`: the URL of object storage, which driver and workers open with `remote_options`
     (`afterlog.tier.remote_url`). `config`: the store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts
     that began so long ago and are not listed are ended first; more than a segment takes, by clocks that may differ.
+    `roll`: seal what is in the active segments before, of a store that nobody has open (StoreLocked); else a row says
+    what is left there.
     One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in object storage.
     Raises what `build_indexes` raises, and CorruptRemote, RemoteUnavailable, RemoteRefused before anything is uploaded.
     """
     config, options = config or Config(), dict(remote_options or {})
     files, folder = ReadOnlyFiles(), Path(location).absolute()
-    segments = find_segments(files, folder, topics)
+    if roll:
+        seal_active(OsFiles(), folder, topics, config)
+    segments, active = find_segments(files, folder, topics), find_active(files, folder, topics)
     sweep(OsFiles(), segments)
     storage = open_remote(remote, **options)
     kafka = not files.exists(folder / TOPICS)
@@ -136,7 +150,8 @@ def upload_segments(
     def work(group: Sequence[SegmentToIndex]) -> Iterator[UploadedSegment]:
         return upload_group(group, remote, options, config)
 
-    done = run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA)
+    left = [_left(each) for each in active]
+    done = run_tasks(spark, contiguous(segments, task_count(segments, tasks)), work, SCHEMA, left)
     if kafka:
         tell_of_kafka(storage, segments)
     else:
@@ -300,6 +315,19 @@ def _told(
         path=path,
         position=position,
         reason=reason,
+    )
+
+
+def _left(active: LeftActive) -> UploadedSegment:
+    return UploadedSegment(
+        topic=active.topic,
+        partition=active.partition,
+        base_offset=active.base_offset,
+        end_offset=active.end_offset,
+        action="skipped",
+        bytes=active.log_bytes,
+        seconds=0.0,
+        reason=ACTIVE,
     )
 
 

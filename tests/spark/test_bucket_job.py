@@ -19,6 +19,7 @@ from afterlog.index.run import Run
 from afterlog.spark import bucket_job
 from afterlog.spark.bucket_job import ONE_RUN, merge_buckets
 from afterlog.spark.bucket_plan import NO_RUN, find_runs
+from afterlog.spark.location import ACTIVE
 from tests.index.support import rows_of
 from tests.spark.backlog import CONFIG, RECORDS, TOPICS, delivered, opened, write_backlog
 from tests.support import NOW_MS, flipped
@@ -38,7 +39,8 @@ def store(tmp_path: Path, written: Path) -> Path:
 
 
 def rows_of_job(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect()]
+    """But for what it has left in active segments."""
+    return [row.asDict() for row in frame.collect() if row.reason != ACTIVE]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -81,6 +83,17 @@ def test_what_the_engine_would_have_merged(spark: SparkSession, store: Path, wri
     values = delivered(None, store)
     assert not [source.path for source in sources if source.path.exists()]
     assert values == delivered(None, shutil.copytree(written, store.with_name("without")))
+
+
+def test_what_is_active_is_told_or_sealed(spark: SparkSession, store: Path) -> None:
+    def job(**more: Any) -> list[Any]:
+        return merge_buckets(spark, store, ["t"], config=CONFIG, **more).collect()
+
+    [*_, left] = told = job()
+    assert ("t", 0, "skipped", 0, ACTIVE) == (left.topic, left.partition, left.action, left.sources, left.reason)
+    assert told[-2].end_offset == left.first_offset < left.end_offset
+    [bucket] = job(roll=True)
+    assert ("merged", 0, left.end_offset) == (bucket.action, bucket.first_offset, bucket.end_offset)
 
 
 def test_what_is_rotten_is_told_and_the_rest_is_done(spark: SparkSession, store: Path) -> None:

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from afterlog.base.clock import ManualClock
 from afterlog.base.config import OS, Config
-from afterlog.base.errors import RemoteConflict
+from afterlog.base.errors import RemoteConflict, StoreLocked
 from afterlog.base.files import Files, OsFiles
 from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.log.build import EMPTY, UNSEEN, SegmentToIndex, index_segment
 from afterlog.spark import upload_job
 from afterlog.spark.index_job import build_indexes
-from afterlog.spark.location import find_segments
+from afterlog.spark.location import ACTIVE, find_segments
 from afterlog.spark.upload_job import (
     LISTED,
     NO_INDEXES,
@@ -207,20 +207,45 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
         for topic in ("a", "b"):
             store.create_topic(topic, delayed=topic == "a")
             store.send_many(topic, [b"v" * 50] * 200)
-        first, again = job(), job(topics=["b"])
+        told, again = job(), job(topics=["b"])
         store.check()
+    first = [each for each in told if each["reason"] != ACTIVE]
+    left = [each for each in told if each["reason"] == ACTIVE]
+    assert [("a", "skipped"), ("b", "skipped")] == [(each["topic"], each["action"]) for each in left]
     rows = [each for partition in ("a-0", "b-0") for each in Manifest(remote, partition).read()]
     assert {SegmentState.COPY_FINISHED} == {each.state for each in rows}
     assert [each.attempt for each in rows] == [each["attempt"] for each in first]
     assert {"a", "b"} == {each["topic"] for each in first}
     assert ["uploaded"] * len(rows) == [each["action"] for each in first]
-    assert {("b", "skipped", LISTED)} == {(each["topic"], each["action"], each["reason"]) for each in again}
+    found = {(each["topic"], each["action"], each["reason"]) for each in again}
+    assert {("b", "skipped", LISTED), ("b", "skipped", ACTIVE)} == found
     assert [] == [*scrub(Manifest(remote, "a-0"), deep=True), *scrub(Manifest(remote, "b-0"), deep=True)]
     with open_store(tmp_path / "fresh", config, ManualClock(NOW_MS), None, remote, background=False) as fresh:
         for topic in ("a", "b"):  # the storage is enough to read what was sealed
             ends = [each["end_offset"] for each in first if each["topic"] == topic]
             assert [b"v" * 50] * max(ends) == drained(fresh.topic(topic).partition(0))
         fresh.check()
+
+
+def test_what_is_active_is_told_or_sealed(spark: SparkSession, tmp_path: Path) -> None:
+    """As of a store that Spark filled, by the default segment_bytes: the job did nothing, without a word."""
+    storage = tmp_path / "storage"
+    storage.mkdir()
+
+    def job(**more: Any) -> list[tuple[Any, ...]]:
+        done = upload_segments(spark, tmp_path / "store", f"file://{storage}", **more)
+        return [(each.topic, each.base_offset, each.end_offset, each.action, each.reason) for each in done.collect()]
+
+    with open_store(tmp_path / "store", Config(durability=OS), ManualClock(NOW_MS), None) as store:
+        store.create_topic("t")
+        store.create_topic("empty")
+        store.send_many("t", [b"v"] * 200)
+        with pytest.raises(StoreLocked):
+            job(roll=True)
+    assert [("t", 0, 200, "skipped", ACTIVE)] == job() == job(topics=["t"])
+    assert [] == job(topics=["empty"])
+    assert [("t", 0, 200, "uploaded", None)] == job(roll=True)
+    assert [("t", 0, 200, "skipped", LISTED)] == job(roll=True)
 
 
 def test_the_log_of_a_broker_from_its_folder_to_readers(spark: SparkSession, tmp_path: Path) -> None:
