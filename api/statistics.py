@@ -79,7 +79,7 @@ def due_histogram(
     last_ms = max(map(_last_due, topic.partitions)) if to_ms is None else to_ms - 1
     if last_ms < first_ms:
         return []
-    edges = np.array(histogram_edges(first_ms, last_ms, bars_max), np.int64)
+    edges = np.array([min(edge, INT64_MAX) for edge in histogram_edges(first_ms, last_ms, bars_max)], np.int64)
     counted = np.concatenate(([max(now_ms + 1, int(edges[0]))], edges[1:]))
     counted = np.clip(counted, from_ms or 0, INT64_MAX if to_ms is None else to_ms)
     counts = sum(partition.due_histogram(np.maximum.accumulate(counted)) for partition in topic.partitions)

@@ -73,6 +73,9 @@ class TestPending:
             assert (3, True) == (sum(count for _, _, count in bars), len(bars) <= 5)
             part = (await setting.client.get(f"{T}/histogram?from={NOW_MS + 15_000}&to={NOW_MS + 30_000}"))["bars"]
             assert 1 == sum(count for _, _, count in part)
+            for first, last in ((0, 2**63 - 8), (2**63 - 2, 2**63 - 1)):
+                far = (await setting.client.get(f"{T}/histogram?from={first}&to={last}"))["bars"]
+                assert 3 * (not first) == sum(count for _, _, count in far)
 
         run(test)
 
