@@ -642,10 +642,11 @@ class StoreSurface(Closable, Protocol):
         docs/operations.md says what each means. Raises UnknownTopic, UnknownPartition, CorruptFile, PartitionPoisoned.
         """
 
-    def offload(self) -> dict[str, Offloaded]:
+    def offload(self, *, roll: bool = False) -> dict[str, Offloaded]:
         """Upload what is sealed and apply local retention now (a thread does it too): what was done, by partition.
 
-        For the topics with remote_storage_enable. What fails ends it, with all before that done. Raises
+        `roll`: seal what is being appended to first, so that everything goes up; each time a segment more, however
+        small. For the topics with remote_storage_enable. What fails ends it, with all before that done. Raises
         RemoteUnavailable, RemoteConflict, CorruptFile, StorageFull, and RemoteRefused, which a store without object
         storage does, too.
 

@@ -94,7 +94,8 @@ ENFORCE_RETENTION: Final = HttpOperation(
     answer=answer({"removed": COUNT}), repeatable=False,
 )  # fmt: skip
 OFFLOAD: Final = HttpOperation(
-    method="POST", path="/v1/offload", scope=Scope.MANAGE, summary="Upload what is sealed now", body=NOTHING,
+    method="POST", path="/v1/offload", scope=Scope.MANAGE, summary="Upload what is sealed now",
+    body=Fields({"roll": Flag(default=False, about="seal what is being appended to first")}),
     answer=answer({"partitions": {"type": "object"}}), repeatable=False,
     errors=(errors.RemoteRefused, errors.RemoteUnavailable, errors.RemoteConflict),
 )  # fmt: skip

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _FINDINGS = ("corrupt", "refused")
 """Actions after which somebody has to look."""
+_LEFT = ("active",)
+"""Actions that need a word: nothing is wrong, and not all is done."""
+_ROLL = click.option("--roll", is_flag=True, help="Seal the active segments before; nobody may have the store open.")
 
 
 class _Location(click.Path):
@@ -56,28 +59,30 @@ def index(location: Path | str, topics: tuple[str, ...], verify_only: bool, core
 @click.argument("location", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("remote")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be given more than once.")
+@_ROLL
 @click.option("--cores", default="2", show_default=True, help="How many to use; * for all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for every segment.")
-def upload(location: Path, remote: str, topics: tuple[str, ...], cores: str, as_json: bool) -> int:
+def upload(location: Path, remote: str, topics: tuple[str, ...], roll: bool, cores: str, as_json: bool) -> int:
     """Upload sealed segments that object storage does not list yet.
 
-    LOCATION is a store, which may be open meanwhile, or segments of Kafka brokers that were indexed. REMOTE is a URL
-    (s3://bucket/prefix) or a directory; credentials come from the environment. Run it again after a failure: what is
-    listed is skipped.
+    LOCATION is a store, which may be open meanwhile but for --roll, or segments of Kafka brokers that were indexed.
+    REMOTE is a URL (s3://bucket/prefix) or a directory; credentials come from the environment. Run it again after a
+    failure: what is listed is skipped.
     """
     from afterlog.spark.upload_job import upload_segments
 
     with _session(cores) as session:
-        rows = _rows(upload_segments(session, location, remote, topics or None))
+        rows = _rows(upload_segments(session, location, remote, topics or None, roll=roll))
     return _told(rows, "SEGMENTS", as_json)
 
 
 @spark.command()
 @click.argument("location", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be given more than once.")
+@_ROLL
 @click.option("--cores", default="2", show_default=True, help="How many to use; * for all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for every bucket.")
-def buckets(location: Path, topics: tuple[str, ...], cores: str, as_json: bool) -> int:
+def buckets(location: Path, topics: tuple[str, ...], roll: bool, cores: str, as_json: bool) -> int:
     """Merge the runs of sealed segments into one bucket a partition.
 
     LOCATION is a store, which must not be open meanwhile. Run it again after a failure: what is done is skipped.
@@ -85,7 +90,7 @@ def buckets(location: Path, topics: tuple[str, ...], cores: str, as_json: bool) 
     from afterlog.spark.bucket_job import merge_buckets
 
     with _session(cores) as session:
-        rows = _rows(merge_buckets(session, location, topics or None))
+        rows = _rows(merge_buckets(session, location, topics or None, roll=roll))
     return _told(rows, "BUCKETS", as_json)
 
 
@@ -119,12 +124,13 @@ def _told(rows: list[dict[str, Any]], what: str, as_json: bool) -> int:
 
 
 def _show(rows: list[dict[str, Any]], what: str) -> None:
-    """What is corrupt, refused or not there in full, of the rest a line for each topic and what came of it."""
+    """What is corrupt, refused, left or not there in full, of all a line for each topic and what came of it."""
     from afterlog.cli.output import table
 
     for row in rows:
-        if row["action"] in _FINDINGS or row["bytes"] is None:
-            path = row["path"] or f"{row['topic']}-{row['partition']}, offset {row['base_offset']}"
+        if row["action"] in (*_FINDINGS, *_LEFT) or row["bytes"] is None:
+            offset = row["base_offset"] if "base_offset" in row else row["first_offset"]
+            path = row["path"] or f"{row['topic']}-{row['partition']}, offset {offset}"
             place = "" if row["position"] is None else f" at byte {row['position']}"
             click.echo(f"{path}{place}: {row['reason']}")
     bytes_of: dict[tuple[str, str], list[int]] = {}

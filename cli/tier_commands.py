@@ -62,11 +62,9 @@ def offload(data: Path, topic: str | None, roll: bool, as_json: bool) -> None:
 
 def _offloaded(store: Store, partition: Partition, *, roll: bool) -> dict[str, Any]:
     """Offload one partition, and say what was done."""
-    if roll:
-        partition.log.roll()
     offloader = None if store.tiering is None else store.tiering.offloader(partition.topic, partition.number)
     assert offloader is not None, "the topic has remote_storage_enable"
-    return {"topic": partition.topic, "partition": partition.number, **asdict(offloader.offload())}
+    return {"topic": partition.topic, "partition": partition.number, **asdict(offloader.offload(roll=roll))}
 
 
 def _offloaded_line(row: dict[str, Any]) -> str:

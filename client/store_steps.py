@@ -395,8 +395,8 @@ class StoreSteps:
         made: Backup = yield asking(operations.BACKUP, rows.backup_of, body, wait_s=BACKUP_S)
         return made
 
-    def offload(self) -> Steps[dict[str, Offloaded]]:
-        done: dict[str, Offloaded] = yield asking(operations.OFFLOAD, _offloaded)
+    def offload(self, *, roll: bool = False) -> Steps[dict[str, Offloaded]]:
+        done: dict[str, Offloaded] = yield asking(operations.OFFLOAD, _offloaded, {"roll": roll} if roll else None)
         return done
 
     def confirm_clock(self) -> Steps[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 from afterlog._version import __version__
@@ -37,7 +38,7 @@ async def retention(served: Served, request: Request) -> Reply:
 
 
 async def offload(served: Served, request: Request) -> Reply:
-    done = await served.run(served.store.offload)
+    done = await served.run(partial(served.store.offload, roll=request.body["roll"]))
     return as_json({"partitions": {name: asdict(each) for name, each in done.items()}})
 
 

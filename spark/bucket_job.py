@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from afterlog.base.clock import SystemClock
 from afterlog.base.config import Config
-from afterlog.base.errors import CorruptFile
+from afterlog.base.errors import CorruptFile, InvalidOption
 from afterlog.base.files import Files, OsFiles, ReadOnlyFiles
 from afterlog.base.names import LOCK, TOPICS
 from afterlog.index.entries import Key
@@ -42,7 +42,7 @@ from afterlog.spark.bucket_plan import (
     sweep_parts,
     write_part,
 )
-from afterlog.spark.location import ACTIVE, LeftActive, find_active, seal_active
+from afterlog.spark.location import ACTIVE, LeftActive, find_active, is_url, seal_active
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ SCHEMA = (
 )
 ONE_RUN = "one run holds all of it"
 
-MergeAction = Literal["merged", "skipped", "corrupt"]
+MergeAction = Literal["merged", "skipped", "active", "corrupt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +110,17 @@ def merge_buckets(
     `offsets_max`: a bucket covers no more than that. `roll`: seal what is in the active segments before; else a row
     says what is left there.
     One row a bucket (`MergedBucket`), by topic, partition and offset. `skipped`: one run holds all of it already, or a
-    segment has none. `corrupt`: a run cannot be read; it stays, and those on either side of it are merged.
-    Raises StoreLocked, FileNotFoundError, UnknownTopic, CorruptFile where the documents of the store are, StorageFull;
-    Spark's own errors where a task failed for good. The buckets that were done before stay.
+    segment has none. `active`: not sealed yet. `corrupt`: a run cannot be read; it stays, and those on either side of
+    it are merged.
+    Raises StoreLocked, InvalidOption of a URL, FileNotFoundError, UnknownTopic, CorruptFile where the documents of the
+    store are, StorageFull; Spark's own errors where a task failed for good. The buckets that were done before stay.
     """
     import pyarrow as pa
 
     from afterlog.spark.arrow import schema_of
 
+    if is_url(location):
+        raise InvalidOption(f"the runs of a store's folder are merged, and not those in {location}")
     files, store = OsFiles(), Path(location).absolute()
     if not files.exists(store / TOPICS):
         raise FileNotFoundError(f"there is no store in {store}")
@@ -202,7 +205,7 @@ def _active(left: LeftActive) -> MergedBucket:
         partition=left.partition,
         first_offset=left.base_offset,
         end_offset=end_offset,
-        action="skipped",
+        action="active",
         sources=0,
         reason=ACTIVE,
     )

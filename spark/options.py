@@ -84,6 +84,14 @@ _WRITE_NAMES = (
 _SPARKS_OWN = ("checkpointLocation", "queryName")
 """Options that Spark hands on to the sink of a stream."""
 _BATCH_ONLY = ("endingPosition", "endingTime")
+_CATALOGS_OWN = ("provider", "owner", "comment", "external", "is_managed_location")
+"""What Spark's catalog adds where a table is made: that, the path once more as `location`, and each option once more as
+`option.…`."""
+NO_OPTIONS = (
+    "Spark gave no options, since it keeps those of a table to itself: name them with it, SELECT … FROM t "
+    "WITH (path = '…', topic = '…'), or read by a temporary view: CREATE TEMPORARY VIEW v USING afterlog "
+    "OPTIONS (path '…', topic '…')"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,12 +207,29 @@ class WriteOptions:
 def _by_name(options: Mapping[str, str], known: Collection[str] = _NAMES) -> dict[str, str]:
     """The options under their names as written here."""
     names = {name.lower(): name for name in known}
+    if not options:
+        raise InvalidOption(NO_OPTIONS)
     given = {}
-    for name, value in options.items():
+    for name, value in _users(options).items():
         if name.lower() not in names:
             raise InvalidOption(f"no option {name!r}; there are {', '.join(known)}")
         given[names[name.lower()]] = value
     return given
+
+
+def _users(options: Mapping[str, str]) -> dict[str, str]:
+    """Those that a user gave, without what a catalog adds."""
+    if "provider" not in options:
+        return dict(options)
+    left = {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in _CATALOGS_OWN and not name.startswith("option.")
+    }
+    if "path" in left:
+        left.pop("location", None)
+        left["path"] = left["path"].removeprefix("file:") if left["path"].startswith("file:/") else left["path"]
+    return left
 
 
 def _located(given: Mapping[str, str]) -> str:

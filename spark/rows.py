@@ -3,11 +3,12 @@
     value          BINARY or STRING        null: a tombstone
     deliver_after  TIMESTAMP or BIGINT     instant, or ms since the epoch; null, or no such column: as soon as possible
     key            BINARY or STRING        null, or no such column: none
-    headers        ARRAY<STRUCT<key: STRING, value: BINARY>>    a Python object each, so only where they are needed
+    headers        ARRAY<STRUCT<key: STRING, value: BINARY>>, the value STRING, too; or MAP<STRING, BINARY or STRING>
+                   a Python object each, so only where they are needed; a value may be null
     partition      INT or BIGINT           null, or no such column: by the key, without one in turn
 
-A TIMESTAMP has microseconds: it is rounded up, never early. Rows of a part go to the log by due time, those of equal
-times in the order in which they came, so that neighbours share a batch.
+Names are taken in any case, as Spark's are. A TIMESTAMP has microseconds: it is rounded up, never early. Rows of a part
+go to the log by due time, those of equal times in the order in which they came, so that neighbours share a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from afterlog.base.errors import InvalidDeliverAfter, InvalidOption, InvalidReco
 from afterlog.index.entries import sort_by_due
 from afterlog.produce.topic import partitions_of_keys
 from afterlog.records.batch import encode_headers, own_headers
-from afterlog.records.columns import Int64Array, Ragged
+from afterlog.records.columns import Int64Array
 from afterlog.records.columns import ragged as ragged_column
 from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import PART_RECORDS, RecordColumns, ragged
@@ -33,20 +34,29 @@ TYPES = {
     "value": ("binary", "string"),
     "deliver_after": ("timestamp", "bigint"),
     "key": ("binary", "string"),
-    "headers": ("array<struct<key:string,value:binary>>",),
-    "partition": ("int", "bigint"),
-}
+    "headers": (
+        "array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>", "map<string,binary>",
+        "map<string,string>",
+    ),
+    "partition": ("int", "bigint", "smallint", "tinyint"),
+}  # fmt: skip
 """The columns, and of which of Spark's types they may be."""
+CASTS = {
+    "timestamp_ntz": "cast it to timestamp, which reads it in the session's time zone",
+    "date": "cast it to timestamp, which takes midnight in the session's time zone",
+}
+"""What would do in place of a type that is none of them."""
 
 
 def check_columns(columns: Sequence[tuple[str, str]]) -> None:
     """Raises InvalidOption where the columns, each with its name and type, are not those that can be written."""
-    names = [name for name, _ in columns]
-    for name, kind in columns:
+    names = [name.lower() for name, _ in columns]
+    for name, (asked, kind) in zip(names, columns, strict=True):
         if name not in TYPES:
-            raise InvalidOption(f"column {name!r} of type {kind} cannot be written: there are {', '.join(TYPES)}")
+            raise InvalidOption(f"column {asked!r} of type {kind} cannot be written: there are {', '.join(TYPES)}")
         if kind not in TYPES[name]:
-            raise InvalidOption(f"column {name!r} must be {' or '.join(TYPES[name])}, not {kind}")
+            cast = f": {CASTS[kind]}" if kind in CASTS else ""
+            raise InvalidOption(f"column {name!r} must be {' or '.join(TYPES[name])}, not {kind}{cast}")
         if names.count(name) > 1:
             raise InvalidOption(f"column {name!r} of type {kind} is there twice")
     if "value" not in names:
@@ -63,16 +73,20 @@ class Routed(NamedTuple):
 def routed(rows: Iterable[pa.RecordBatch], partitions: int, turn: int, timestamp_ms: int) -> Iterator[Routed]:
     """All rows, part by part. `turn`: the partition of the first one without a key.
 
-    Raises InvalidRecord, InvalidDeliverAfter, UnknownPartition.
+    Raises InvalidRecord, InvalidDeliverAfter, UnknownPartition, which say which row it is of those of the task.
     """
+    before = 0
     for part in _parts(rows):
-        numbers = _numbers(part, partitions, turn)
+        numbers = _numbers(part, partitions, turn, before)
         turn += len(numbers)
-        due = _deliver_after(part)
+        due = _deliver_after(part, before)
+        headers = _headers(part.column("headers"), before) if _has(part, "headers") else None
+        before += len(numbers)
         order = _order(numbers, due)
         if order is not None:
             part, numbers, due = part.take(pa.array(order)), numbers[order], due[order]
-        columns = _columns(part, due, timestamp_ms)
+            headers = None if headers is None else [headers[row] for row in order.tolist()]
+        columns = _columns(part, due, headers, timestamp_ms)
         present, starts = np.unique(numbers, return_index=True)
         ends = [*starts[1:].tolist(), len(numbers)]
         for number, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
@@ -85,6 +99,7 @@ def _parts(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         if not batch.num_rows:
             continue
+        batch = batch.rename_columns([name.lower() for name in batch.schema.names])
         full = sum(each.num_rows for each in held) + batch.num_rows > PART_RECORDS
         if held and (full or sum(each.nbytes for each in held) >= PART_BYTES):
             yield from _combined(held)
@@ -100,7 +115,9 @@ def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return combined
 
 
-def _columns(part: pa.RecordBatch, due: Int64Array, timestamp_ms: int) -> RecordColumns:
+def _columns(
+    part: pa.RecordBatch, due: Int64Array, headers: Sequence[bytes] | None, timestamp_ms: int
+) -> RecordColumns:
     values, value_valid = ragged(part.column("value"))
     keys, key_valid = ragged(part.column("key"), "key") if _has(part, "key") else (None, None)
     return RecordColumns(
@@ -108,7 +125,7 @@ def _columns(part: pa.RecordBatch, due: Int64Array, timestamp_ms: int) -> Record
         value_valid=value_valid,
         keys=keys,
         key_valid=key_valid,
-        headers=_headers(part.column("headers")) if _has(part, "headers") else None,
+        headers=None if headers is None else ragged_column(headers)[0],
         timestamps=np.full(part.num_rows, timestamp_ms),
         deliver_after=due,
     )
@@ -130,8 +147,8 @@ def _order(numbers: Int64Array, due: Int64Array) -> Int64Array | None:
     return None if bool((order[1:] > order[:-1]).all()) else order
 
 
-def _deliver_after(part: pa.RecordBatch) -> Int64Array:
-    """As asked, ms: int64[n]."""
+def _deliver_after(part: pa.RecordBatch, before: int) -> Int64Array:
+    """As asked, ms: int64[n]. before: rows of the task before this part."""
     if not _has(part, "deliver_after"):
         return np.full(part.num_rows, AS_SOON_AS_POSSIBLE, np.int64)
     column = part.column("deliver_after")
@@ -139,14 +156,17 @@ def _deliver_after(part: pa.RecordBatch) -> Int64Array:
     if pa.types.is_timestamp(column.type):
         times = -(-times // 1_000)
     if int(times.min()) < 0:
-        raise InvalidDeliverAfter("deliver_after has a time before 1970; null is as soon as possible")
+        row = int(times.argmin())
+        raise InvalidDeliverAfter(
+            f"row {before + row}: deliver_after {times[row]} is a time before 1970; null is as soon as possible"
+        )
     if column.null_count:
         times[np.asarray(column.is_null())] = AS_SOON_AS_POSSIBLE
     return times
 
 
-def _numbers(part: pa.RecordBatch, partitions: int, turn: int) -> Int64Array:
-    """The partition of each row, int64[n]."""
+def _numbers(part: pa.RecordBatch, partitions: int, turn: int, before: int) -> Int64Array:
+    """The partition of each row, int64[n]. before: rows of the task before this part."""
     numbers = (turn + np.arange(part.num_rows, dtype=np.int64)) % partitions
     if partitions > 1 and _has(part, "key"):
         keys, valid = ragged(part.column("key"), "key")
@@ -157,7 +177,10 @@ def _numbers(part: pa.RecordBatch, partitions: int, turn: int) -> Int64Array:
     column = part.column("partition")
     named = _int64(column, 0)
     if not 0 <= int(named.min()) <= int(named.max()) < partitions:
-        raise UnknownPartition(f"the topic has the partitions 0 to {partitions - 1}; the column partition has others")
+        row = int(np.flatnonzero((named < 0) | (named >= partitions))[0])
+        raise UnknownPartition(
+            f"row {before + row}: the topic has the partitions 0 to {partitions - 1}, not {named[row]}"
+        )
     return np.where(np.asarray(column.is_valid()), named, numbers)
 
 
@@ -167,14 +190,26 @@ def _int64(column: pa.Array, null: int) -> Int64Array:
     return np.array(numbers.fill_null(null) if column.null_count else numbers, np.int64)
 
 
-def _headers(column: pa.Array) -> Ragged | None:
-    sections = [_section(headers) for headers in column.to_pylist()]
-    return ragged_column(sections)[0] if any(sections) else None
+def _headers(column: pa.Array, before: int) -> list[bytes] | None:
+    """The section of each row; None where nobody has any. before: rows of the task before this part."""
+    pair = _of_map if pa.types.is_map(column.type) else _of_struct
+    sections: list[bytes] = []
+    for row, headers in enumerate(column.to_pylist()):
+        try:
+            sections.append(encode_headers(own_headers([pair(header) for header in headers])) if headers else b"")
+        except InvalidRecord as error:
+            raise InvalidRecord(f"row {before + row}: {error}") from None
+    return sections if any(sections) else None
 
 
-def _section(headers: list[dict[str, Any] | None] | None) -> bytes:
-    if not headers:
-        return b""
-    if any(header is None or header["key"] is None for header in headers):
-        raise InvalidRecord("a header, or the key of one, is null")
-    return encode_headers(own_headers([(header["key"], header["value"]) for header in headers if header]))
+def _of_struct(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    if header is None:
+        raise InvalidRecord("a header is null")
+    return _of_map((header["key"], header["value"]))
+
+
+def _of_map(header: tuple[str | None, bytes | str | None]) -> tuple[str, bytes | None]:
+    name, value = header
+    if name is None:
+        raise InvalidRecord("the key of a header is null")
+    return name, value.encode() if isinstance(value, str) else value

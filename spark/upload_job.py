@@ -72,7 +72,7 @@ from afterlog.tier.upload import Outcome, upload_together
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-UploadAction = Literal["uploaded", "skipped", "refused", "corrupt"]
+UploadAction = Literal["uploaded", "skipped", "active", "refused", "corrupt"]
 BATCH_BYTES = 4 << 30
 """Log that is listed together. Larger: fewer changes of the manifest, more to upload again after a failure."""
 BATCH_SEGMENTS = 64
@@ -324,7 +324,7 @@ def _left(active: LeftActive) -> UploadedSegment:
         partition=active.partition,
         base_offset=active.base_offset,
         end_offset=active.end_offset,
-        action="skipped",
+        action="active",
         bytes=active.log_bytes,
         seconds=0.0,
         reason=ACTIVE,

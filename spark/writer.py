@@ -57,7 +57,10 @@ def checked(options: WriteOptions, schema: StructType, overwrite: bool) -> tuple
     if overwrite:
         raise InvalidOption("a log is appended to: use mode('append'), or outputMode('append')")
     check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields])
-    topics = read_topics(ReadOnlyFiles(), options.location)
+    files = ReadOnlyFiles()
+    if not files.exists(options.location / TOPICS):
+        raise InvalidOption(f"there is no store in {options.location}: make it, and the topic, with afterlog.open(…)")
+    topics = read_topics(files, options.location)
     if options.topic not in topics:
         raise UnknownTopic(f"no topic {options.topic!r} in {options.location}")
     return options, topics[options.topic]

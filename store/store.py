@@ -659,14 +659,14 @@ class Store(StoreSurface):
         with self._backing_up:
             return Backups(image=image, now_ms=self.clock.now_ms).make(folder)
 
-    def offload(self) -> dict[str, Offloaded]:
+    def offload(self, *, roll: bool = False) -> dict[str, Offloaded]:
         self._usable()
         if self.tiering is None:
             raise RemoteRefused(
                 "opened without object storage: afterlog.open(path, remote=…), afterlog serve --remote URL",
                 path=self.path,
             )
-        return self.tiering.offload()
+        return self.tiering.offload(roll=flag("roll", roll))
 
     def confirm_clock(self) -> None:
         self._guard.confirm()

@@ -83,6 +83,7 @@ STORE: dict[str, dict[str, Any]] = {
     "remove_schedule": {"name": "there"},
     "backup": {"dest": "/backups"},
     "held_bytes": {"topic": "t"},
+    "offload": {},
     "adopt": {},
     "consumer": {"topic": "t", "group": "g"},
     "subscribe": {"topic": "t", "name": "s"},

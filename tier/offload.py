@@ -78,13 +78,17 @@ class Offloader:
         self.counts = OffloadCounts()
         self._lock = threading.Lock()
 
-    def offload(self) -> Offloaded:
+    def offload(self, *, roll: bool = False) -> Offloaded:
         """All that there is to do now. Raises what the storage, the disk and `upload` do; what was done stays done.
+
+        `roll`: seal what is being appended to first.
 
         A segment that is corrupt, here or as it was read back, is told of when all else is done.
         """
         with self._lock:
             try:
+                if roll:
+                    self.log.roll()
                 with self.manifest.remembering():
                     return self._offload()
             except BaseException:

@@ -106,9 +106,9 @@ class Tiering:
     def offloader(self, topic: str, number: int) -> Offloader | None:
         return self._offloaders.get(partition_folder(topic, number))
 
-    def offload(self) -> dict[str, Offloaded]:
+    def offload(self, *, roll: bool) -> dict[str, Offloaded]:
         """What there is to do now, in every partition; raises what the first one raises that cannot go on."""
-        return {partition: offloader.offload() for partition, offloader in list(self._offloaders.items())}
+        return {partition: offloader.offload(roll=roll) for partition, offloader in list(self._offloaders.items())}
 
     def close(self) -> None:
         """Return when nothing is uploaded any more: after the request that is under way."""

@@ -29,7 +29,7 @@ class TestKeeping:
         setting.store.confirm_clock()
         assert 0 == setting.store.run_schedules()
         with pytest.raises(RemoteRefused):
-            setting.store.offload()
+            setting.store.offload(roll=True)
 
 
 class TestClosing:

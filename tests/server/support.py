@@ -16,6 +16,7 @@ from afterlog.server.origin_guard import OriginGuard
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator, TokenFile
 from afterlog.store.store import Store, open_store
+from afterlog.tier.remote_store import RemoteStore
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, PATH, PATIENCE_S, small
 from tests.test_aio import PatientClock
@@ -177,10 +178,10 @@ def run(test: Callable[[Setting], Awaitable[None]], **settings: Any) -> None:
 @asynccontextmanager
 async def setting(
     *, limits: Limits | None = None, tokens: TokenFile | None = None, peer: Peer = OWNER, names: tuple[str, ...] = (),
-    **settings: Any,
+    remote: RemoteStore | None = None, **settings: Any,
 ) -> AsyncIterator[Setting]:  # fmt: skip
     clock = TurnedClock(NOW_MS)
-    with open_store(PATH, small(**settings), clock, SimulatedFiles(), background=False) as store:
+    with open_store(PATH, small(**settings), clock, SimulatedFiles(), remote, background=False) as store:
         store.create_topic("mail")
         served = Served(store)
         app = App(served, Authenticator(tokens, clock), guard=OriginGuard(names), limits=limits)

@@ -11,6 +11,7 @@ from afterlog.server.access import Peer
 from tests.server.support import OWNER, STRANGER, Setting, run
 from tests.server.test_security import Tokens
 from tests.support import NOW_MS
+from tests.tier.memory_store import MemoryStore
 
 T = "/v1/topics/mail"
 
@@ -115,6 +116,16 @@ class TestStore:
             await setting.client.refused("NotServed", "POST", "/v1/backup", {"dest": "x"})
 
         run(test)
+
+    def test_what_is_active_goes_up_where_it_is_rolled(self) -> None:
+        async def test(setting: Setting) -> None:
+            await setting.client.post("/v1/topics", {"names": ["far"], "remote_storage_enable": True})
+            await setting.send("a", topic="far")
+            for body, uploaded in (({}, 0), ({"roll": True}, 1)):
+                said = await setting.client.post("/v1/offload", body)
+                assert uploaded == said["partitions"]["far-0"]["uploaded"]
+
+        run(test, remote=MemoryStore())
 
     def test_backups_where_they_may_be_and_nowhere_else(self) -> None:
         async def test(setting: Setting) -> None:

@@ -90,7 +90,7 @@ def test_what_is_active_is_told_or_sealed(spark: SparkSession, store: Path) -> N
         return merge_buckets(spark, store, ["t"], config=CONFIG, **more).collect()
 
     [*_, left] = told = job()
-    assert ("t", 0, "skipped", 0, ACTIVE) == (left.topic, left.partition, left.action, left.sources, left.reason)
+    assert ("t", 0, "active", 0, ACTIVE) == (left.topic, left.partition, left.action, left.sources, left.reason)
     assert told[-2].end_offset == left.first_offset < left.end_offset
     [bucket] = job(roll=True)
     assert ("merged", 0, left.end_offset) == (bucket.action, bucket.first_offset, bucket.end_offset)

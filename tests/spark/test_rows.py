@@ -106,6 +106,44 @@ def test_headers() -> None:
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        pa.map_(pa.string(), pa.binary()),
+        pa.map_(pa.string(), pa.string()),
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+    ],
+)
+def test_headers_that_are_maps_or_text(kind: pa.DataType) -> None:
+    value = (lambda text: text.encode()) if kind == pa.map_(pa.string(), pa.binary()) else (lambda text: text)
+    pairs = [("h", value("wörd")), ("i", None)]
+    named = [pairs if pa.types.is_map(kind) else [{"key": key, "value": each} for key, each in pairs], None]
+    [part] = routed([batch(value=[b"a", b"b"], headers=pa.array(named, kind))], 1, 0, NOW_MS)
+    assert part.columns.headers
+    sections = items(part.columns.headers, None)
+    assert [[("h", "wörd".encode()), ("i", None)], []] == [decode_headers(section or b"") for section in sections]
+
+
+def test_names_in_any_case() -> None:
+    upper = batch(value=[b"a"], key=["k"], deliver_after=[7], partition=[2])
+    check_columns([("VALUE", "binary"), ("Deliver_After", "bigint"), ("Key", "string"), ("PARTITION", "int")])
+    assert [(2, b"k", b"a", 7)] == found(upper.rename_columns([name.upper() for name in upper.schema.names]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"deliver_after": [5, 5, 5, -7]}, "row 5: deliver_after -7"),
+        ({"partition": [0, 3, 0, 0]}, "row 3: the topic has the partitions 0 to 2, not 3"),
+        ({"headers": [None, None, [None], None]}, "row 4: a header is null"),
+    ],
+)
+def test_a_row_is_told_by_its_number_in_the_task(columns: dict[str, Any], told: str) -> None:
+    good = batch(value=[b"a", b"b"], **{name: [None] * 2 for name in columns})
+    with patch.object(rows, "PART_RECORDS", 4), pytest.raises(AfterlogError, match=told):
+        found(good, batch(value=[b""] * 4, **columns))
+
+
+@pytest.mark.parametrize(
     ("error", "columns"),
     [
         (InvalidDeliverAfter, {"deliver_after": [-1]}),
@@ -133,7 +171,9 @@ def test_columns() -> None:
         ([("key", "binary")], "'value' of type binary or string is missing"),
         ([("value", "binary"), ("due", "bigint")], "'due' of type bigint"),
         ([("value", "int")], "'value' must be binary or string, not int"),
-        ([("value", "binary"), ("deliver_after", "timestamp_ntz")], "timestamp or bigint, not timestamp_ntz"),
+        ([("value", "binary"), ("deliver_after", "timestamp_ntz")], "timestamp or bigint, not timestamp_ntz: cast it"),
+        ([("value", "binary"), ("deliver_after", "date")], "not date: cast it to timestamp"),
+        ([("value", "binary"), ("Value", "binary")], "twice"),
         ([("value", "binary"), ("value", "string")], "twice"),
     ],
 )

@@ -205,3 +205,27 @@ def test_a_topic_that_changes_under_a_stream(spark: SparkSession, filled: Filled
     assert RECORDS == read()
     del options["failOnDataLoss"]
     assert 0 == read()
+
+
+def test_sql(spark: SparkSession, filled: Filled) -> None:
+    """Views are read and written; a table is named with its options, which Spark does not hand on."""
+
+    def values(sql: str) -> list[Any]:
+        return [row[0] for row in spark.sql(sql).collect()]
+
+    path, named = filled.path, f"(path '{filled.path}', topic 't')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW due USING afterlog OPTIONS {named}")
+    assert [RECORDS] == values("SELECT count(*) FROM due")
+    spark.sql("DROP TABLE IF EXISTS mail")
+    spark.sql(f"CREATE TABLE mail USING afterlog OPTIONS {named}")
+    assert [RECORDS] == values(f"SELECT count(*) FROM mail WITH (path = '{path}', topic = 't')")
+    with pytest.raises(PySparkException, match=r"WITH .path"):
+        values("SELECT count(*) FROM mail")
+    spark.sql("DROP TABLE mail")
+    filled.store.close()
+    columns = "(value BINARY, deliver_after TIMESTAMP, key STRING, headers MAP<STRING, STRING>)"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW later {columns} USING afterlog OPTIONS {named}")
+    spark.sql("INSERT INTO later VALUES (CAST('x' AS BINARY), TIMESTAMP'2100-01-01 00:00:00Z', 'k', map('h', '1'))")
+    with open_store(filled.path, Config(durability=OS), SystemClock(), None) as store:
+        [record] = [each for each in store.pending("t", limit=10_000, key=b"k") if each.value == b"x"]
+        assert (b"k", (("h", b"1"),)) == (record.key, record.headers)

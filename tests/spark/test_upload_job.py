@@ -211,14 +211,14 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
         store.check()
     first = [each for each in told if each["reason"] != ACTIVE]
     left = [each for each in told if each["reason"] == ACTIVE]
-    assert [("a", "skipped"), ("b", "skipped")] == [(each["topic"], each["action"]) for each in left]
+    assert [("a", "active"), ("b", "active")] == [(each["topic"], each["action"]) for each in left]
     rows = [each for partition in ("a-0", "b-0") for each in Manifest(remote, partition).read()]
     assert {SegmentState.COPY_FINISHED} == {each.state for each in rows}
     assert [each.attempt for each in rows] == [each["attempt"] for each in first]
     assert {"a", "b"} == {each["topic"] for each in first}
     assert ["uploaded"] * len(rows) == [each["action"] for each in first]
     found = {(each["topic"], each["action"], each["reason"]) for each in again}
-    assert {("b", "skipped", LISTED), ("b", "skipped", ACTIVE)} == found
+    assert {("b", "skipped", LISTED), ("b", "active", ACTIVE)} == found
     assert [] == [*scrub(Manifest(remote, "a-0"), deep=True), *scrub(Manifest(remote, "b-0"), deep=True)]
     with open_store(tmp_path / "fresh", config, ManualClock(NOW_MS), None, remote, background=False) as fresh:
         for topic in ("a", "b"):  # the storage is enough to read what was sealed
@@ -242,7 +242,7 @@ def test_what_is_active_is_told_or_sealed(spark: SparkSession, tmp_path: Path) -
         store.send_many("t", [b"v"] * 200)
         with pytest.raises(StoreLocked):
             job(roll=True)
-    assert [("t", 0, 200, "skipped", ACTIVE)] == job() == job(topics=["t"])
+    assert [("t", 0, 200, "active", ACTIVE)] == job() == job(topics=["t"])
     assert [] == job(topics=["empty"])
     assert [("t", 0, 200, "uploaded", None)] == job(roll=True)
     assert [("t", 0, 200, "skipped", LISTED)] == job(roll=True)
