@@ -25,13 +25,11 @@ from afterlog.api.problem import MEDIA_TYPE, problem_of
 from afterlog.api.schema import NEEDED
 from afterlog.base import errors
 from afterlog.base.errors import AfterlogError, InvalidRequest, NotServed, ServerBusy, ServerFailed, ServerUnavailable
-from afterlog.server.access import Caller, Peer, allowed_prefixes, check_named
-from afterlog.server.bodies import Bodies, json_of
+from afterlog.server.access import Caller, OriginGuard, Peer, RequestHeaders, allowed_prefixes, check_named
 from afterlog.server.endpoint import Endpoint
 from afterlog.server.limits import Limits
-from afterlog.server.origin_guard import OriginGuard, RequestHeaders
 from afterlog.server.page_files import PAGE
-from afterlog.server.request import ClientGone, Receive, Reply, Request
+from afterlog.server.request import Bodies, ClientGone, Receive, Reply, Request, json_of
 from afterlog.server.served import Served
 from afterlog.server.table import ENDPOINTS, Routes
 

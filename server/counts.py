@@ -1,13 +1,18 @@
 """Counters of the server: requests by endpoint and status, bytes, sends per append, waiting requests.
 
-The store's own metrics are `afterlog.metrics`; these stand behind them, in the same text format.
+The store's own metrics are `afterlog.metrics`; these stand behind them, in the same text format, and those of
+replication, where somebody replicates the store.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from afterlog.replication.store_cluster import StoreCluster
+
 
 Label = tuple[str, str]
 
@@ -74,3 +79,27 @@ def exposed(samples: Iterable[Sample]) -> str:
             told = ",".join(f'{name}="{label}"' for name, label in labels)
             lines.append(f"{sample.name}{{{told}}} {value:.17g}" if told else f"{sample.name} {value:.17g}")
     return "\n".join([*lines, ""])
+
+
+def replicated(cluster: StoreCluster, now_s: float) -> list[Sample]:
+    from afterlog.replication.behind import totals
+
+    behind = {
+        (("topic", each.topic), ("partition", str(each.partition)), ("origin", each.origin)): each
+        for each in cluster.standing.behind(now_s)
+    }
+    records: dict[tuple[Label, ...], float] = {labels: each.records for labels, each in behind.items()}
+    seconds: dict[tuple[Label, ...], float] = {labels: each.seconds for labels, each in behind.items()}
+    counts = totals(cluster.snapshots())
+    return [
+        Sample("afterlog_replication_behind_records", "gauge", "Offsets of another cluster not here yet", records),
+        Sample("afterlog_replication_behind_seconds", "gauge", "Since when there are any", seconds),
+        *(
+            one(
+                f"afterlog_replicated_subscription_snapshots_{name}_total", "counter", f"Snapshots {name}", counts[name]
+            )
+            for name in ("started", "completed", "timed_out")
+        ),
+        one("afterlog_replicated_subscription_snapshots_pending", "gauge", "In the making", counts["pending"]),
+        one("afterlog_replicated_subscription_updates_total", "counter", "Positions told", counts["updates"]),
+    ]

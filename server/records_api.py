@@ -293,10 +293,35 @@ def _cancelled(topic: Topic, places: Sequence[tuple[int, int]]) -> list[int]:
     return found
 
 
+async def next_sequence(served: Served, request: Request) -> Reply:
+    asked = request.arguments
+
+    def ask() -> Reply:
+        topic = served.store.topic(request.topic)
+        number = topic.checked_partition(asked["partition"])
+        return as_json({"sequence": topic.next_sequence(number, asked["producer_id"], asked["producer_epoch"])})
+
+    return await served.run(ask)
+
+
+async def appended(served: Served, request: Request) -> Reply:
+    asked = request.arguments
+    sent = ProducerSequence(asked["producer_id"], asked["producer_epoch"], asked["sequence"])
+
+    def ask() -> Reply:
+        topic = served.store.topic(request.topic)
+        number = topic.checked_partition(asked["partition"])
+        return as_json({"offsets": topic.held_of(number, sent, asked["records"]).tolist()})
+
+    return await served.run(ask)
+
+
 ENDPOINTS: Final = endpoints(
     {
         operations.SEND: send,
         operations.CANCEL: cancel,
         operations.RESCHEDULE: reschedule,
+        operations.NEXT_SEQUENCE: next_sequence,
+        operations.APPENDED: appended,
     }
 )

@@ -35,9 +35,9 @@ from afterlog.base.listeners import (
 )
 from afterlog.base.locks import Thread
 from afterlog.base.names import SERVER_SOCKET
+from afterlog.server.access import OriginGuard
 from afterlog.server.app import App
 from afterlog.server.limits import Limits
-from afterlog.server.origin_guard import OriginGuard
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator, TokenFile
 from afterlog.store.store import Store

@@ -1,4 +1,4 @@
-"""Endpoints of the store as a whole: what it is, syncs, retention, uploads, schedules, the clock, backups."""
+"""Endpoints of the store as a whole: what it is, syncs, retention, uploads, the clock, backups; and for monitoring."""
 
 from __future__ import annotations
 
@@ -66,6 +66,26 @@ async def backup(served: Served, request: Request) -> Reply:
     return as_json({**asdict(made), "path": str(made.path.relative_to(served.backups))})
 
 
+async def live(served: Served, request: Request) -> Reply:
+    return as_json({"live": True})
+
+
+async def ready(served: Served, request: Request) -> Reply:
+    """It answers where it takes work: one that stops is refused before it comes here."""
+    served.store.topics()
+    return as_json({"ready": True})
+
+
+async def metrics(served: Served, request: Request) -> Reply:
+    from afterlog.metrics import exposition
+
+    try:
+        text = await served.run(lambda: exposition(served.store, request.arguments["detail"]))
+    except ImportError as error:
+        raise errors.NotServed(str(error)) from None
+    return Reply(f"{text}{served.counted()}".encode(), media_type=operations.METRICS.media_type)
+
+
 ENDPOINTS: Final = endpoints(
     {
         operations.SHOW_STORE: show_store,
@@ -75,5 +95,8 @@ ENDPOINTS: Final = endpoints(
         operations.RUN_SCHEDULES: run_schedules,
         operations.CONFIRM_CLOCK: confirm_clock,
         operations.BACKUP: backup,
+        operations.LIVE: live,
+        operations.READY: ready,
+        operations.METRICS: metrics,
     }
 )

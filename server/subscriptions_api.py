@@ -16,11 +16,20 @@ from afterlog.api.record_json import message_row
 from afterlog.fetch.message_columns import Columns
 from afterlog.server.endpoint import endpoints
 from afterlog.server.open_readers import Lent, OpenReader
-from afterlog.server.receipts import named
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json, json_bytes
 from afterlog.server.served import Served
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.received import Receipts, Received
+
+
+def named(request: Request) -> Receipts:
+    """The receipts of a request, JSON or Arrow. Raises InvalidReceipt, InvalidRequest."""
+    if request.data is not None:
+        from afterlog.api.arrow_stream import receipts_of
+
+        return receipts_of(request.data)
+    return Receipts.of_rows([Receipt.parse(text) for text in request.body["receipts"]])
+
 
 FEW: Final = 20
 """Rows that are written as JSON by the event loop; more go to a thread."""

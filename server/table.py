@@ -11,10 +11,7 @@ from urllib.parse import unquote
 from afterlog.api.operation import Scope
 from afterlog.server import (
     fetch_api,
-    groups_api,
     looking_api,
-    observing_api,
-    producers_api,
     records_api,
     replication_api,
     scheduled_api,
@@ -31,13 +28,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *store_api.ENDPOINTS,
     *topics_api.ENDPOINTS,
     *records_api.ENDPOINTS,
-    *producers_api.ENDPOINTS,
     *fetch_api.ENDPOINTS,
-    *groups_api.ENDPOINTS,
     *subscriptions_api.ENDPOINTS,
     *scheduled_api.ENDPOINTS,
     *looking_api.ENDPOINTS,
-    *observing_api.ENDPOINTS,
     *replication_api.ENDPOINTS,
 )
 

@@ -25,8 +25,7 @@ from afterlog.base.clock import Clock
 from afterlog.base.environment import random_token
 from afterlog.base.errors import AfterlogError, CorruptFile, InvalidArgument, NotAuthenticated
 from afterlog.base.files import Files, FileStamp, publishing
-from afterlog.server.access import TRUSTED_SCOPES, Caller, Peer
-from afterlog.server.origin_guard import RequestHeaders
+from afterlog.server.access import TRUSTED_SCOPES, Caller, Peer, RequestHeaders
 
 logger = logging.getLogger("afterlog.server")
 

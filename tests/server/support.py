@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterlog.server.access import Peer
+from afterlog.server.access import OriginGuard, Peer
 from afterlog.server.app import GONE, PEER, App
 from afterlog.server.limits import Limits
-from afterlog.server.origin_guard import OriginGuard
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator, TokenFile
 from afterlog.store.store import Store, open_store
