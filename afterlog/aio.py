@@ -41,8 +41,7 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store.aio_calls import Answer, Calls, Line, Waiters
-from afterlog.store.aio_producer import AsyncProducer
-from afterlog.store.awaiting import Closing, Opened, Opening, Parameters, awaited
+from afterlog.store.awaiting import AsyncProducer, Closing, Opened, Opening, Parameters, awaited
 from afterlog.store.store import Store as BlockingStore
 from afterlog.store.store import open_store
 from afterlog.subscription.awaited_draining import AsyncDraining, all_ended

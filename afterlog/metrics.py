@@ -30,7 +30,7 @@ from afterlog.base.compiled import missing
 from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked
 from afterlog.base.measures import LATENCY_EDGES_MS, LATENESS_EDGES_MS, Operation
 from afterlog.fetch.partition import Partition
-from afterlog.index.measured_storage import BucketOperations
+from afterlog.index.bucket_storage import BucketOperations
 from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store

@@ -27,9 +27,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
-from afterlog.base.arguments import seconds, whole
+from afterlog.base.arguments import seconds, spelled_out, whole
 from afterlog.base.errors import InvalidArgument, WrongType
-from afterlog.base.keywords import spelled_out
 from afterlog.base.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings

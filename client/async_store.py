@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+from afterlog.base.arguments import spelled_out
 from afterlog.base.clock import Clock, SystemClock
 from afterlog.base.errors import AfterlogError
-from afterlog.base.keywords import spelled_out
 from afterlog.client.address import address_there
 from afterlog.client.async_pool import AsyncPool
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
@@ -29,8 +29,7 @@ from afterlog.client.server_time import ServerTime
 from afterlog.client.store_steps import StoreSteps
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.store.aio_calls import Calls
-from afterlog.store.aio_producer import AsyncProducer
-from afterlog.store.awaiting import Closing, Opening
+from afterlog.store.awaiting import AsyncProducer, Closing, Opening
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 from afterlog.surface import StoreSurface, presents
 

@@ -1,11 +1,22 @@
-"""A connection over HTTP/1.1, kept alive: a request is one write, and its answer is read by `http_answer`."""
+"""A connection over HTTP/1.1, kept alive: a request is one write; an answer is read to its end, strictly, within
+bounds.
+
+    HTTP/1.1 200 OK                    three digits; 1xx are passed over
+    content-type: application/json     of which the media type is kept
+    content-length: 12                 or transfer-encoding: chunked, as a proxy may have it
+                                       an answer without either has no known end, and is none
+    {"ids": [1]}                       nothing stands behind it: nothing was asked yet
+
+`http.client` reads heads by the parser of mails, which takes as long as all else that a client does for a send.
+"""
 
 from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
+from typing import NamedTuple
 
 from afterlog._version import __version__
 from afterlog.api.operation import JSON
@@ -13,7 +24,155 @@ from afterlog.base import sockets
 from afterlog.base.errors import AnswerLost, InvalidArgument, NotAllowed, ServerNotTrusted, ServerUnavailable
 from afterlog.client.address import Address
 from afterlog.client.call import HttpReply, HttpRequest
-from afterlog.client.http_answer import NoAnswer, read_answer
+
+HEAD_BYTES_MAX = 64 << 10
+"""Of one head, and of what stands between chunks."""
+BODY_BYTES_MAX = 4 << 30
+"""Larger: an answer may have more, and is kept in memory as a whole."""
+READ_BYTES = 16 << 10
+"""At a time, as long as it is not known how much there is."""
+MORE_BYTES = 256 << 10
+"""At a time, of a body."""
+
+Read = Callable[[int], bytes]
+"""Some bytes, up to so many; b"" at the end. Raises OSError."""
+
+
+class NoAnswer(Exception):
+    """What came is none: cut off, too large, or not HTTP as a server speaks it."""
+
+
+class Head(NamedTuple):
+    """What is kept of one. length: None: it comes in chunks."""
+
+    status: int
+    kind: str
+    length: int | None
+    keeps: bool
+    """Whether the connection stays open behind it."""
+
+
+def read_answer(read: Read) -> tuple[HttpReply, bool]:
+    """(the answer, whether the connection can be used again). Raises NoAnswer, OSError."""
+    data = b""
+    while True:
+        text, data = _head_text(read, data)
+        head = head_of(text)
+        if head.status >= 200:
+            break
+    if head.length is None:
+        body, data = _chunks(read, data)
+    else:
+        body, data = _exactly(read, data, head.length)
+    if data:
+        raise NoAnswer(f"{len(data)} bytes stand behind the answer")
+    return HttpReply(head.status, head.kind, body), head.keeps
+
+
+def head_of(text: bytes) -> Head:
+    """Of a head without its empty line. Raises NoAnswer."""
+    first, *lines = text.split(b"\r\n")
+    digits = first[9:12]
+    if first[:8] not in (b"HTTP/1.1", b"HTTP/1.0") or first[8:9] != b" " or not _is_number(digits, 3):
+        raise NoAnswer(f"an answer begins with its status, not with {first[:60]!r}")
+    status, kind, keeps = int(digits), "", first[7:8] == b"1"
+    length: int | None = None
+    chunked = False
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name[-1:] in b" \t" or name[:1] in b" \t":
+            raise NoAnswer(f"a header has a name and a value, unlike {line[:60]!r}")
+        name = name.lower()
+        if name == b"content-length":
+            said = _length(value.strip())
+            if length not in (None, said):
+                raise NoAnswer("the answer has two lengths")
+            length = said
+        elif name == b"content-type":
+            kind = value.partition(b";")[0].strip().decode("latin-1")
+        elif name == b"transfer-encoding":
+            if value.strip().lower() != b"chunked":
+                raise NoAnswer(f"the answer is encoded as {value[:60]!r}")
+            chunked = True
+        elif name == b"connection":
+            keeps = keeps and b"close" not in value.lower()
+    if status < 200 or status in (204, 304):
+        return Head(status, kind, 0, keeps)
+    if chunked == (length is not None):
+        raise NoAnswer("the answer has to have one length")
+    return Head(status, kind, length, keeps)
+
+
+def _head_text(read: Read, data: bytes) -> tuple[bytes, bytes]:
+    """(a head without its empty line, what has come behind it)."""
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        if len(data) > HEAD_BYTES_MAX:
+            raise NoAnswer("the head of the answer is too large")
+        data += _some(read, READ_BYTES)
+    return data[:end], data[end + 4 :]
+
+
+def _exactly(read: Read, data: bytes, length: int) -> tuple[bytes, bytes]:
+    """(so many bytes, what has come behind them)."""
+    if len(data) >= length:
+        return data[:length], data[length:]
+    parts, left = [data], length - len(data)
+    while left:
+        parts.append(_some(read, min(left, MORE_BYTES)))
+        left -= len(parts[-1])
+    return b"".join(parts), b""
+
+
+def _chunks(read: Read, data: bytes) -> tuple[bytes, bytes]:
+    """(a body in chunks, what has come behind it)."""
+    parts, size = list[bytes](), 0
+    while True:
+        line, data = _line(read, data)
+        digits = line.partition(b";")[0].strip()
+        if not digits or len(digits) > 8 or digits.strip(b"0123456789abcdefABCDEF"):
+            raise NoAnswer(f"a chunk has a size, unlike {line[:60]!r}")
+        more = int(digits, 16)
+        size += more
+        if size > BODY_BYTES_MAX:
+            raise NoAnswer(f"the answer has more than {BODY_BYTES_MAX} bytes")
+        if not more:
+            break
+        part, data = _exactly(read, data, more + 2)
+        if part[-2:] != b"\r\n":
+            raise NoAnswer("a chunk is longer than its size")
+        parts.append(part[:-2])
+    trailers = HEAD_BYTES_MAX
+    while line := (found := _line(read, data))[0]:
+        data, trailers = found[1], trailers - len(line)
+        if trailers < 0:
+            raise NoAnswer("the trailers of the answer are too large")
+    return b"".join(parts), found[1]
+
+
+def _line(read: Read, data: bytes) -> tuple[bytes, bytes]:
+    while (end := data.find(b"\r\n")) < 0:
+        if len(data) > HEAD_BYTES_MAX:
+            raise NoAnswer("a line of the answer is too long")
+        data += _some(read, READ_BYTES)
+    return data[:end], data[end + 2 :]
+
+
+def _some(read: Read, size: int) -> bytes:
+    data = read(size)
+    if not data:
+        raise NoAnswer("the answer is cut off")
+    return data
+
+
+def _length(digits: bytes) -> int:
+    if not _is_number(digits, 10) or (length := int(digits)) > BODY_BYTES_MAX:
+        raise NoAnswer(f"an answer has up to {BODY_BYTES_MAX} bytes, not {digits[:60]!r}")
+    return length
+
+
+def _is_number(digits: bytes, most: int) -> bool:
+    return digits.isdigit() and len(digits) <= most
+
 
 HEADS_MAX = 64
 """Heads that are kept, as they are asked for again and again."""

@@ -12,8 +12,12 @@ from afterlog.base.config import Config
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import Files
 from afterlog.index.bucket_snapshot import BucketSnapshot
-from afterlog.index.bucket_storage import BucketSnapshotStorage, LocalBucketSnapshotStorage
-from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
+from afterlog.index.bucket_storage import (
+    BucketOperations,
+    BucketSnapshotStorage,
+    LocalBucketSnapshotStorage,
+    MeasuredBucketSnapshotStorage,
+)
 from afterlog.index.run import Run
 from afterlog.log.mended_run import mended
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog

@@ -7,6 +7,11 @@
 Each of these is an edit: files are made durable, then the checkpoints that speak of them, then one swap of the version
 makes it true in memory, and only then does what no version names any more go. Whatever interrupts an edit leaves the
 version as it was, and on disk what a kill there would have left.
+
+*Obsolete* is a file that no version names any more: it is deleted when the last version that names it is released.
+Whoever reads holds the version that it reads, and so the segments in it; Python counts who does. A run needs none of
+this: it is mapped when it is opened, so its name may go at once, and its bytes go with whoever has it open. What waits
+here when the process ends is removed by recovery, which knows from the checkpoints what is in use.
 """
 
 from __future__ import annotations
@@ -14,12 +19,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from weakref import ref
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import ClockBehind, StorageFull
+from afterlog.base.files import Files
 from afterlog.base.names import CANCEL_INDEX
 from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
@@ -33,15 +42,56 @@ from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.log_clock import LogClock
-from afterlog.log.obsolete import Obsolete
 from afterlog.log.origin_files import OriginFiles, check_origins
 from afterlog.log.producer_files import ProducerFiles, check_producers
 from afterlog.log.recovery_point import RecoveryPoint, Stored
 from afterlog.log.retention import ANYTHING, Floor, LetsGo, Rule, by_rule_alone, nothing_goes
-from afterlog.log.segment import ActiveSegment, SealedSegment
+from afterlog.log.segment import ActiveSegment, Loaded, SealedSegment
 from afterlog.log.side_tables import SideTables
 from afterlog.log.unique_key_files import UniqueKeyFiles, check_unique_keys
 from afterlog.log.version import End, Version, VersionSet
+
+
+class _Waiting(NamedTuple):
+    files: ref[Loaded]
+    attempt: str | None
+    """To upload it, where what that left in object storage goes, too."""
+    paths: tuple[Path, ...]
+    log_bytes: int
+    """On the local disk."""
+
+
+class Obsolete:
+    """Of one partition. The log adds and sweeps under its append lock; any thread may ask `held`."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._waiting: tuple[_Waiting, ...] = ()
+
+    def add(self, segment: SealedSegment, paths: Iterable[Path], attempt: str | None = None) -> None:
+        """These files of the segment, in this order, once nobody holds it."""
+        log_bytes = segment.size if segment.is_local() else 0
+        self._waiting += (_Waiting(ref(segment.loaded), attempt, tuple(paths), log_bytes),)
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the logs that wait: somebody reads them, or did until the last sweep."""
+        return sum(each.log_bytes for each in self._waiting)
+
+    def held(self) -> set[str]:
+        """The attempts that somebody may still read."""
+        return {each.attempt for each in self._waiting if each.attempt is not None and each.files() is not None}
+
+    def sweep(self) -> bool:
+        """Remove what nobody holds any more; whether there was anything."""
+        going = [each for each in self._waiting if each.files() is None]
+        for each in going:
+            for path in each.paths:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(path)
+        self._waiting = tuple(each for each in self._waiting if each not in going)
+        return bool(going)
+
 
 logger = logging.getLogger("afterlog.log")
 

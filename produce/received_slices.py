@@ -25,9 +25,8 @@ from afterlog.records.columns import Int64Array, Scan, view_of
 from afterlog.records.control import TARGETED, Controls, ControlType, Note, read_controls
 from afterlog.records.encode import EncodedBatches
 from afterlog.records.entry import decode_entry
-from afterlog.records.origin_slice import OriginSlice
+from afterlog.records.origin_slice import OriginSlice, batches_of, entries_of
 from afterlog.records.part import entries_without
-from afterlog.records.replicated_batches import batches_of, entries_of
 
 
 def upcoming_of(log: PartitionLog, origin: str) -> int:

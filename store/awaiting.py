@@ -1,4 +1,5 @@
-"""What an asyncio facade is made of, whether the store is in this process or another: opened, closed, awaited."""
+"""What an asyncio facade is made of, whether the store is in this process or another: opened, closed, awaited,
+buffered."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from afterlog.store.aio_calls import Answer
+from afterlog.fetch.record_id import RecordId
+from afterlog.produce.producer import Producer
+from afterlog.store.aio_calls import Answer, Calls
 
 Parameters = ParamSpec("Parameters")
 
@@ -75,3 +78,15 @@ def buffered(
         return asyncio.wrap_future(await taken(self, *args, **options))
 
     return wrapped
+
+
+class AsyncProducer(Closing):
+    """Made by `store.producer`. `send` is awaited twice: for a place in the buffer, and for the append."""
+
+    def __init__(self, producer: Producer[RecordId], calls: Calls) -> None:
+        self._blocking = producer
+        self._run = calls.run
+
+    send = buffered(Producer[RecordId].send)
+    flush = awaited(Producer.flush)
+    close = awaited(Producer.close)

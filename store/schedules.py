@@ -15,6 +15,12 @@ pending in the log, and never missed.
 stale before that is cancelled, and cancelling it again does nothing. Where it was due before it could be cancelled, its
 occurrence has come, and does not come again.
 
+*Occurrences.* Three headers, after those that the schedule has of its own, say where a record comes from:
+
+    afterlog-schedule       weekly
+    afterlog-occurrence     1700467200000       when it came, ms since the epoch, whenever it was appended
+    afterlog-schedule-id    32 hex digits, of this schedule and no other of its name
+
 Invariants: a schedule that is not paused or removed has one occurrence that is not due yet, once it was looked after;
 of an occurrence there is one record. Documents are written before memory is changed; where an exception strikes between
 the two the mark stays, and whoever comes next reads them anew.
@@ -24,29 +30,35 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from afterlog.base.arguments import KEEP
 from afterlog.base.errors import (
     AfterlogError,
+    InvalidArgument,
+    InvalidSchedule,
     ScheduleExists,
     StoreClosed,
     StoreForked,
     UnknownSchedule,
+    WrongType,
 )
-from afterlog.base.files import Files
+from afterlog.base.files import Files, unused_name
 from afterlog.base.names import check_name
-from afterlog.base.recurrence import EVERY_MS_MIN
+from afterlog.base.recurrence import EVERY_MS_MIN, Every, Recurrence, cron_of, every_ms_of
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.mark import Mark
 from afterlog.produce.topic import Topic
-from afterlog.records.single import SingleRecord, header_section
-from afterlog.store.occurrences import MISSED_MAX, appended_occurrences, headers_of_occurrence, kept_of_missed, next_of
+from afterlog.records.batch import Headers, own_headers
+from afterlog.records.single import SingleRecord, byte_string, header_section
 from afterlog.store.schedule_document import (
+    POLICIES,
     Occurrence,
     Schedule,
     ScheduleDocument,
@@ -54,7 +66,151 @@ from afterlog.store.schedule_document import (
     remove_schedule,
     write_schedule,
 )
-from afterlog.store.schedule_settings import changed_schedule, settings_of, wanted_schedule
+
+if TYPE_CHECKING:
+    from afterlog.fetch.partition import Partition
+
+
+_NAME, _OCCURRENCE, _ID = "afterlog-schedule", "afterlog-occurrence", "afterlog-schedule-id"
+
+
+MISSED_MAX = 1_000
+"""Of what was missed so many are appended, the latest: each costs some syncs, and the schedule stands until then."""
+
+
+def kept_of_missed(recurrence: Recurrence, due_ms: int, now_ms: int) -> tuple[int, int]:
+    """Of the occurrences from one on up to now, the first that is kept by `missed="all"`, and how many come before."""
+    if isinstance(recurrence, Every):
+        left_out = max((now_ms - due_ms) // recurrence.every_ms + 1 - MISSED_MAX, 0)
+        return due_ms + left_out * recurrence.every_ms, left_out
+    kept, count = deque[int](maxlen=MISSED_MAX), 0
+    after: int | None = due_ms
+    while after is not None and after <= now_ms:
+        kept.append(after)
+        count += 1
+        after = recurrence.after(after)
+    return kept[0], count - len(kept)
+
+
+def next_of(recurrence: Recurrence, upto_ms: int, now_ms: int, missed: str) -> tuple[int | None, int]:
+    """The occurrence that is appended next, and up to when all is dealt with once it is."""
+    due_ms = recurrence.after(upto_ms)
+    if due_ms is None or due_ms > now_ms or missed == "all":
+        return due_ms, upto_ms if due_ms is None else due_ms
+    if missed == "one":
+        return due_ms, now_ms
+    due_ms = recurrence.after(now_ms)
+    return due_ms, now_ms if due_ms is None else due_ms
+
+
+def headers_of_occurrence(name: str, identity: str, due_ms: int) -> tuple[tuple[str, bytes | None], ...]:
+    return (_NAME, name.encode()), (_OCCURRENCE, b"%d" % due_ms), (_ID, identity.encode())
+
+
+def occurrence_of(headers: Headers, identity: str) -> int | None:
+    """Which occurrence of the schedule the record is, by its last three headers; None of a record that is none."""
+    *_, (name, value), (_, found) = (("", b""), ("", b""), *headers)
+    if found != identity.encode() or name != _OCCURRENCE or value is None or not value.isdigit():
+        return None
+    return int(value)
+
+
+def appended_occurrences(partition: Partition, identity: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """(occurrence, offset) of the records of a schedule, from one append offset to another. Raises CorruptFile."""
+    from afterlog.subscription.dead_letters import own_headers
+
+    for records in partition.appended(max(start, partition.log_start_offset), end):
+        for offset, headers in zip(records.offset.tolist(), own_headers(records), strict=True):
+            due_ms = occurrence_of(headers, identity)
+            if due_ms is not None:
+                yield due_ms, offset
+
+
+NAME_MAX = 240
+_SETTINGS = ("topic", "cron", "every_ms", "timezone", "value", "key", "headers", "missed")
+_ONE_OF_THEM = "give cron, an expression, or every, a timedelta: one of them"
+
+
+def wanted_schedule(
+    topic: str,
+    name: str,
+    now_ms: int,
+    *,
+    cron: Any,
+    timezone: Any,
+    every: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    missed: Any,
+) -> ScheduleDocument:
+    """A new one, in partition 0 so far. Raises InvalidTopic, InvalidSchedule, InvalidRecord, InvalidArgument."""
+    check_name(name, "schedule")
+    if len(name) > NAME_MAX:
+        raise InvalidSchedule(f"a schedule's name has {NAME_MAX} characters at most, not {len(name)}")
+    if (cron is None) == (every is None):
+        raise InvalidSchedule(_ONE_OF_THEM)
+    return ScheduleDocument(
+        name=name,
+        id=unused_name(),
+        topic=topic,
+        partition=0,
+        cron=None if cron is None else cron_of(cron, timezone).expression,
+        timezone=timezone if cron is not None else "UTC",
+        every_ms=None if every is None else every_ms_of(every),
+        anchor_ms=now_ms,
+        value=byte_string(value),
+        key=byte_string(key, "keys"),
+        headers=tuple(own_headers(headers)),
+        missed=_policy(missed),
+        upto_ms=now_ms,
+    )
+
+
+def changed_schedule(
+    document: ScheduleDocument,
+    now_ms: int,
+    *,
+    cron: Any,
+    timezone: Any,
+    every: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    missed: Any,
+) -> ScheduleDocument:
+    """With what is given in place of what it was; KEEP: as it is. Raises as `wanted_schedule` does."""
+    if cron is not KEEP and every is not KEEP:
+        raise InvalidSchedule(_ONE_OF_THEM)
+    changed = document
+    if cron is not KEEP or (timezone is not KEEP and every is KEEP):
+        if cron is KEEP and document.cron is None:
+            raise InvalidSchedule(f"{document.name} comes at intervals, which have no time zone")
+        made = cron_of(document.cron if cron is KEEP else cron, document.timezone if timezone is KEEP else timezone)
+        changed = replace(changed, cron=made.expression, timezone=made.timezone, every_ms=None)
+    if every is not KEEP:
+        changed = replace(changed, cron=None, timezone="UTC", every_ms=every_ms_of(every), anchor_ms=now_ms)
+    if value is not KEEP:
+        changed = replace(changed, value=byte_string(value))
+    if key is not KEEP:
+        changed = replace(changed, key=byte_string(key, "keys"))
+    if headers is not KEEP:
+        changed = replace(changed, headers=tuple(own_headers(headers)))
+    return changed if missed is KEEP else replace(changed, missed=_policy(missed))
+
+
+def settings_of(document: ScheduleDocument) -> tuple[object, ...]:
+    """By which two that have the same are the same to who makes them."""
+    return tuple(getattr(document, name) for name in _SETTINGS)
+
+
+def _policy(missed: object) -> str:
+    if not isinstance(missed, str):
+        raise WrongType(f"missed must be skip, one or all, not {missed!r:.100}")
+    if missed not in POLICIES:
+        raise InvalidArgument(f"missed must be skip, one or all, not {missed!r:.100}")
+    return missed
+
 
 logger = logging.getLogger("afterlog.store.schedules")
 

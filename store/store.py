@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from afterlog._version import __version__
-from afterlog.base.arguments import KEEP, flag, whole
+from afterlog.base.arguments import KEEP, flag, spelled_out, whole
 from afterlog.base.clock import Clock, JumpGuard, SystemClock
 from afterlog.base.compiled import kernels
 from afterlog.base.config import Config
@@ -41,7 +41,6 @@ from afterlog.base.errors import (
     WrongType,
 )
 from afterlog.base.files import PROCESS, Files, OsFiles, OwnFiles
-from afterlog.base.keywords import spelled_out
 from afterlog.base.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, NamedList, check_name, parse_backup_folder
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.record_id import RecordId

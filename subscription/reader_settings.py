@@ -1,7 +1,7 @@
 """How one reader reads a subscription: the keywords of `store.subscribe`, wherever the store is.
 
 A new one is a line in `ReaderOptions` and a field of `ReaderSettings`. By that it is in the signatures and the help of
-all of them (`base/keywords.py`), and in the JSON that a server is sent and checks (`api/reader_json.py`).
+all of them (`base/arguments.py`), and in the JSON that a server is sent and checks (`api/reader_json.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from afterlog.base.arguments import flag
+from afterlog.base.arguments import check_known, flag
 from afterlog.base.errors import InvalidSubscription
-from afterlog.base.keywords import check_known
 from afterlog.base.names import check_name
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.subscription.intake import check_limits

@@ -13,8 +13,7 @@ import afterlog
 from afterlog import aio
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
 from afterlog.client.async_store import AsyncServedStore
-from afterlog.client.served_consumer import ServedConsumer
-from afterlog.client.served_subscription import ServedSubscription
+from afterlog.client.served_consumer import ServedConsumer, ServedSubscription
 from afterlog.subscription.reader_settings import ReaderOptions
 from afterlog.surface import ConsumerSurface, StoreSurface, SubscriptionSurface
 

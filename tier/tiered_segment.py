@@ -12,12 +12,13 @@ checkpoints. Bytes of the log are handed on as they are: who reads entries verif
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from afterlog.base.checksum import crc32c
-from afterlog.base.errors import CorruptRemote
+from afterlog.base.errors import CorruptFile, CorruptRemote
 from afterlog.base.files import Bytes
 from afterlog.base.names import (
     CANCEL_INDEX,
@@ -32,6 +33,7 @@ from afterlog.index.entries import sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.run import Run
+from afterlog.index.run_format import FilePart, Metadata, read_metadata
 from afterlog.index.sparse import SparseIndexes
 from afterlog.index.time_index import TimeIndex
 from afterlog.log.checkpoints import SealedMark
@@ -39,8 +41,58 @@ from afterlog.log.facts import FileMark
 from afterlog.log.remote_copy import outline
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.parsed_indexes import ParsedIndexes
-from afterlog.tier.remote_snapshot import RemoteSnapshot
 from afterlog.tier.remote_store import RemoteStore
+
+
+class RemoteSnapshot:
+    """A run in object storage (`BucketSnapshot`), read in parts: both ends, the directory, the chunks that are needed.
+
+    Each part has a checksum (`afterlog.index.run_format`). One that fails it may have rotted in the cache or on the
+    way, so it is fetched once more; what comes then is handed on as it is, and refused by who asked.
+    Thread-safe: who has no metadata yet reads them.
+    """
+
+    def __init__(self, remote: RemoteStore, cache: PageCache, object_key: str, length: int, key: str) -> None:
+        """Reads nothing. `length`: the object's, which has been put and listed; `key`: what the run is known by."""
+        self.key = key
+        self.path = Path(object_key)
+        self.length = length
+        self._remote = remote
+        self._cache = cache
+        self._object_key = object_key
+        self._metadata: Metadata | None = None
+
+    def metadata(self) -> Metadata:
+        """Two reads. CorruptFile, or what the storage raises."""
+        if self._metadata is None:
+            try:
+                self._metadata = read_metadata(self.path, self.length, self._read)
+            except CorruptFile:
+                self._cache.forget(self._object_key)
+                self._metadata = read_metadata(self.path, self.length, self._read)
+        return self._metadata
+
+    def bitmap(self) -> Bytes:
+        return self._part(self.metadata().bitmap)
+
+    def segments(self, first: int, last: int) -> list[Bytes]:
+        directory = self.metadata().directory
+        columns = (directory.position, directory.size, directory.crc32c)
+        return [self._part(FilePart(*(int(column[chunk]) for column in columns))) for chunk in range(first, last + 1)]
+
+    def _part(self, part: FilePart) -> Bytes:
+        place = [(part.position, part.position + part.size)]
+        [stored] = self._read(place)
+        if crc32c(stored) != part.crc32c:
+            self._cache.forget(self._object_key)
+            [stored] = self._read(place)
+        return stored
+
+    def _read(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
+        starts, stops = np.array(ranges, np.int64).T
+        data = self._cache.read(self._remote, self._object_key, self.length, starts, stops)
+        return np.split(data, (stops - starts).cumsum()[:-1])
+
 
 PIECE_BYTES = 1 << 20
 """What a view reads at a time, about. Larger: fewer reads, more memory."""

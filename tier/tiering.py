@@ -8,27 +8,63 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from afterlog.base.clock import Clock
 from afterlog.base.config import Config
 from afterlog.base.errors import AfterlogError, PartitionPoisoned, StoreClosed
-from afterlog.base.files import Files
+from afterlog.base.files import Bytes, Data, Files
 from afterlog.base.names import REMOTE_CACHE, partition_folder
 from afterlog.log.background import Background
 from afterlog.log.context import LogContext
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.tier.interruptible_store import InterruptibleStore
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.offload import Offloaded, Offloader
 from afterlog.tier.page_cache import PageCache
 from afterlog.tier.parsed_indexes import ParsedIndexes
-from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, RemoteStore
 from afterlog.tier.remote_topics import forget_topic, read_remote_topics, tell_topic
 from afterlog.tier.restore import restore
 from afterlog.tier.tiered_segment import TieredLog
+
+
+class InterruptibleStore:
+    """`RemoteStore` over another. `proceed` is called before every request, and raises where there should be none."""
+
+    def __init__(self, remote: RemoteStore, proceed: Callable[[], object]) -> None:
+        self._remote = remote
+        self._proceed = proceed
+
+    def put(self, key: str, data: Data) -> None:
+        self._proceed()
+        self._remote.put(key, data)
+
+    def put_if(self, key: str, data: Data, version: str | None) -> str:
+        self._proceed()
+        return self._remote.put_if(key, data, version)
+
+    def get(self, key: str, size_max: int) -> tuple[bytes, str]:
+        self._proceed()
+        return self._remote.get(key, size_max)
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], gap: int = GAP_BYTES) -> list[Bytes]:
+        self._proceed()
+        return self._remote.get_ranges(key, ranges, gap)
+
+    def head(self, key: str) -> RemoteObject:
+        self._proceed()
+        return self._remote.head(key)
+
+    def list_objects(self, folder: str = "") -> Iterator[RemoteObject]:
+        self._proceed()
+        return self._remote.list_objects(folder)
+
+    def delete(self, key: str) -> None:
+        self._proceed()
+        self._remote.delete(key)
+
 
 logger = logging.getLogger("afterlog.tier")
 

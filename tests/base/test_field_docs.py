@@ -5,9 +5,8 @@ import pydoc
 
 import pytest
 
-from afterlog.base import field_docs
-from afterlog.base.config import Config
-from afterlog.base.field_docs import shows_field_docs
+from afterlog.base import config
+from afterlog.base.config import Config, shows_field_docs
 
 
 @shows_field_docs
@@ -39,7 +38,7 @@ def test_where_there_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(owner: object) -> str:
         raise OSError("no source")
 
-    monkeypatch.setattr(field_docs.inspect, "getsource", absent)
+    monkeypatch.setattr(config.inspect, "getsource", absent)
     assert "What there is to set." == Settings.__doc__
 
 

@@ -15,8 +15,7 @@ from unittest.mock import patch
 
 import afterlog
 from afterlog.base import recurrence
-from afterlog.store.occurrences import appended_occurrences
-from afterlog.store.schedules import Schedules
+from afterlog.store.schedules import Schedules, appended_occurrences
 from tests.campaigns.killed_worker import nothing_planted, say, serve
 
 EVERY_MS = 5

@@ -8,7 +8,7 @@ import pytest
 
 from afterlog.base.clock import ManualClock
 from afterlog.base.measures import LATENESS_EDGES_MS
-from afterlog.cli.rates import ALL, Rates, TopicRates
+from afterlog.cli.top_command import ALL, Rates, TopicRates
 from afterlog.server.overview import Overview
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.client import http_answer
+from afterlog.client import http_connection
 from afterlog.client.call import HttpReply
-from afterlog.client.http_answer import NoAnswer, Read, head_of, read_answer
+from afterlog.client.http_connection import NoAnswer, Read, head_of, read_answer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: Application/JSON; charset=utf-8\r\n"
 BODY = b'{"ids": [1]}'
@@ -83,7 +83,7 @@ def test_nonsense(head: bytes) -> None:
 
 @pytest.mark.parametrize("chunk", [b"\r\n", b"x\r\n", b"-1\r\n", b"123456789\r\n", b"2\r\nabc\r\n", b"ffffffff\r\n"])
 def test_chunks_that_are_none(chunk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_answer, "BODY_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(http_connection, "BODY_BYTES_MAX", 1 << 20)
     assert "cut off" not in refused(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + b"more" * 10)
 
 

@@ -24,9 +24,8 @@ from afterlog.base.errors import GroupBusy, NotServed, ServerUnavailable, StoreF
 from afterlog.client.async_readers import AsyncServedConsumer, AsyncServedSubscription
 from afterlog.client.async_store import AsyncServedStore
 from afterlog.client.pool import Pool
-from afterlog.client.served_consumer import ServedConsumer
+from afterlog.client.served_consumer import ServedConsumer, ServedSubscription
 from afterlog.client.served_store import ServedStore
-from afterlog.client.served_subscription import ServedSubscription
 from tests.client.serving import Served
 from tests.support import NOW_MS, PATIENCE_S, eventually
 
@@ -113,7 +112,7 @@ class TestImports:
             served.stop()
         assert "" == ran.stderr
         loaded = set(ran.stdout.split())
-        assert {"afterlog.client.served_store", "afterlog.client.http_answer"} <= loaded
+        assert {"afterlog.client.served_store", "afterlog.client.http_connection"} <= loaded
         assert (
             not {"http.client", "numpy", "pyarrow", "aiohttp", "asyncio", "afterlog.store.store", "afterlog.produce"}
             & loaded

@@ -6,7 +6,7 @@ import pytest
 
 from afterlog.base.clock import ManualClock
 from afterlog.fetch.record_id import RecordId
-from afterlog.store.occurrences import appended_occurrences, headers_of_occurrence
+from afterlog.store.schedules import appended_occurrences, headers_of_occurrence
 from afterlog.store.store import Store
 from afterlog.subscription.dead_letters import _origins
 from afterlog.subscription.origin import Origin

@@ -9,8 +9,7 @@ from afterlog.base.clock import ManualClock
 from afterlog.base.errors import CorruptFile, StorageFull
 from afterlog.base.files import publish
 from afterlog.base.names import BUCKETS
-from afterlog.index.bucket_storage import BucketSnapshotStorage
-from afterlog.index.measured_storage import BucketOperations, MeasuredBucketSnapshotStorage
+from afterlog.index.bucket_storage import BucketOperations, BucketSnapshotStorage, MeasuredBucketSnapshotStorage
 from tests.campaigns.failing_files import FailingFiles
 from tests.index.bucket_storage_suite import KEY, LATER, OTHER, BucketSnapshotStorageTests
 from tests.index.support import UnsyncedFiles, coverage_of, entries_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from afterlog.index.time_bucket import TimeBucket
+from afterlog.index.time_bucket_tracker import TimeBucket
 
 ARRAY_BYTES, BITMAP_BYTES = 200, 400
 """What an array and a bitmap take at least."""

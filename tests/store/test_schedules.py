@@ -40,9 +40,8 @@ from afterlog.base.recurrence import Every
 from afterlog.fetch.message import Message
 from afterlog.log.partition_log import PartitionLog
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store.occurrences import appended_occurrences, next_of, occurrence_of
 from afterlog.store.schedule_document import damages
-from afterlog.store.schedules import Schedules
+from afterlog.store.schedules import Schedules, appended_occurrences, next_of, occurrence_of
 from afterlog.store.store import Store, open_store
 from tests import campaigns
 from tests.campaigns import killed_scheduler
@@ -191,7 +190,7 @@ class TestMissed:
     def test_of_very_many_the_latest_come(
         self, store: Store, clock: ManualClock, recurs: Any, caplog: pytest.LogCaptureFixture, monkeypatch: Any
     ) -> None:
-        monkeypatch.setattr("afterlog.store.occurrences.MISSED_MAX", 5)
+        monkeypatch.setattr("afterlog.store.schedules.MISSED_MAX", 5)
         monkeypatch.setattr("afterlog.store.schedules.MISSED_MAX", 5)
         clock.advance(-(NOW_MS % MINUTE_MS))
         store.schedule("t", name="s", value=b"v", missed="all", **recurs)

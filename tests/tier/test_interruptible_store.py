@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from afterlog.base.errors import StoreClosed
-from afterlog.tier.interruptible_store import InterruptibleStore
+from afterlog.tier.tiering import InterruptibleStore
 from tests.tier.memory_store import MemoryStore
 from tests.tier.remote_store_suite import RemoteStoreTests
 from tests.tier.support import disk, simulated_manifest

@@ -10,7 +10,7 @@ from afterlog.base.errors import CorruptFile, CorruptRemote
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.page_cache import PageCache
-from afterlog.tier.remote_snapshot import RemoteSnapshot
+from afterlog.tier.tiered_segment import RemoteSnapshot
 from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.index.support import Row, make_run
 from tests.support import flipped
