@@ -44,10 +44,12 @@ from afterlog.api.shapes import (
     WAIT_MS,
     position,
 )
-from afterlog.api.slices import SLICE
 from afterlog.base import errors
 from afterlog.base.measures import LATENESS_EDGES_MS
 from afterlog.log.cancel_result import CancelResult
+
+SLICE: Final = "application/vnd.afterlog.slice"
+
 
 PARTITIONS_MAX: Final = 10_000
 ANSWER_BYTES_MAX: Final = 64 << 20

@@ -1,17 +1,19 @@
-"""`afterlog alter | delete-topic | delete-subscription | delete-group | purge | reset`: whole topics and readers."""
+"""Whole topics and readers, and the store as a whole.
+
+`afterlog alter | delete-topic | delete-subscription | delete-group | purge | reset | export | backup | metrics`
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Literal
 
 import click
 
-from afterlog.cli.base import FolderOrAddress, StoreCommand, opened, store_arguments
+from afterlog.cli.base import JSON, Failure, FolderOrAddress, StoreCommand, opened, opened_here, store_arguments
 from afterlog.cli.input import Duration, InstantType
-
-if TYPE_CHECKING:
-    pass
 
 YES = click.option("--yes", "-y", "agreed", is_flag=True, help="Do not ask.")
 NONE = "none"
@@ -162,3 +164,115 @@ def reset(
 def _ask(question: str, agreed: bool) -> None:
     if not agreed:
         click.confirm(question, abort=True, err=True)
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("dest", type=click.Path(path_type=Path))
+@JSON
+def backup(data: FolderOrAddress, dest: Path, as_json: bool) -> None:
+    """Make a backup in the folder DEST, beside those that are there; print where the store in it is.
+
+    Sealed files are linked where DEST is in the same file system; else only what is new since the last one is copied.
+    To restore, copy what was printed, and open the copy. Where another process has the store open and serves it, that
+    one makes the backup. Of a server at http(s)://… DEST is the name of a folder in that of its --backups. A process
+    that serves nobody makes backups by store.backup(DEST): then this exits with 4.
+    """
+    from afterlog.base.errors import StoreLocked
+    from afterlog.cli.output import amount, json_line
+
+    try:
+        store = opened(data, background=False)
+    except StoreLocked as error:
+        message = f"{error.message}, or call store.backup({str(dest)!r}) in that process"
+        raise StoreLocked(message, path=error.path) from error
+    with store:
+        made = store.backup(dest if is_far(data) else dest.absolute())
+    if as_json:
+        row = {"path": str(made.path), "number": made.number, "at_ms": made.at_ms, "files": made.files}
+        click.echo(json_line(row | {"copied_bytes": made.copied_bytes}))
+        return
+    click.echo(made.path)
+    click.echo(f"{made.files:,} files, {amount(made.copied_bytes)} copied, the rest linked", err=True)
+
+
+def is_far(data: FolderOrAddress) -> bool:
+    """Whether its files may be on another machine."""
+    return isinstance(data, str) and not data.startswith("unix:")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.argument("to", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--order",
+    type=click.Choice(["append", "delivery"]),
+    default="append",
+    show_default=True,
+    help="At which offsets: those of the log, or delivery offsets.",
+)
+@click.option("--due-only", is_flag=True, help="In delivery order: leave out what is pending.")
+@click.option("--times", is_flag=True, help="Have each record say when it is due, in its header deliver-after.")
+@JSON
+def export(data: Path, topic: str, to: Path, order: str, due_only: bool, times: bool, as_json: bool) -> None:
+    """Write TOPIC as a plain Kafka log into the folder TO, a folder for each partition.
+
+    For a Kafka broker to take over (docs/kafka.md): never put the folders of a store under one, it cuts them. Cancelled
+    records are left out, and leave gaps. A plain broker delivers everything at once: the time of a record is in its
+    header deliver-after where it has one of its own, and else lost without --times, which makes batches anew.
+    """
+    from afterlog.base.files import OsFiles, ReadOnlyFiles
+    from afterlog.base.names import partition_folder
+    from afterlog.cli.output import json_line
+    from afterlog.fetch.export import export as export_partition
+    from afterlog.fetch.partition import Partition
+    from afterlog.log.snapshot import ALL_MS, open_snapshot
+
+    if due_only and order == "append":
+        raise click.UsageError("--due-only is for --order delivery")
+    files, folder = OsFiles(), to.absolute()
+    with opened_here(data, background=False) as store:
+        chosen = store.topic(topic)
+        if not files.exists(folder):
+            files.make_folder(folder)
+            files.sync_folder(folder.parent)
+        for partition in chosen.partitions:
+            at_ms = partition.look().clock_ms if due_only else ALL_MS
+            partition.log.checkpoint()
+            log = open_snapshot(replace(partition.log.context, files=ReadOnlyFiles()), at_ms=at_ms)
+            target = folder / partition_folder(topic, partition.number)
+            done = export_partition(
+                files,
+                Partition(topic, partition.number, log),
+                target,
+                delivery_order=order == "delivery",
+                times=times,
+            )
+            row = asdict(done)
+            named = f"{done.topic}-{done.partition}: {done.records} records in {done.segments} segments, {target}"
+            click.echo(json_line(row) if as_json else named)
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.option(
+    "--detail",
+    type=click.Choice(["topic", "partition"]),
+    default="topic",
+    show_default=True,
+    help="How much is told of each topic.",
+)
+def metrics(data: FolderOrAddress, detail: Literal["topic", "partition"]) -> None:
+    """Print metrics in Prometheus' text format.
+
+    For stores that no process has open, through the textfile collector of the node exporter: counters are those of this
+    look, near zero. A program registers its store instead (docs/metrics.md). Needs the extra `metrics`.
+    """
+    from afterlog.cli.how_it_stands import exposition
+
+    with opened(data) as store:
+        try:
+            click.echo(exposition(store, detail), nl=False)
+        except ImportError as error:
+            raise Failure(str(error), click.UsageError.exit_code) from error

@@ -57,10 +57,17 @@ Polled = TypeVar("Polled", bound="Sequence[Message]")
 
 
 _ELSEWHERE = {
-    "admin_commands": ("alter", "delete-group", "delete-subscription", "delete-topic", "purge", "reset"),
-    "backup_command": ("backup",),
-    "export_command": ("export",),
-    "metrics_command": ("metrics",),
+    "admin_commands": (
+        "alter",
+        "backup",
+        "delete-group",
+        "delete-subscription",
+        "delete-topic",
+        "export",
+        "metrics",
+        "purge",
+        "reset",
+    ),
     "replicate_command": ("replicate",),
     "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
     "schedule_commands": ("schedules",),

@@ -3,7 +3,8 @@
     store.cancel(id) ──> Steps: yields a Call ──> whoever can sends it, gets a reply ──> the answer, sent back in
 
 A method of the API is a generator: it yields what it has to ask, one after the other, and returns what its caller gets.
-So the blocking client and that for asyncio share all of it, and differ in who runs the steps.
+So the blocking client and that for asyncio share all of it, and differ in who runs the steps. `ServerConnection` is the
+seam to a server, over HTTP (`http_connection`) or otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from afterlog.base.errors import AfterlogError, ServerFailed, ServerUnavailable,
 
 if TYPE_CHECKING:
     from afterlog.client.polls import Polls, Waking
+
 
 AnswerOf = TypeVar("AnswerOf")
 StepParameters = ParamSpec("StepParameters")
@@ -201,3 +203,22 @@ def awaited(
         return await drive(method(self._steps, *args, **options))
 
     return made
+
+
+class ServerConnection(Protocol):
+    """One request at a time: connect, exchange. Behind an error, or where it was closed, it connects anew."""
+
+    def connect(self, timeout_s: float) -> None:
+        """Where it is not connected. Raises ServerUnavailable, NotAllowed."""
+
+    def exchange(self, request: HttpRequest, timeout_s: float) -> HttpReply:
+        """Raises AnswerLost where the answer did not come in time, or at all."""
+
+    def hang_up(self) -> None:
+        """Whoever waits for a reply, or is about to, gets it soon, or AnswerLost. From any thread, once connected."""
+
+    def close(self) -> None: ...
+
+
+Connecting: TypeAlias = Callable[[], ServerConnection]
+"""Makes a connection, not connected yet."""

@@ -13,10 +13,9 @@ from afterlog.base.environment import process_id
 from afterlog.base.errors import AfterlogError, StoreClosed, StoreForked
 from afterlog.base.locks import Condition
 from afterlog.client.attempts import Attempts
-from afterlog.client.call import AnswerOf, Call, Pause, Steps
+from afterlog.client.call import AnswerOf, Call, Connecting, Pause, ServerConnection, Steps
 from afterlog.client.lanes import Lane
 from afterlog.client.server_time import ServerTime
-from afterlog.client.transport import Connecting, ServerConnection
 
 KEPT = 32
 """Connections that nobody uses."""

@@ -24,14 +24,13 @@ from afterlog.base.arguments import seconds, spelled_out
 from afterlog.base.clock import Clock, SystemClock
 from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, StoreForked, WrongType
 from afterlog.client.address import Address, address_there
-from afterlog.client.call import AnswerOf, Call, Steps, blocking
+from afterlog.client.call import AnswerOf, Call, Connecting, Steps, blocking
 from afterlog.client.http_connection import HttpConnection, fixed_headers, tls_context
 from afterlog.client.pool import Pool
 from afterlog.client.readers import Readers
 from afterlog.client.served_consumer import ServedConsumer, ServedSubscription
 from afterlog.client.server_time import ServerTime
 from afterlog.client.store_steps import StoreSteps
-from afterlog.client.transport import Connecting
 from afterlog.fetch.positions import EARLIEST, Position
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 from afterlog.surface import StoreSurface, presents

@@ -1,10 +1,10 @@
-"""What the threads that make checkpoints do: one by time, for every partition that has grown, one where it is due.
+"""What the background threads of a log do: checkpoints by time and where one is due, and merges of runs.
 
 Who looks into an open store from another process (`snapshot`) sees what lies below the recovery point. A partition that
 is busy moves that by entries and by bytes; one that is quiet by this. Where nothing was appended two numbers are
 compared, and no lock is taken.
 
-What fails is logged and tried again the next time: a checkpoint is never needed, only good to have.
+What fails is logged and tried again the next time: a checkpoint or a merge is never needed, only good to have.
 """
 
 from __future__ import annotations
@@ -66,3 +66,21 @@ def _make(checkpoint: Callable[[], None], path: Path) -> None:
         logger.warning("%s: no room for a checkpoint: %s", path, error)
     except (AfterlogError, OSError) as error:
         logger.error("%s: no checkpoint: %s", path, error)
+
+
+def merge_crowded(logs: Iterable[PartitionLog]) -> None:
+    """Merge runs in the logs that have more than they should. A log that is closed meanwhile ends its merge."""
+    for log in logs:
+        if log.crowded:
+            _merge(log)
+
+
+def _merge(log: PartitionLog) -> None:
+    try:
+        log.merge_buckets()
+    except (StoreClosed, PartitionPoisoned):
+        pass  # no time for merges
+    except StorageFull as error:
+        logger.warning("%s: no room to merge runs: %s", log.path, error)
+    except (AfterlogError, OSError) as error:
+        logger.error("%s: runs not merged: %s", log.path, error)

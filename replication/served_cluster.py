@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from afterlog.api import operations
-from afterlog.api.operations import COPIED
-from afterlog.api.slices import SLICE
+from afterlog.api.operations import COPIED, SLICE
 from afterlog.base.errors import InvalidBatch, ServerFailed
 from afterlog.client.call import Call, HttpReply, HttpRequest, asking, json_of, nothing
 from afterlog.client.served_store import ServedStore

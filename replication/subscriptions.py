@@ -19,15 +19,18 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 from pyroaring import BitMap64
 
 from afterlog.base.clock import Clock
-from afterlog.base.errors import UnknownTopic
-from afterlog.fetch.notes import latest_notes
+from afterlog.base.errors import CorruptFile, UnknownTopic
+from afterlog.fetch.append_order import segment_of
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
 from afterlog.log.partition_log import PartitionLog
-from afterlog.records.control import Note
+from afterlog.log.scan import steps
+from afterlog.log.segment import SealedSegment
+from afterlog.records.control import Note, read_controls
 from afterlog.replication.markers import (
     AcksUpdate,
     Marker,
@@ -44,6 +47,34 @@ from afterlog.subscription.bits import of_column
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from afterlog.subscription.subscription import Subscription
+
+LATEST_CONTROLS = 128
+"""So many control batches are looked at."""
+
+
+def latest_notes(log: PartitionLog) -> list[Note]:
+    """What was noted here, and not in a log that was replicated from, among the last control batches; ascending.
+
+    Raises CorruptFile.
+    """
+    version = log.pin()
+    visible, start = version.readable(), version.log_start_offset
+    controls = np.sort(version.cancellations.controls.offsets())
+    controls = controls[(controls >= start) & (controls < visible.end.offset)][-LATEST_CONTROLS:]
+    if version.origins is not None:
+        controls = controls[version.origins.origins(controls)[0] < 0]
+    found = log.find(controls, version)
+    notes = list[Note]()
+    for offset, position in zip(controls.tolist(), found.position.tolist(), strict=True):
+        segment = segment_of(visible.segments, offset)
+        stop = segment.size if isinstance(segment, SealedSegment) else visible.end.position
+        for step in steps(segment.view(position, stop), position, stop, limit=1):
+            if step.fault and not len(step.found.offset):
+                raise CorruptFile(step.fault, path=segment.path, position=position)
+            notes += read_controls(step.piece, step.found.moved(-step.start)).notes
+            break
+    return notes
+
 
 logger = logging.getLogger("afterlog.replication")
 

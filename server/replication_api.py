@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from afterlog.api import operations
-from afterlog.api.operations import COPIED
-from afterlog.api.slices import SLICE
+from afterlog.api.operations import COPIED, SLICE
 from afterlog.base import errors
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.cluster import ReplicatedTopic

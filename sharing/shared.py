@@ -22,10 +22,9 @@ from afterlog.base.config import Config
 from afterlog.base.errors import NotServed, ServerUnavailable
 from afterlog.base.names import SERVER_SOCKET
 from afterlog.client.address import Address
-from afterlog.client.call import HttpReply, HttpRequest
+from afterlog.client.call import Connecting, HttpReply, HttpRequest
 from afterlog.client.http_connection import HttpConnection, fixed_headers
 from afterlog.client.served_store import ServedStore, checked_timeout
-from afterlog.client.transport import Connecting
 from afterlog.server.running import check_installed
 from afterlog.sharing.standby import OpenedWith, Standby, join, leave
 from afterlog.store.store import Store, open_store

@@ -10,26 +10,107 @@ no thread. So thousands of blocked receives hold up nothing, and what comes for 
 are woken, those of one reader look one after the other, and only as long as something is on its agenda. A call holds
 a thread for as long as the disk takes.
 
-A call that has begun is done to its end: a file cannot be half written because a task was cancelled. What it gave to a
-task that is gone is taken back, before the cancellation goes on its way.
+The threads are started when needed, and kept. An executor makes a future, a condition and a work item for each call,
+which nobody looks at where the loop is told by the call itself: 15 us of CPU of 41.
+
+A call that has begun is done to its end, also where the process ends in the ordinary way meanwhile: a file cannot be
+half written because a task was cancelled. What it gave to a task that is gone is taken back, before the cancellation
+goes on its way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from operator import itemgetter
+from queue import SimpleQueue
 from typing import Generic, TypeVar
+from weakref import WeakSet
 
 from sortedcontainers import SortedList
 
 from afterlog.base.clock import Clock
+from afterlog.base.environment import at_exit
 from afterlog.base.errors import AfterlogError
-from afterlog.base.locks import Condition
-from afterlog.base.worker_threads import WorkerThreads
+from afterlog.base.locks import Condition, Thread
 from afterlog.fetch.agenda import OVERLOOKED_S, Agenda
 from afterlog.log.notifier import NEVER_MS
+
+logger = logging.getLogger("afterlog")
+
+ThreadJob = Callable[[], object]
+"""Whoever began it hears from itself what came of it."""
+
+
+class WorkerThreads:
+    """Up to `most` of them. Begun from one thread, that of the loop."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._queue: SimpleQueue[ThreadJob | None] = SimpleQueue()
+        self._free: deque[None] = deque()
+        """As many as there are threads that wait for a job which nobody has begun yet."""
+        self._threads: list[Thread] = []
+        self._ended = False
+        _there.add(self)
+
+    def begin(self, job: ThreadJob) -> None:
+        """To be called in a thread. Raises RuntimeError once they have ended."""
+        if self._ended:
+            raise RuntimeError("no calls any more: the store is closed, or the process ends")
+        self._queue.put(job)
+        if self._free:
+            self._free.pop()
+        elif len(self._threads) < self._most:
+            number = len(self._threads)
+            work = (self._queue, self._free)
+            thread = Thread(target=_work, args=work, name=f"{self._name}_{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self) -> None:
+        """No more jobs; those that were begun are done."""
+        if not self._ended:
+            self._ended = True
+            for _ in self._threads:
+                self._queue.put(None)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def __del__(self) -> None:
+        self.end()
+
+
+def _work(queue: SimpleQueue[ThreadJob | None], free: deque[None]) -> None:
+    """Not a method: a thread keeps nobody alive who has forgotten to end it."""
+    while (job := queue.get()) is not None:
+        try:
+            job()
+        except BaseException:
+            logger.exception("a call in a thread has failed, and nobody waits for it")
+        del job  # and what it holds
+        free.append(None)
+
+
+_there: WeakSet[WorkerThreads] = WeakSet()
+
+
+def _end_all() -> None:
+    threads = [*_there]
+    for each in threads:
+        each.end()
+    for each in threads:
+        each.join()
+
+
+at_exit(_end_all)
+
 
 THREADS = 16
 """Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""

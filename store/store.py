@@ -45,10 +45,9 @@ from afterlog.base.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, NamedList, c
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.background import Background
-from afterlog.log.bucket_merger import merge_crowded
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Int8Array
-from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind
+from afterlog.log.checkpointer import DueCheckpoints, checkpoint_behind, merge_crowded
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier

@@ -23,11 +23,10 @@ from afterlog.log.topic_settings import TopicSettings
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.offload import Offloaded, Offloader
 from afterlog.tier.page_cache import PageCache
-from afterlog.tier.parsed_indexes import ParsedIndexes
 from afterlog.tier.remote_store import GAP_BYTES, RemoteObject, RemoteStore
 from afterlog.tier.remote_topics import forget_topic, read_remote_topics, tell_topic
 from afterlog.tier.restore import restore
-from afterlog.tier.tiered_segment import TieredLog
+from afterlog.tier.tiered_segment import ParsedIndexes, TieredLog
 
 
 class InterruptibleStore:

@@ -10,12 +10,12 @@ import weakref
 
 import pytest
 
-from afterlog.base.worker_threads import WorkerThreads
+from afterlog.store.aio_calls import WorkerThreads
 from tests.support import PATIENCE_S, Gate, eventually
 
 ENDING = """
 import threading
-from afterlog.base.worker_threads import WorkerThreads
+from afterlog.store.aio_calls import WorkerThreads
 begun = threading.Event()
 def job():
     begun.set()

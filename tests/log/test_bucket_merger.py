@@ -13,7 +13,7 @@ from afterlog.base.errors import CorruptFile, PartitionPoisoned, StorageFull, St
 from afterlog.base.names import BUCKETS, DELIVER_AFTER_INDEX, LOG
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
-from afterlog.log.bucket_merger import merge_crowded
+from afterlog.log.checkpointer import merge_crowded
 from afterlog.store.store import Store, open_store
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import (

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from afterlog.api import operations
 from afterlog.api.operation import Scope
-from afterlog.api.slices import SLICE
+from afterlog.api.operations import SLICE
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import (
     InvalidBatch,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from afterlog.index.offset_index import OffsetIndex
-from afterlog.tier.parsed_indexes import ParsedIndexes
+from afterlog.tier.tiered_segment import ParsedIndexes
 
 ENTRIES = 100
 INDEX_BYTES = 2_048 + 16 * ENTRIES

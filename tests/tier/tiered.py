@@ -14,8 +14,7 @@ from afterlog.log.facts import FileMark
 from afterlog.log.segment import SealedSegment
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.page_cache import PageCache
-from afterlog.tier.parsed_indexes import ParsedIndexes
-from afterlog.tier.tiered_segment import TieredLog, TieredSegment
+from afterlog.tier.tiered_segment import ParsedIndexes, TieredLog, TieredSegment
 from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.support import NOW_MS, PATH, open_small
 from tests.tier.support import PARTITION, attempt
