@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
@@ -31,12 +29,10 @@ from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, St
 from afterlog.base.measures import LATENCY_EDGES_MS, LATENESS_EDGES_MS, Operation
 from afterlog.fetch.partition import Partition
 from afterlog.index.bucket_storage import BucketOperations
-from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store
 from afterlog.subscription.answers import PartitionStats
-from afterlog.subscription.partition_subscription import PartitionSubscription
-from afterlog.subscription.standing import ClosedSubscriptions
+from afterlog.subscription.standing import Standings
 from afterlog.tier.page_cache import PageCacheCounts
 from afterlog.tier.tiering import Tiering
 
@@ -106,6 +102,8 @@ OF_TOPICS: Final = {
 """What is told of each topic, and by which labels, where no more detail is asked for."""
 
 
+_NOT_TOLD: Final = (AfterlogError, OSError)
+"""A gauge has no sample while what it asks raises one of these."""
 _OPERATIONS: Final = tuple(field.name for field in fields(BucketOperations))
 
 
@@ -145,7 +143,7 @@ class StoreCollector:
         self._store = store
         self._idle = idle
         self._detail = _checked(detail)
-        self._closed = ClosedSubscriptions()
+        self._standings = Standings()
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples: whoever registers them asks the store nothing."""
@@ -155,9 +153,8 @@ class StoreCollector:
         """The metrics as they are now."""
         families = _Families(self._detail)
         with contextlib.suppress(StoreClosed, StoreForked):
-            topics, readers = self._store.topics(), defaultdict[int, list[PartitionSubscription]](list)
-            for reader in self._store.open_subscriptions():
-                readers[id(reader.partition)].append(reader)
+            topics = self._store.topics()
+            self._standings.look(self._store.open_subscriptions())
             families.add_build()
             for topic in topics:
                 for number in range(topic.partition_count):
@@ -167,22 +164,12 @@ class StoreCollector:
                     families.add_partition(partition)
                     families.add_held(partition, self._store)
                     families.add_tiering(partition, self._store.tiering)
-                    for name, stats in self._subscriptions(partition, readers[id(partition)]).items():
+                    for name, stats in self._standings.of(partition, closed=self._idle, passed_over=_NOT_TOLD):
                         families.add_subscription(partition, name, stats)
             if self._store.tiering is not None:
                 families.add_cache(self._store.tiering.cache.counts())
         families.finish()
         return families
-
-    def _subscriptions(
-        self, partition: Partition, mine: Iterable[PartitionSubscription]
-    ) -> dict[str, Callable[[], PartitionStats]]:
-        """How to ask each subscription how it stands. mine: those of the partition that are open."""
-        found: dict[str, Callable[[], PartitionStats]] = {}
-        if self._idle:
-            with contextlib.suppress(OSError):
-                found |= {name: partial(self._closed.stats, partition, name) for name in names(partition.log.context)}
-        return found | {each.name: each.stats for each in mine}
 
 
 def register(
@@ -330,7 +317,7 @@ class _Families:
 
     def _ask_once(self, partition: Partition, labels: Sequence[str]) -> None:
         """PARTITION_GAUGES, of one reading for all of them."""
-        with contextlib.suppress(AfterlogError, OSError):
+        with contextlib.suppress(*_NOT_TOLD):
             for gauge, value in zip(PARTITION_GAUGES, partition.counts(), strict=True):
                 if value is not None:
                     self._put(self._gauges[gauge.name], labels, value)
@@ -339,7 +326,7 @@ class _Families:
         """Where all is told: what holds each segment is asked, and so costs more than the rest together."""
         if self._is_summed:
             return
-        with contextlib.suppress(AfterlogError, OSError):
+        with contextlib.suppress(*_NOT_TOLD):
             for holder, size in asdict(store.held_bytes(partition.topic, partition.number)).items():
                 self._put(self._held, (partition.topic, str(partition.number), holder), size)
 
@@ -354,13 +341,12 @@ class _Families:
         self._ask(CACHE_GAUGES, counts, ())
         self._tell(FETCH_COUNTS, counts, ())
 
-    def add_subscription(self, partition: Partition, name: str, ask: Callable[[], PartitionStats]) -> None:
-        with contextlib.suppress(AfterlogError, OSError):
-            self._ask(SUBSCRIPTION_GAUGES, ask(), (partition.topic, str(partition.number), name))
+    def add_subscription(self, partition: Partition, name: str, stats: PartitionStats) -> None:
+        self._ask(SUBSCRIPTION_GAUGES, stats, (partition.topic, str(partition.number), name))
 
     def _ask(self, gauges: Sequence[Gauge], asked: object, labels: Sequence[str]) -> None:
         for gauge in gauges:
-            with contextlib.suppress(AfterlogError, OSError):
+            with contextlib.suppress(*_NOT_TOLD):
                 value = gauge.ask(asked)
                 if value is not None:
                     self._put(self._gauges[gauge.name], labels, value)

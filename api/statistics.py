@@ -14,10 +14,9 @@ import numpy as np
 from afterlog.base.clock import INT64_MAX
 from afterlog.fetch.partition import Partition
 from afterlog.log.segment import SealedSegment, Segment
-from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store
-from afterlog.subscription.standing import ClosedSubscriptions
+from afterlog.subscription.standing import Standings
 
 REMOTE = ("both", "only_remote")
 WHERE = ("only_local", *REMOTE)
@@ -55,14 +54,13 @@ def partition_stats(store: Store, partition: Partition) -> dict[str, Any]:
 
 def subscription_stats(store: Store, topic: Topic) -> list[dict[str, Any]]:
     """One row for each partition of each subscription, whether somebody reads it or not; see `PartitionStats`."""
-    read = {(each.partition.topic, each.partition.number, each.name): each for each in store.open_subscriptions()}
-    rows, closed = [], ClosedSubscriptions()
-    for partition in topic.partitions:
-        for name in names(partition.log.context):
-            open_one = read.get((topic.name, partition.number, name))
-            stats = closed.stats(partition, name) if open_one is None else open_one.stats()
-            rows.append({"topic": topic.name, "partition": partition.number, "subscription": name, **asdict(stats)})
-    return rows
+    standings = Standings()
+    standings.look(store.open_subscriptions())
+    return [
+        {"topic": topic.name, "partition": partition.number, "subscription": name, **asdict(stats)}
+        for partition in topic.partitions
+        for name, stats in standings.of(partition)
+    ]
 
 
 def due_histogram(

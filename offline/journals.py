@@ -13,7 +13,7 @@ import numpy as np
 
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import Files, read_file
-from afterlog.base.names import SUBSCRIPTIONS, journal_file, parse_journal_file, subscription_folder
+from afterlog.base.names import journal_file, parse_journal_file, subscription_folder
 from afterlog.fetch.partition import Partition
 from afterlog.index.offset_set import column_of
 from afterlog.log.context import LogContext
@@ -40,15 +40,6 @@ from afterlog.subscription.frames import Frame, frame_at
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner
-
-
-def names(context: LogContext) -> list[str]:
-    """The subscriptions to a partition, by name."""
-    folder = context.folder / SUBSCRIPTIONS
-    if not context.files.exists(folder):
-        return []
-    known = context.files.names(folder)
-    return sorted(name for name in known if journals(context, name))
 
 
 def journals(context: LogContext, name: str) -> list[Path]:

@@ -45,6 +45,7 @@ from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.store.schedule_document import damages
 from afterlog.subscription.journal import numbers
+from afterlog.subscription.standing import subscription_names
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.restore import mark_in
@@ -333,7 +334,7 @@ class OfflineStore:
             yield Finding(path=position_file(context.folder, change.group), message=message, remedy=REPAIR)
         for aside in self._journals_aside(context, end):
             yield Finding.of(aside.fault, REPAIR)
-        for name in journals.names(context):
+        for name in subscription_names(context):
             with contextlib.suppress(CorruptFile):  # told above
                 if cut := journals.torn(context, name, end):
                     message = f"its last {cut} bytes are torn, or speak of records that are gone"
@@ -348,7 +349,7 @@ class OfflineStore:
 
     def _journals_aside(self, context: LogContext, end: int) -> Iterator[JournalsAside]:
         """Subscriptions that cannot be opened on a log of this end."""
-        for name in journals.names(context):
+        for name in subscription_names(context):
             fault = journals.fault(context, name, end)
             if fault is not None:
                 yield JournalsAside(journals=tuple(journals.journals(context, name)), fault=fault)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from afterlog.api.operations import SORTS
@@ -20,12 +19,9 @@ from afterlog.base.errors import AfterlogError, InvalidArgument, StoreClosed, St
 from afterlog.base.measures import LATENESS_EDGES_MS
 from afterlog.base.names import REDRIVE
 from afterlog.fetch.partition import Partition
-from afterlog.offline.journals import names
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store
-from afterlog.subscription.answers import PartitionStats
-from afterlog.subscription.partition_subscription import PartitionSubscription
-from afterlog.subscription.standing import ClosedSubscriptions
+from afterlog.subscription.standing import Standings
 
 ANSWERED_AGAIN_S: Final = 1.0
 _SUMMED: Final = (
@@ -40,7 +36,7 @@ class Overview:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._closed = ClosedSubscriptions()
+        self._standings = Standings()
         self._lock = threading.Lock()
         self._rows: list[TopicCounts] = []
         self._counted_s: float | None = None
@@ -87,20 +83,18 @@ class Overview:
             now_s = self._store.clock.monotonic_s()
             if self._counted_s is None or not 0 <= now_s - self._counted_s < ANSWERED_AGAIN_S:
                 self._counted_ms = self._store.now_ms()
-                self._rows = topic_rows(self._store, self._closed)
+                self._rows = topic_rows(self._store, self._standings)
                 self._counted_s = now_s
             return self._rows, self._counted_ms
 
 
-def topic_rows(store: Store, closed: ClosedSubscriptions) -> list[TopicCounts]:
+def topic_rows(store: Store, standings: Standings) -> list[TopicCounts]:
     """A row for each topic, by name; counts are of all its partitions. Raises StoreClosed."""
-    subscriptions: dict[str, list[PartitionSubscription]] = defaultdict(list)
-    for each in store.open_subscriptions():
-        subscriptions[each.partition.topic].append(each)
-    return [topic_row(topic, subscriptions[topic.name], closed) for topic in store.topics()]
+    standings.look(store.open_subscriptions())
+    return [topic_row(topic, standings) for topic in store.topics()]
 
 
-def topic_row(topic: Topic, subscriptions: Sequence[PartitionSubscription], closed: ClosedSubscriptions) -> TopicCounts:
+def topic_row(topic: Topic, standings: Standings) -> TopicCounts:
     """due: in the log, whoever has read it; sent, became_due, handed_out: counters; unreadable: why, or None.
 
     lag, leased, retrying, dead: of all subscriptions; lag is that of the slowest, None where there is none.
@@ -108,14 +102,18 @@ def topic_row(topic: Topic, subscriptions: Sequence[PartitionSubscription], clos
     row: TopicCounts = {"topic": topic.name, "partitions": topic.partition_count, "delayed": topic.settings.delayed}
     row |= dict.fromkeys(_SUMMED, 0)
     row |= {"next_due": None, "lateness_up_to": [0] * (len(LATENESS_EDGES_MS) + 1), "lag": None, "unreadable": None}
+    lags: dict[str, int] = defaultdict(int)
     for number in range(topic.partition_count):
         try:
-            _add_partition(row, topic.partition(number))
+            partition = topic.partition(number)
+            _add_partition(row, partition)
         except (StoreClosed, StoreForked):
             raise
         except (AfterlogError, OSError) as error:
             row["unreadable"] = f"{topic.name}-{number}: {error}"
-    _add_subscriptions(row, topic, subscriptions, closed)
+        else:
+            _add_subscriptions(row, lags, partition, standings)
+    row["lag"] = max(lags.values(), default=None)
     return row
 
 
@@ -146,37 +144,13 @@ def _add_partition(row: TopicCounts, partition: Partition) -> None:
         row["handed_out"] += up_to[-1]
 
 
-def _add_subscriptions(
-    row: TopicCounts, topic: Topic, subscriptions: Sequence[PartitionSubscription], closed: ClosedSubscriptions
-) -> None:
-    lags: dict[str, int] = defaultdict(int)
-    for name, stats in _stats(topic, subscriptions, closed):
-        lags[name] += stats.due + stats.leased + stats.retrying
-        for count in ("leased", "retrying", "dead"):
-            row[count] += getattr(stats, count)
-    row["lag"] = max(lags.values(), default=None)
-
-
-def _stats(
-    topic: Topic, subscriptions: Sequence[PartitionSubscription], closed: ClosedSubscriptions
-) -> Iterator[tuple[str, PartitionStats]]:
-    """Of each partition of each subscription, but for that which sends dead letters back."""
-    read = set[tuple[int, str]]()
-    for each in subscriptions:
-        try:
-            stats = each.stats()
-        except (AfterlogError, OSError):  # it is just being closed, or its disk has failed, which its readers are told
-            continue
-        finally:
-            read.add((each.partition.number, each.name))
-        if each.name != REDRIVE:
-            yield each.name, stats
-    for number in range(topic.partition_count):
-        with suppress(AfterlogError, OSError):  # of one that cannot be read verify tells, and stats
-            partition = topic.partition(number)
-            for name in names(partition.log.context):
-                if (number, name) not in read and name != REDRIVE:
-                    yield name, closed.stats(partition, name)
+def _add_subscriptions(row: TopicCounts, lags: dict[str, int], partition: Partition, standings: Standings) -> None:
+    """Of all but that which sends dead letters back; of one that cannot be read verify tells, and stats."""
+    for name, stats in standings.of(partition, passed_over=(AfterlogError, OSError)):
+        if name != REDRIVE:
+            lags[name] += stats.due + stats.leased + stats.retrying
+            for count in ("leased", "retrying", "dead"):
+                row[count] += getattr(stats, count)
 
 
 def _ordered(rows: Sequence[TopicCounts], name: str, descending: bool) -> list[TopicCounts]:

@@ -3,21 +3,28 @@
     journal ──replay──> state ─┐
     open: its own       state ─┴─ and what is due by the partition's reading ──> PartitionStats
 
-Looking writes nothing, and needs no reader. What was leased when a process died still counts as leased: what is held
-until its deadline, and the rest goes out again as soon as somebody subscribes.
+Looking writes nothing, and needs no reader: `Standings` has those that somebody reads beside those that lie on disk,
+for `stats`, the overview and the metrics alike. What was leased when a process died still counts as leased: what is
+held until its deadline, and the rest goes out again as soon as somebody subscribes.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import FileStamp
-from afterlog.base.names import journal_file, subscription_folder
+from afterlog.base.names import SUBSCRIPTIONS, journal_file, subscription_folder
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.timeline import Reading
 from afterlog.index.entries import Key
+from afterlog.log.context import LogContext
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.replay import replay
@@ -26,16 +33,55 @@ from afterlog.subscription.state import Owner, SubscriptionState
 _EVERYTHING = Key(INT64_MAX - 1, INT64_MAX)
 
 
-class ClosedSubscriptions:
-    """Those that nobody has open, for who asks again and again: a journal that has not changed is read once. One thread
-    at a time.
+class OpenSubscription(Protocol):
+    """A partition of a subscription that has a reader."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partition(self) -> Partition: ...
+    def stats(self) -> PartitionStats: ...
+
+
+class Standings:
+    """How subscriptions stand, for who asks again and again: a journal that has not changed is read once. One thread at
+    a time.
     """
 
     def __init__(self) -> None:
         self._states: dict[Path, tuple[int, FileStamp, SubscriptionState]] = {}
+        self._opened: dict[tuple[str, int], list[OpenSubscription]] = {}
 
-    def stats(self, partition: Partition, name: str) -> PartitionStats:
-        """How one stands, by the times of the topic: without a delay of its own. Raises CorruptFile."""
+    def look(self, opened: Iterable[OpenSubscription]) -> None:
+        """From now on these are open, and no others: `store.open_subscriptions()`."""
+        found = defaultdict[tuple[str, int], list[OpenSubscription]](list)
+        for each in opened:
+            found[each.partition.topic, each.partition.number].append(each)
+        self._opened = found
+
+    def of(
+        self, partition: Partition, *, closed: bool = True, passed_over: tuple[type[Exception], ...] = ()
+    ) -> Iterator[tuple[str, PartitionStats]]:
+        """The subscriptions to a partition, those that nobody reads first, by name, and how each stands.
+
+        closed: those that nobody reads, too. passed_over: errors of subscriptions that are left out then; one may just
+        be closed, or its disk have failed. Raises what is not: CorruptFile, StoreClosed, DiskFailed.
+        """
+        asked: dict[str, Callable[[], PartitionStats]] = {}
+        if closed:
+            with suppress(*passed_over):
+                context = partition.log.context
+                asked |= {name: partial(self.closed, partition, name) for name in subscription_names(context)}
+        asked |= {each.name: each.stats for each in self._opened.get((partition.topic, partition.number), ())}
+        for name, ask in asked.items():
+            try:
+                stats = ask()
+            except passed_over:
+                continue
+            yield name, stats
+
+    def closed(self, partition: Partition, name: str) -> PartitionStats:
+        """How one stands that nobody reads, by the times of the topic, without its own delay. Raises CorruptFile."""
         context = partition.log.context
         files, folder = context.files, subscription_folder(context.folder, name)
         number = numbers(files, folder)[-1]
@@ -48,6 +94,14 @@ class ClosedSubscriptions:
         reading = partition.look()
         state = known[2].behind_retention(reading.log_start)
         return standing(state, partition, reading, reading.high_watermark, reading.upto)
+
+
+def subscription_names(context: LogContext) -> list[str]:
+    """The subscriptions to a partition, ascending."""
+    files, folder = context.files, context.folder / SUBSCRIPTIONS
+    if not files.exists(folder):
+        return []
+    return sorted(name for name in files.names(folder) if numbers(files, subscription_folder(context.folder, name)))
 
 
 def standing(

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-from afterlog.offline.journals import names
+import pytest
+
+from afterlog.base.errors import CorruptFile
+from afterlog.base.names import SUBSCRIPTIONS
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.policy import RetryPolicy
-from afterlog.subscription.standing import ClosedSubscriptions, standing
+from afterlog.subscription.standing import Standings, standing, subscription_names
 from afterlog.subscription.state import SubscriptionState
 from tests.subscription.support import Setting
 from tests.support import killed
@@ -25,15 +28,39 @@ def test_at_rest_it_stands_as_it_stood_open() -> None:
         expected = sub.shared[0].stats()
     partition = setting.store.topic("mail").partitions[0]
     setting.subscribe("other").close()
-    assert ["other", "sender"] == names(partition.log.context)
+    assert ["other", "sender"] == subscription_names(partition.log.context)
     writes = len(setting.disk.operations)
-    stats = ClosedSubscriptions().stats(partition, "sender")
+    stats = Standings().closed(partition, "sender")
     assert expected == stats
     assert (1, 2, 0, 4, 2, 1) == (
         stats.pending, stats.due, stats.leased, stats.retrying, stats.acked, stats.dead,
     )  # fmt: skip
-    assert 9 == ClosedSubscriptions().stats(partition, "other").due
+    assert 9 == Standings().closed(partition, "other").due
     assert writes == len(setting.disk.operations), "looking writes nothing"
+    setting.store.close()
+
+
+def test_those_that_are_read_and_the_rest() -> None:
+    setting = Setting()
+    setting.send(b"a", b"b", b"c")
+    setting.subscribe("idle").close()
+    partition, standings = setting.store.topic("mail").partitions[0], Standings()
+    with setting.subscribe("sender") as sub:
+        sub.ack(sub.receive(1)[0])
+        assert ["idle", "sender"] == [name for name, _ in standings.of(partition)]
+        standings.look(setting.store.open_subscriptions())
+        found = dict(standings.of(partition))
+        assert (3, 2, 1) == (found["idle"].due, found["sender"].due, found["sender"].acked)
+        assert ["sender"] == [name for name, _ in standings.of(partition, closed=False)]
+    standings.look(())
+    assert [] == [*standings.of(partition, closed=False)]
+    journal = partition.log.context.folder / SUBSCRIPTIONS / "idle"
+    [name] = setting.disk.names(journal)
+    setting.disk.unlink(journal / name)
+    setting.disk.create(journal / name).append([b"no journal"])
+    with pytest.raises(CorruptFile):
+        [*Standings().of(partition)]
+    assert ["sender"] == [name for name, _ in Standings().of(partition, passed_over=(CorruptFile,))]
     setting.store.close()
 
 
@@ -42,7 +69,7 @@ def test_what_a_crash_left_leased_is_still_leased() -> None:
     setting.send(b"a", b"b")
     setting.subscribe().receive(1)
     setting.open(killed(setting.disk))
-    stats = ClosedSubscriptions().stats(setting.store.topic("mail").partitions[0], "sender")
+    stats = Standings().closed(setting.store.topic("mail").partitions[0], "sender")
     assert (1, 1, 0) == (stats.leased, stats.due, stats.crashed)
     setting.store.close()
 
@@ -57,7 +84,7 @@ def test_what_retention_removed_is_not_due() -> None:
     setting.store.enforce_retention()
     partition = setting.store.topic("short").partitions[0]
     assert partition.log_start > 1
-    stats = ClosedSubscriptions().stats(partition, "sender")
+    stats = Standings().closed(partition, "sender")
     assert partition.high_watermark() - partition.log_start == stats.due
     assert partition.log_start - 1 == stats.removed
     setting.store.close()
