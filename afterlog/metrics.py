@@ -63,13 +63,15 @@ INDEX_GAUGES: Final = (
 )
 """Asked of the partitions of delayed topics."""
 PARTITION_GAUGES: Final = (
-    Gauge("afterlog_pending", "Records not due yet, and not cancelled", Partition.pending),
-    Gauge("afterlog_due", "Records due, and in the log", Partition.due),
-    Gauge("afterlog_high_watermark", "Delivery offset behind the last record that is due", Partition.high_watermark),
-    Gauge("afterlog_next_due_ms", "When the next pending record is due, ms since the epoch", Partition.next_due),
+    Gauge("afterlog_pending", "Records not due yet, and not cancelled", attrgetter("pending")),
+    Gauge("afterlog_due", "Records due, and in the log", attrgetter("due")),
+    Gauge(
+        "afterlog_high_watermark", "Delivery offset behind the last record that is due", attrgetter("high_watermark")
+    ),
+    Gauge("afterlog_next_due_ms", "When the next pending record is due, ms since the epoch", attrgetter("next_due")),
     Gauge("afterlog_log_end_offset", "Offset of the next record to be appended", attrgetter("log_end_offset")),
 )
-"""Asked of every partition."""
+"""Asked of the counts of every partition, which are of one reading."""
 SUBSCRIPTION_GAUGES: Final = (
     Gauge("afterlog_subscription_pending", "Records not due to the subscription yet", attrgetter("pending")),
     Gauge("afterlog_subscription_due", "Records due to it, and never delivered", attrgetter("due")),
@@ -297,10 +299,8 @@ class _Families:
 
     def add_partition(self, partition: Partition) -> None:
         labels = (partition.topic, str(partition.number))
-        if self._is_summed:
-            self._ask_once(partition, labels)
-        else:
-            self._ask(PARTITION_GAUGES, partition, labels)
+        with contextlib.suppress(*_NOT_TOLD):
+            self._ask(PARTITION_GAUGES, partition.counts(), labels)
         self._put(self._late_checkpoints, labels, partition.log.late_checkpoints)
         self._put(self._evicted, labels, partition.log.evicted_records)
         if partition.lateness is None:
@@ -314,13 +314,6 @@ class _Families:
                 self._add_operation(operation, (*labels, name))
         self._put_histogram(self._lateness, labels, _HistogramSum(LATENESS_EDGES_MS, partition.lateness.up_to(), None))
         self._put(self._clamped, labels, partition.log.clamped_records)
-
-    def _ask_once(self, partition: Partition, labels: Sequence[str]) -> None:
-        """PARTITION_GAUGES, of one reading for all of them."""
-        with contextlib.suppress(*_NOT_TOLD):
-            for gauge, value in zip(PARTITION_GAUGES, partition.counts(), strict=True):
-                if value is not None:
-                    self._put(self._gauges[gauge.name], labels, value)
 
     def add_held(self, partition: Partition, store: Store) -> None:
         """Where all is told: what holds each segment is asked, and so costs more than the rest together."""

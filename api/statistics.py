@@ -31,18 +31,18 @@ _STEPS_MS = (
 
 def partition_stats(store: Store, partition: Partition) -> dict[str, Any]:
     """One row; instants in ms. due: records that are due, still in the log and not hidden. held: as of `HeldBytes`."""
-    segments = partition.log.version.segments
+    counts, segments = partition.counts(), partition.log.version.segments
     held = asdict(store.held_bytes(partition.topic, partition.number))
     return {
         "topic": partition.topic,
         "partition": partition.number,
-        "pending": partition.pending(),
-        "due": partition.due(),
-        "next_due": partition.next_due(),
-        "high_watermark": partition.high_watermark(),
+        "pending": counts.pending,
+        "due": counts.due,
+        "next_due": counts.next_due,
+        "high_watermark": counts.high_watermark,
         "log_start": partition.log_start,
         "log_start_offset": partition.log_start_offset,
-        "log_end_offset": partition.log_end_offset,
+        "log_end_offset": counts.log_end_offset,
         "segments": len(segments),
         "bytes": sum(segment.size for segment in segments),
         "buckets": partition.bucket_total,

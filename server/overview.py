@@ -128,16 +128,15 @@ def total_of(rows: Sequence[TopicCounts]) -> TopicCounts:
 
 
 def _add_partition(row: TopicCounts, partition: Partition) -> None:
-    high_watermark, segments = partition.high_watermark(), partition.log.version.segments
-    row["pending"] += partition.pending()
-    row["due"] += partition.due()
-    row["sent"] += partition.log_end_offset
-    row["became_due"] += high_watermark
+    counts, segments = partition.counts(), partition.log.version.segments
+    row["pending"] += counts.pending
+    row["due"] += counts.due
+    row["sent"] += counts.log_end_offset
+    row["became_due"] += counts.high_watermark
     row["bytes"] += sum(segment.size for segment in segments)
     row["segments"] += len(segments)
-    next_due = partition.next_due()
-    if next_due is not None:
-        row["next_due"] = next_due if row["next_due"] is None else min(row["next_due"], next_due)
+    if counts.next_due is not None:
+        row["next_due"] = counts.next_due if row["next_due"] is None else min(row["next_due"], counts.next_due)
     if partition.lateness is not None:
         up_to = partition.lateness.up_to()
         row["lateness_up_to"] = [sum(pair) for pair in zip(row["lateness_up_to"], up_to, strict=True)]

@@ -21,7 +21,7 @@ import afterlog
 from afterlog import metrics
 from afterlog.base.errors import InvalidArgument, RemoteUnavailable, StorageFull
 from afterlog.base.names import CHECKPOINTS
-from afterlog.fetch.partition import Partition
+from afterlog.fetch.partition import Partition, PartitionCounts
 from afterlog.log.recovery_point import BEHIND
 from afterlog.store.store import open_store
 from afterlog.subscription.policy import RetryPolicy
@@ -383,17 +383,16 @@ class TestTrouble:
     def test_a_partition_that_cannot_answer_is_left_out(
         self, setting: Setting, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def broken(partition: Partition) -> int:
+        counts = Partition.counts
+
+        def broken(partition: Partition) -> PartitionCounts:
             if partition is setting.mail:
                 raise OSError(errno.EIO, "broken")
-            return 7
+            return counts(partition)
 
-        gauges = [
-            each._replace(ask=broken) if each.name == "afterlog_pending" else each for each in metrics.PARTITION_GAUGES
-        ]
-        monkeypatch.setattr(metrics, "PARTITION_GAUGES", tuple(gauges))
-        assert [None, 7] == [setting.value("afterlog_pending", topic=topic) for topic in ("mail", "ticks")]
-        assert 0 == setting.value("afterlog_high_watermark")
+        monkeypatch.setattr(Partition, "counts", broken)
+        for name in ("afterlog_pending", "afterlog_high_watermark"):
+            assert [None, 0] == [setting.value(name, topic=topic) for topic in ("mail", "ticks")]
 
     def test_a_partition_that_cannot_be_opened_is_told(self, setting: Setting) -> None:
         setting.store.create_topic("rest")
