@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from afterlog.log.topic_settings import TopicChanges, TopicSettings
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
-    from afterlog.records.deliver_after import DelayColumn
-    from afterlog.records.instants import InstantColumn
+    from afterlog.records.deliver_after import DelayColumn, InstantColumn
     from afterlog.records.moments import Delay, Instant
     from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.records.unique_key import OnConflict
@@ -264,7 +263,7 @@ class StoreSurface(Closable, Protocol):
         segment.
 
         check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
-        is refused, since a mistaken unit leads there (`afterlog.records.window`); 0 is always taken.
+        is refused, since a mistaken unit leads there (`afterlog.records.moments`); 0 is always taken.
 
         interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
         registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
@@ -396,7 +395,7 @@ class StoreSurface(Closable, Protocol):
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
         deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
-        `afterlog.records.instants`). check_instants: as in `send`. headers: the same for every record.
+        `afterlog.records.deliver_after`). check_instants: as in `send`. headers: the same for every record.
         timestamps: int64[n] ms, now by default; judged as deliver_after is. All go to `partition`; without one, by the
         hash of their keys, or, without keys, to one partition, another with each call.
 

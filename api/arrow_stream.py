@@ -30,11 +30,17 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.columns import ragged as ragged_items
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, asked_ms
+from afterlog.records.deliver_after import int64_column
 from afterlog.records.encode import RecordColumns, ragged, timestamp_column
-from afterlog.records.instants import int64_column
+from afterlog.records.moments import (
+    AS_SOON_AS_POSSIBLE,
+    Delay,
+    asked_ms,
+    check_delayed,
+    check_instant_column,
+    check_timestamps,
+)
 from afterlog.records.unique_key import checked_keys, sections, with_unique_key
-from afterlog.records.window import check_delayed, check_instants, check_timestamps
 from afterlog.subscription.lease_number import failures
 from afterlog.subscription.received import Receipts
 from afterlog.subscription.redeliveries import UNKNOWN
@@ -314,7 +320,7 @@ def _asked(table: Table, now_ms: int, delay: Delay | None, check: bool) -> Int64
     if "deliver_after" in table.columns:
         asked = _instants(table, "deliver_after", AS_SOON_AS_POSSIBLE)
         if check:
-            check_instants(asked, now_ms)
+            check_instant_column(asked, now_ms)
         return asked
     return np.full(table.rows, asked_ms(now_ms, delay, None, check_instants=check), np.int64)
 

@@ -260,7 +260,7 @@ def _send_lines(
         keys = None if default.key is None else [default.key] * len(lines)
         yield len(store.send_many(topic, lines, keys=keys, deliver_after=default.deliver_after))
         return
-    from afterlog.records.instants import instant_ms
+    from afterlog.records.moments import instant_ms
 
     records = json_records(lines, first_line, store.clock.now_ms(), default)
     for (headers, has_key, timed, unique), alike in groupby(records, key=InputRecord.kind):

@@ -23,8 +23,8 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.produce.numbering import numbering_of
 from afterlog.produce.producer import Producer
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import RecordColumns
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.unique_key import OnConflict
 

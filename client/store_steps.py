@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from afterlog.log.topic_settings import TopicChanges
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
-    from afterlog.records.deliver_after import DelayColumn
-    from afterlog.records.instants import InstantColumn
+    from afterlog.records.deliver_after import DelayColumn, InstantColumn
     from afterlog.records.moments import Delay, Instant
     from afterlog.records.producer_sequence import ProducerSequence
     from afterlog.records.unique_key import OnConflict

@@ -45,10 +45,8 @@ from afterlog.log.version import Version, Visible
 from afterlog.records import kernels
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import encode, offset_column, parse
-from afterlog.records.instants import Instant, instant_ms
-from afterlog.records.window import check_instants, check_timestamps
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE, Instant, check_instant_column, check_timestamps, instant_ms
 
 APPENDED_RECORDS = 1_000
 """Looked at in one go, where somebody looks through what was appended."""
@@ -114,7 +112,7 @@ class Partition:
         self.log.check_batches(batches)
         if self.log.context.settings.check_instants:
             now_ms = self.log.context.now_ms()
-            check_instants(batches.deliver_after, now_ms)
+            check_instant_column(batches.deliver_after, now_ms)
             check_timestamps(batches.max_timestamp, now_ms)
         return self.log.append(batches)
 

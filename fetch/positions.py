@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from afterlog.records.instants import Instant
+    from afterlog.records.moments import Instant
 
 
 class Edge(enum.Enum):

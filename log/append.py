@@ -30,10 +30,10 @@ from afterlog.log.version import End, VersionSet
 from afterlog.records.awaited import Awaited
 from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
 from afterlog.records.control import Control, ControlType
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
 from afterlog.records.entry_origin import ORIGIN_FIELDS_BYTES_MAX, origin_fields
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
 

@@ -69,8 +69,8 @@ from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import Version, VersionSet
 from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
 

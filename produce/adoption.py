@@ -47,7 +47,7 @@ from afterlog.base.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file
 from afterlog.log.partition_log import PartitionLog
 from afterlog.produce.prepared import Prepared, adoption_folder, read_sections
 from afterlog.records.encode import EncodedBatches
-from afterlog.records.window import check_instants, check_timestamps
+from afterlog.records.moments import check_instant_column, check_timestamps
 
 logger = logging.getLogger("afterlog.log")
 
@@ -186,7 +186,7 @@ class Adoptions:
             for batches in parts[number]:
                 log.check_batches(batches)
                 if log.context.settings.check_instants:
-                    check_instants(batches.deliver_after, log.context.now_ms())
+                    check_instant_column(batches.deliver_after, log.context.now_ms())
                     check_timestamps(batches.max_timestamp, log.context.now_ms())
         with contextlib.ExitStack() as held:
             append = {number: held.enter_context(log.appending()) for number, log in logs.items()}

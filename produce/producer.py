@@ -40,10 +40,9 @@ from afterlog.produce.numbering import Numbering
 from afterlog.produce.unique_asked import claim, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import Delay, asked_ms
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
-from afterlog.records.instants import Instant
+from afterlog.records.moments import Delay, Instant, asked_ms
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import byte_string, header_section
 

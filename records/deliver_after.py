@@ -1,11 +1,12 @@
-"""Due times as callers give them, as int64 milliseconds: instants and delays, one at a time or as columns.
+"""Columns of due times as callers give them, as int64 milliseconds: instants, and delays from the clock's now.
 
-    delay           seconds (int, float) or timedelta, counted from the clock's now
-    deliver_after   an instant, as `afterlog.records.instants` takes it: epoch ms, aware datetime, ISO 8601, datetime64
-    neither         as soon as possible, AS_SOON_AS_POSSIBLE in a column
+A column is a sequence of what `afterlog.records.moments` takes, an array, or what can be made one (`__array__`): a
+Series of pandas or polars, an Index, an Arrow array, with zones or without. Columns of datetime64, which those of
+pandas, polars and Arrow are inside, are converted as a whole, zones included. A sequence of Python objects is taken one
+by one.
 
 Fractions of a millisecond round up, so that nothing is early (promise D1). `check_instants`: an instant that is surely
-wrong (`afterlog.records.window`) is refused.
+wrong is refused.
 """
 
 from __future__ import annotations
@@ -18,13 +19,61 @@ import numpy.typing as npt
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidDeliverAfter
-from afterlog.records import window
 from afterlog.records.columns import Int64Array
-from afterlog.records.instants import InstantColumn, column_array, instant_column, int64_column, is_column
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE as AS_SOON_AS_POSSIBLE
-from afterlog.records.moments import Delay as Delay
-from afterlog.records.moments import asked_ms as asked_ms
-from afterlog.records.moments import delay_ms as delay_ms
+from afterlog.records.moments import Delay, Instant, asked_ms, check_delayed, check_instant_column, moment_ms, whole_ms
+
+InstantColumn: TypeAlias = Instant | Sequence[Instant] | npt.NDArray[np.generic]
+
+
+def instant_column(column: object, count: int) -> Int64Array:
+    """The milliseconds of `count` instants. InvalidDeliverAfter."""
+    values = column_array(column, "deliver_after")
+    if values.dtype.kind in "OUT" and values.ndim == 1:
+        values = np.fromiter(map(moment_ms, values.tolist()), np.int64, len(values))
+    return int64_column(values, count, "deliver_after")
+
+
+def is_column(value: object) -> bool:
+    """Many values, and not one."""
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes)
+
+
+def column_array(column: Any, name: str) -> npt.NDArray[Any]:
+    """A column as what numpy makes of it: times with a zone as datetime64, which is UTC. InvalidDeliverAfter."""
+    dtype = getattr(column, "dtype", None)
+    try:
+        for plain in (getattr(dtype, "numpy_dtype", None), getattr(dtype, "base", None)):
+            if isinstance(plain, np.dtype) and plain.kind == "M":  # pandas would make a Timestamp of each
+                return np.asarray(column, plain)
+        return np.asarray(column)
+    except MemoryError:
+        raise
+    except Exception as error:  # what others' columns raise may be anything
+        raise InvalidDeliverAfter(f"{name} must be one value or a column: {error}") from error
+
+
+def int64_column(values: npt.NDArray[Any], count: int, name: str) -> Int64Array:
+    """Milliseconds, datetime64 or timedelta64 as int64 milliseconds, rounded up and checked. InvalidDeliverAfter."""
+    if values.shape != (count,):
+        raise InvalidDeliverAfter(f"{name} must be one value or a column of {count}, not of shape {values.shape}")
+    kind = values.dtype.kind
+    if kind in "Mm":
+        values = whole_ms(values, name)
+    elif kind == "f":
+        if not bool(np.isfinite(values).all()):
+            raise InvalidDeliverAfter(f"{name} has a value that is not a number")
+        values = np.ceil(values)
+        if count and float(values.max()) >= 2.0**63:
+            raise InvalidDeliverAfter(f"{name} has a value beyond int64 milliseconds")
+    elif kind == "u":
+        if count and int(values.max()) > INT64_MAX:
+            raise InvalidDeliverAfter(f"{name} has a value beyond int64 milliseconds")
+    elif kind != "i":
+        raise InvalidDeliverAfter(f"{name} must be numbers, datetimes or ISO 8601 strings, not {values.dtype}")
+    if count and values.min() < 0:
+        raise InvalidDeliverAfter(f"{name} has a negative value")
+    return np.ascontiguousarray(values, np.int64)
+
 
 DelayColumn: TypeAlias = Delay | Sequence[float] | npt.NDArray[np.generic]
 
@@ -42,12 +91,12 @@ def asked_column(
 ) -> Int64Array:
     """The instants that `count` records ask for, int64[count].
 
-    A scalar serves all records. Columns: instants (`afterlog.records.instants`); delays in seconds or timedelta64.
+    A scalar serves all records. Columns: instants; delays in seconds or timedelta64.
     """
     if deliver_after is not None and delay is None and is_column(deliver_after):
         column = instant_column(deliver_after, count)
         if check_instants:
-            window.check_instants(column, now_ms)
+            check_instant_column(column, now_ms)
         return column
     if delay is None or deliver_after is not None or not is_column(delay):
         return np.full(count, asked_ms(now_ms, delay, deliver_after, check_instants=check_instants), np.int64)  # type: ignore[arg-type]
@@ -55,7 +104,7 @@ def asked_column(
     if count and int(late.max()) > INT64_MAX - now_ms:
         raise InvalidDeliverAfter("delay reaches beyond the last instant that int64 milliseconds can name")
     if check_instants and count:
-        window.check_delayed(int(late.max()) + now_ms, now_ms)
+        check_delayed(int(late.max()) + now_ms, now_ms)
     return late + now_ms
 
 

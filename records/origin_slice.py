@@ -31,10 +31,10 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.records import kernels
 from afterlog.records.batch import decompressed
 from afterlog.records.columns import FAULTS, Scan, view_of
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import EncodedBatches, take_ragged
 from afterlog.records.entry_origin import ORIGIN_BYTES_MAX
 from afterlog.records.header import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import producers_of
 
 NOT_OF_CLIENTS: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME

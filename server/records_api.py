@@ -17,8 +17,8 @@ from afterlog.log.cancel_result import CancelResult
 from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.topic import Topic
 from afterlog.records.columns import Int64Array
-from afterlog.records.deliver_after import asked_ms
 from afterlog.records.encode import RecordColumns
+from afterlog.records.moments import asked_ms
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord, columns_of, header_section
 from afterlog.records.unique_key import OnConflict, checked_key, with_unique_key

@@ -56,11 +56,10 @@ from afterlog.produce.topic import Topic
 from afterlog.produce.unique_asked import claim, claims, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array, Ragged
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE, Delay, DelayColumn, asked_column, asked_ms
+from afterlog.records.deliver_after import DelayColumn, InstantColumn, asked_column
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
-from afterlog.records.instants import Instant, InstantColumn
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE, Delay, Instant, asked_ms, check_timestamps
 from afterlog.records.single import SingleRecord, byte_string, header_section
-from afterlog.records.window import check_timestamps
 from afterlog.store.deletions import Deletions
 from afterlog.store.topics import OpenTopics
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription

@@ -26,8 +26,8 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import decode_own_headers, encode_headers
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import RecordColumns, ragged, take_ragged
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.subscription.events import DeadLetter
 from afterlog.subscription.origin import Origin, ascii_of, origin_of
 from afterlog.subscription.partition_subscription import PartitionSubscription

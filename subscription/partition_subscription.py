@@ -57,7 +57,7 @@ from afterlog.index.offset_set import column_of
 from afterlog.log.mark import Mark, Marking
 from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
-from afterlog.records.instants import instant_ms
+from afterlog.records.moments import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Acks, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.events import (

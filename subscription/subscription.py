@@ -37,8 +37,8 @@ from afterlog.base.errors import (
     UnknownPartition,
 )
 from afterlog.fetch.positions import AtTime, Position
-from afterlog.records.deliver_after import Delay
-from afterlog.records.deliver_after import delay_ms as milliseconds
+from afterlog.records.moments import Delay
+from afterlog.records.moments import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.lease_number import failures

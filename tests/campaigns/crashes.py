@@ -55,10 +55,10 @@ from afterlog.log.segment import ActiveSegment
 from afterlog.records.awaited import Awaited
 from afterlog.records.batch import Record, decode_batch, encode_batch
 from afterlog.records.columns import FAULTS
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import Batches, parse
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import scan_entries
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.store.store import open_store
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner

@@ -30,7 +30,7 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.prepared import Prepared
 from afterlog.produce.received_slices import receive_slice
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord

@@ -30,7 +30,7 @@ from afterlog.base.names import LOG, segment_file
 from afterlog.log.append import Appender
 from afterlog.produce import numbered
 from afterlog.produce.numbered import AppendRequest
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord, columns_of
 from afterlog.store.store import Store

@@ -14,7 +14,6 @@ from afterlog.base.errors import InvalidBatch, InvalidDeliverAfter, InvalidRecor
 from afterlog.records import encode as batches_module
 from afterlog.records.batch import Record, decode_batch, encode_batch
 from afterlog.records.columns import Ragged
-from afterlog.records.deliver_after import AS_SOON_AS_POSSIBLE
 from afterlog.records.encode import (
     RECORD_OVERHEAD_BYTES,
     Batches,
@@ -30,6 +29,7 @@ from afterlog.records.encode import (
     take_ragged,
 )
 from afterlog.records.header import HEADER_BYTES, BatchHeader
+from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 
 NOW_MS = 1_700_000_000_000
 LIMIT_BYTES = 1 << 20

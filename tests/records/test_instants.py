@@ -16,7 +16,8 @@ import pytest
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidDeliverAfter
-from afterlog.records.instants import column_array, instant_column, instant_ms
+from afterlog.records.deliver_after import column_array, instant_column
+from afterlog.records.moments import instant_ms
 
 NOW_MS = 1_770_000_000_000
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord
-from afterlog.records.window import AHEAD_MS, EARLIEST_MS, check_instant, check_instants, check_timestamps
+from afterlog.records.moments import AHEAD_MS, EARLIEST_MS, check_instant, check_instant_column, check_timestamps
 
 NOW_MS = 1_770_000_000_000
 YEAR_MS = 31_557_600_000
@@ -26,15 +26,15 @@ REFUSED = [
 @pytest.mark.parametrize("ms", TAKEN)
 def test_what_may_be_meant_is_taken(ms: int) -> None:
     check_instant(ms, NOW_MS)
-    check_instants(np.array([NOW_MS, ms, 0, -1]), NOW_MS)
+    check_instant_column(np.array([NOW_MS, ms, 0, -1]), NOW_MS)
 
 
 @pytest.mark.parametrize(("ms", "why", "what"), REFUSED)
 def test_what_is_surely_wrong_is_refused_with_the_unit_that_was_meant(ms: int, why: str, what: str) -> None:
     for call, row in (
         (lambda: check_instant(ms, NOW_MS), ""),
-        (lambda: check_instants(np.array([ms]), NOW_MS), "row 0: "),
-        (lambda: check_instants(np.array([0, NOW_MS, ms, 5]), NOW_MS), "row 2: "),
+        (lambda: check_instant_column(np.array([ms]), NOW_MS), "row 0: "),
+        (lambda: check_instant_column(np.array([0, NOW_MS, ms, 5]), NOW_MS), "row 2: "),
     ):
         with pytest.raises(InvalidDeliverAfter) as raised:
             call()
@@ -48,11 +48,11 @@ def test_what_is_surely_wrong_is_refused_with_the_unit_that_was_meant(ms: int, w
 def test_by_the_clock_of_a_simulation_nothing_can_be_judged(now_ms: int) -> None:
     for ms in (1, 2**63 - 1):
         check_instant(ms, now_ms)
-        check_instants(np.array([ms]), now_ms)
+        check_instant_column(np.array([ms]), now_ms)
 
 
 def test_no_instants() -> None:
-    check_instants(np.empty(0, np.int64), NOW_MS)
+    check_instant_column(np.empty(0, np.int64), NOW_MS)
 
 
 @pytest.mark.parametrize(("ms", "says"), [(NOW_MS // 1_000, "seconds"), (NOW_MS * 1_000, "microseconds")])
