@@ -32,7 +32,7 @@ from afterlog.index.bucket_storage import BucketOperations
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store
 from afterlog.subscription.answers import PartitionStats
-from afterlog.subscription.standing import Standings
+from afterlog.subscription.stats import Standings
 from afterlog.tier.page_cache import PageCacheCounts
 from afterlog.tier.tiering import Tiering
 

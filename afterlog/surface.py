@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from afterlog.log.topic_settings import TopicChanges, TopicSettings
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
-    from afterlog.records.deliver_after import DelayColumn, InstantColumn
-    from afterlog.records.moments import Delay, Instant
     from afterlog.records.producer_sequence import ProducerSequence
+    from afterlog.records.time_columns import DelayColumn, InstantColumn
+    from afterlog.records.times import Delay, Instant
     from afterlog.records.unique_key import OnConflict
     from afterlog.store.backup import Backup
     from afterlog.store.schedule_document import Schedule
@@ -263,7 +263,7 @@ class StoreSurface(Closable, Protocol):
         segment.
 
         check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
-        is refused, since a mistaken unit leads there (`afterlog.records.moments`); 0 is always taken.
+        is refused, since a mistaken unit leads there (`afterlog.records.times`); 0 is always taken.
 
         interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
         registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
@@ -395,7 +395,7 @@ class StoreSurface(Closable, Protocol):
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
         deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
-        `afterlog.records.deliver_after`). check_instants: as in `send`. headers: the same for every record.
+        `afterlog.records.time_columns`). check_instants: as in `send`. headers: the same for every record.
         timestamps: int64[n] ms, now by default; judged as deliver_after is. All go to `partition`; without one, by the
         hash of their keys, or, without keys, to one partition, another with each call.
 
@@ -558,10 +558,10 @@ class StoreSurface(Closable, Protocol):
         retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries, where the
         store is open in this process) are this reader's own, and so are these. auto_extend: while the block of a
         message is open it stays leased, for at most max_lease_ms since its delivery. rate: it takes so many records a
-        second (`subscription/intake.py`); max_in_flight: it has so many at a time that are leased and not settled.
-        durable_leases: a lease outlives the process that has the store: its restart, a close, too, leaves it until its
-        deadline, with its receipt (`Receipts`), and does not count as a failure. None: it does where the reader is in
-        another process.
+        second (`subscription/flow_control.py`); max_in_flight: it has so many at a time that are leased and not
+        settled. durable_leases: a lease outlives the process that has the store: its restart, a close, too, leaves it
+        until its deadline, with its receipt (`Receipts`), and does not count as a failure. None: it does where the
+        reader is in another process.
 
         delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
         clusters have the subscription, too, from now on, and what is acked in one is acked in all, half a second later

@@ -30,9 +30,9 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.records.batch import Headers, encode_headers, own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.columns import ragged as ragged_items
-from afterlog.records.deliver_after import int64_column
 from afterlog.records.encode import RecordColumns, ragged, timestamp_column
-from afterlog.records.moments import (
+from afterlog.records.time_columns import int64_column
+from afterlog.records.times import (
     AS_SOON_AS_POSSIBLE,
     Delay,
     asked_ms,

@@ -16,7 +16,7 @@ from afterlog.fetch.partition import Partition
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store
-from afterlog.subscription.standing import Standings
+from afterlog.subscription.stats import Standings
 
 REMOTE = ("both", "only_remote")
 WHERE = ("only_local", *REMOTE)

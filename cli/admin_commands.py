@@ -79,7 +79,7 @@ def alter(
 @YES
 def delete_topic(data: FolderOrAddress, topic: str, agreed: bool) -> None:
     """Delete TOPIC and all that is of it: records, subscriptions, groups, schedules, what is in object storage."""
-    from afterlog.cli.how_it_stands import held
+    from afterlog.cli.status import held
 
     with opened(data) as store:
         pending, due = held(store, topic)
@@ -126,7 +126,7 @@ def purge(
     data: FolderOrAddress, topic: str, upto: int | datetime | str, pending: bool, partition: int | None, agreed: bool
 ) -> None:
     """Remove what is due from TOPIC, for all who read it. Disk is freed by whole segments."""
-    from afterlog.cli.how_it_stands import held
+    from afterlog.cli.status import held
     from afterlog.fetch.positions import LATEST, AtTime
 
     with opened(data) as store:
@@ -269,7 +269,7 @@ def metrics(data: FolderOrAddress, detail: Literal["topic", "partition"]) -> Non
     For stores that no process has open, through the textfile collector of the node exporter: counters are those of this
     look, near zero. A program registers its store instead (docs/metrics.md). Needs the extra `metrics`.
     """
-    from afterlog.cli.how_it_stands import exposition
+    from afterlog.cli.status import exposition
 
     with opened(data) as store:
         try:

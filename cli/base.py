@@ -40,7 +40,7 @@ from afterlog.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from afterlog.cli.how_it_stands import OpenStore
+    from afterlog.cli.status import OpenStore
     from afterlog.client.served_store import ServedStore
     from afterlog.store.store import Store
     from afterlog.tier.remote_store import RemoteStore

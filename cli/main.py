@@ -40,7 +40,7 @@ from afterlog.cli.input import Duration, InputRecord, InstantType, chunks_of_lin
 
 if TYPE_CHECKING:
     from afterlog.base.clock import Clock
-    from afterlog.cli.how_it_stands import OpenStore
+    from afterlog.cli.status import OpenStore
     from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
     from afterlog.log.topic_settings import BacklogQuotaPolicy
@@ -260,7 +260,7 @@ def _send_lines(
         keys = None if default.key is None else [default.key] * len(lines)
         yield len(store.send_many(topic, lines, keys=keys, deliver_after=default.deliver_after))
         return
-    from afterlog.records.moments import instant_ms
+    from afterlog.records.times import instant_ms
 
     records = json_records(lines, first_line, store.clock.now_ms(), default)
     for (headers, has_key, timed, unique), alike in groupby(records, key=InputRecord.kind):
@@ -325,7 +325,7 @@ def receive(
         raise click.UsageError("--no-ack goes with --subscription; leave the position with --no-commit")
     beginning = _beginning(start, from_broker_time)
     wait_s = timeout if timeout is not None or follow else 0.0
-    from afterlog.cli.stopping import StoppablePolls
+    from afterlog.cli.signals import StoppablePolls
     from afterlog.subscription.draining import Draining
 
     with opened(data) as store:
@@ -422,8 +422,8 @@ def stats(data: FolderOrAddress, topic: str | None, bars_max: int, as_json: bool
 
     Asks indexes and journals: no record is read, nothing is leased.
     """
-    from afterlog.cli.how_it_stands import replication, standing
     from afterlog.cli.stats_report import show, show_json, show_replication
+    from afterlog.cli.status import replication, standing
 
     with opened(data) as store:
         names = [each.name for each in store.topics()] if topic is None else [topic]

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from afterlog.api.statistics import REMOTE, WHERE
-from afterlog.cli.how_it_stands import Standing
 from afterlog.cli.output import amount, bars, iso, json_line, relative, table
+from afterlog.cli.status import TopicStatus
 
 _COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
 _HOLDERS = ("pending", "retention", "backlog", "tier", "removable")
 """Of sealed segments."""
 
 
-def show(topics: Sequence[Standing]) -> None:
+def show(topics: Sequence[TopicStatus]) -> None:
     """A table of the partitions, one of the subscriptions, and for each topic what is due when."""
     rows = [(row, topic.now_ms) for topic in topics for row in topic.partitions]
     headings = ("PARTITION", "PENDING", "DUE", "NEXT DUE", "OFFSETS", "SEGMENTS", "SIZE", "BUCKETS")
@@ -39,7 +39,7 @@ def show(topics: Sequence[Standing]) -> None:
             bars([(iso(start), records) for start, _, records in topic.bars])
 
 
-def show_json(topics: Sequence[Standing]) -> None:
+def show_json(topics: Sequence[TopicStatus]) -> None:
     """The same, a JSON object for each partition, each partition of a subscription, and each bucket."""
     for topic in topics:
         for row in (*topic.partitions, *topic.subscriptions):

@@ -147,7 +147,7 @@ def top(data: FolderOrAddress, topic: str | None, interval: int, once: bool, as_
     """
     if interval < INTERVAL_MS_MIN:
         raise click.BadParameter(f"at least {INTERVAL_MS_MIN} ms", param_hint="--interval")
-    from afterlog.cli.how_it_stands import overview
+    from afterlog.cli.status import overview
 
     keyboard = Keyboard.of(sys.stdin) if sys.stdout.isatty() and not once else None
     with contextlib.suppress(KeyboardInterrupt), opened(data) as store, keyboard or contextlib.nullcontext():

@@ -84,7 +84,7 @@ def redrive_result(row: Mapping[str, Any]) -> RedriveResult:
 def dead_letter(row: Mapping[str, Any]) -> DeadLetterMessage:
     """Where it comes from stands in its headers."""
     from afterlog.api.record_json import message_of
-    from afterlog.subscription.origin import origin_of
+    from afterlog.subscription.dead_letter_headers import origin_of
     from afterlog.subscription.redrive import DeadLetterMessage
 
     message = message_of(row["message"])

@@ -31,10 +31,10 @@ from afterlog.base.errors import (
 )
 from afterlog.base.extras import missing
 from afterlog.client.address import Address
-from afterlog.client.attempts import Attempts
 from afterlog.client.call import AnswerOf, Call, HttpReply, HttpRequest, Pause, Steps
 from afterlog.client.lanes import Lane
 from afterlog.client.polls import Polls
+from afterlog.client.retry import Attempts
 from afterlog.client.server_time import ServerTime
 
 try:

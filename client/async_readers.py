@@ -16,7 +16,7 @@ from afterlog.fetch.message import Message
 from afterlog.store.awaiting import Closing
 from afterlog.subscription.awaited_draining import AsyncDraining, all_ended
 from afterlog.subscription.draining import Draining
-from afterlog.subscription.intake import Intake
+from afterlog.subscription.flow_control import FlowControl
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 from afterlog.surface import ConsumerSurface, SubscriptionSurface, presents
 
@@ -37,7 +37,7 @@ class AsyncServedSubscription(Closing):
         self.topic = steps.topic
         self.name = steps.name
         self.blocks = steps.blocks
-        self.intake: Intake | None = steps.leased
+        self.intake: FlowControl | None = steps.leased
         steps.owner = cast(Settling, self)  # of which messages call nothing but what `background` awaits
 
     def __repr__(self) -> str:

@@ -12,9 +12,9 @@ from afterlog.base.clock import Clock
 from afterlog.base.environment import process_id
 from afterlog.base.errors import AfterlogError, StoreClosed, StoreForked
 from afterlog.base.locks import Condition
-from afterlog.client.attempts import Attempts
 from afterlog.client.call import AnswerOf, Call, Connecting, Pause, ServerConnection, Steps
 from afterlog.client.lanes import Lane
+from afterlog.client.retry import Attempts
 from afterlog.client.server_time import ServerTime
 
 KEPT = 32

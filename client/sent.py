@@ -12,11 +12,11 @@ from afterlog.api import operations
 from afterlog.api.record_json import SentRecord
 from afterlog.base.errors import InvalidRecord, WrongType
 from afterlog.client.call import HttpRequest, Numbered, json_bytes
-from afterlog.records.moments import check_one_time, delay_ms, instant_ms
+from afterlog.records.times import check_one_time, delay_ms, instant_ms
 
 if TYPE_CHECKING:
     from afterlog.records.batch import Headers
-    from afterlog.records.moments import Delay, Instant
+    from afterlog.records.times import Delay, Instant
 
 
 def sent_record(

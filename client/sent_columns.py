@@ -34,9 +34,9 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.produce.topic import partitions_of_keys
 from afterlog.records.batch import decode_own_headers, encode_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
-from afterlog.records.deliver_after import asked_column
 from afterlog.records.encode import RecordColumns, ragged, same_headers, take_ragged, timestamp_column
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.time_columns import asked_column
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 JSON_RECORDS = 256
 JSON_BYTES = 512 << 10

@@ -12,7 +12,7 @@ from afterlog.client.consumer_steps import ConsumerSteps
 from afterlog.client.subscription_steps import SubscriptionSteps
 from afterlog.fetch.message import Message
 from afterlog.subscription.draining import Draining
-from afterlog.subscription.intake import Intake
+from afterlog.subscription.flow_control import FlowControl
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
 from afterlog.surface import ConsumerSurface, SubscriptionSurface, presents
 
@@ -92,7 +92,7 @@ class ServedSubscription:
         self.topic = steps.topic
         self.name = steps.name
         self.blocks = steps.blocks
-        self.intake: Intake | None = steps.leased
+        self.intake: FlowControl | None = steps.leased
         steps.owner = self
 
     def __enter__(self) -> ServedSubscription:

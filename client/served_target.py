@@ -24,8 +24,8 @@ from afterlog.produce.numbering import numbering_of
 from afterlog.produce.producer import Producer
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import RecordColumns
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.records.unique_key import OnConflict
 
 HELD_RECORDS = 65_536

@@ -31,7 +31,7 @@ from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import LATEST, Position
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
-from afterlog.records.moments import check_one_time, delay_ms, instant_ms
+from afterlog.records.times import check_one_time, delay_ms, instant_ms
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from afterlog.log.topic_settings import TopicChanges
     from afterlog.records.batch import Headers
     from afterlog.records.columns import Int64Array
-    from afterlog.records.deliver_after import DelayColumn, InstantColumn
-    from afterlog.records.moments import Delay, Instant
     from afterlog.records.producer_sequence import ProducerSequence
+    from afterlog.records.time_columns import DelayColumn, InstantColumn
+    from afterlog.records.times import Delay, Instant
     from afterlog.records.unique_key import OnConflict
     from afterlog.store.backup import Backup
     from afterlog.store.schedule_document import Schedule

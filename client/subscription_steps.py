@@ -54,12 +54,12 @@ from afterlog.client.polls import Polls, Waking
 from afterlog.client.sent import has_arrow, seconds_of
 from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import Position
-from afterlog.records.moments import Delay, delay_ms
+from afterlog.records.times import Delay, delay_ms
+from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
-from afterlog.subscription.intake import Intake, Place
+from afterlog.subscription.flow_control import FlowControl, Place
 from afterlog.subscription.lease_keeper import KeptLeases
 from afterlog.subscription.leased_message import LeasedMessage, Settling
-from afterlog.subscription.open_blocks import OpenBlocks
 from afterlog.subscription.policy import check_span
 from afterlog.subscription.read_ahead import ReadAhead
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
@@ -81,7 +81,7 @@ REASON_CHARACTERS = 1_000
 _MANY = 1 << 62
 
 
-class LeasedReceipts(Intake):
+class LeasedReceipts(FlowControl):
     """What the reader has, with the receipts: to be given back at the end."""
 
     def __init__(
@@ -153,7 +153,7 @@ class SubscriptionSteps:
         self._drive_now = drive_now
         self._usable = usable
         self._on_close = on_close
-        self.blocks = OpenBlocks[LeasedMessage]()
+        self.blocks = ActiveHandlers[LeasedMessage]()
         self.waking = Waking()
         self.polls = Polls()
         self.leased = LeasedReceipts(settings, now_ms=self.now_ms, boot_ms=clock.boot_ms, freed=self.waking.wake)

@@ -46,7 +46,7 @@ from afterlog.records import kernels
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import encode, offset_column, parse
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE, Instant, check_instant_column, check_timestamps, instant_ms
+from afterlog.records.times import AS_SOON_AS_POSSIBLE, Instant, check_instant_column, check_timestamps, instant_ms
 
 APPENDED_RECORDS = 1_000
 """Looked at in one go, where somebody looks through what was appended."""

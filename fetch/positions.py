@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from afterlog.records.moments import Instant
+    from afterlog.records.times import Instant
 
 
 class Edge(enum.Enum):

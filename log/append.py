@@ -21,11 +21,11 @@ from afterlog.index.origin_rows import OriginRows
 from afterlog.index.unique_keys import UniqueKeyIndex
 from afterlog.log.commit import Commit
 from afterlog.log.context import DueCheckpoint, LogContext
-from afterlog.log.mark import Mark
+from afterlog.log.dirty_flag import DirtyFlag
+from afterlog.log.maintenance import Maintenance
 from afterlog.log.producer_files import note
 from afterlog.log.recovery_point import BEHIND
 from afterlog.log.segment import ActiveSegment
-from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import End, VersionSet
 from afterlog.records.awaited import Awaited
 from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
@@ -33,9 +33,9 @@ from afterlog.records.control import Control, ControlType
 from afterlog.records.encode import Batches, stamp_batches
 from afterlog.records.entry import extra_fields
 from afterlog.records.entry_origin import ORIGIN_FIELDS_BYTES_MAX, origin_fields
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 logger = logging.getLogger("afterlog.log")
 
@@ -62,8 +62,8 @@ class Appender:
         context: LogContext,
         versions: VersionSet,
         commit: Commit,
-        upkeep: Upkeep,
-        mark: Mark,
+        upkeep: Maintenance,
+        dirty: DirtyFlag,
         checkpoint: DueCheckpoint,
     ) -> None:
         """checkpoint: what a thread is asked to do, where there is one."""
@@ -78,9 +78,9 @@ class Appender:
         self._versions = versions
         self._commit = commit
         self._upkeep = upkeep
-        self._mark = mark
+        self._dirty = dirty
         self._checkpoint = checkpoint
-        self._asked_for = -1
+        self._queued_segment = -1
         """Where the log began that a thread was asked to see to."""
 
     def append(self, batches: Batches, origin: OriginStretch | None = None) -> None:
@@ -105,7 +105,7 @@ class Appender:
             record.batch_bytes_max + PREFIX_BYTES_MAX > room_bytes or room_records < 1
         ):
             self._upkeep.roll()
-        self._mark.there = True
+        self._dirty.is_set = True
         version = self._versions.current
         active, (offset, position) = version.active, version.written
         stamp_ms = self._versions.begin(offset + 1)
@@ -135,7 +135,7 @@ class Appender:
             self._upkeep.roll()
             return row
         last = row + max(fit, 1)
-        self._mark.there = True
+        self._dirty.is_set = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + int(batches.records[row:last].sum()))
         self._write(batches, row, last, stamp_ms, origin=origin)
         self._checkpoint_when_due()
@@ -232,14 +232,14 @@ class Appender:
 
     def _claim(self, keys: UniqueKeyIndex, data: Bytes, base_offset: int, stamp_ms: int) -> None:
         """Note the unique keys of the records in entries that were written."""
-        from afterlog.log.claims import rows_written
+        from afterlog.log.unique_key_scan import rows_written
 
         keys.recent.add(rows_written(data, base_offset, self._config.decompressed_bytes_max, stamp_ms))
 
     def _wrote(self, written: End, cancelled: Cancelled | None, due_ms: int) -> None:
         """The swap of an append: it reached the operating system."""
         self._versions.wrote(written, cancelled, due_ms, safe=self._safe_once_written)
-        self._mark.there = False
+        self._dirty.is_set = False
 
     def _entries(
         self, batches: Batches, row: int, last: int, base_offset: int, stamp_ms: int, origin: OriginStretch | None
@@ -259,7 +259,7 @@ class Appender:
         try:
             with self._commit.poisoning():
                 active.rollback(size)
-            self._mark.there = False
+            self._dirty.is_set = False
         finally:
             self._versions.withdraw()
 
@@ -273,12 +273,12 @@ class Appender:
             control.size_max + control.records * self._prefix_max(origin) > room_bytes or control.records > room_records
         ):
             self._upkeep.roll()
-        self._mark.there = True
+        self._dirty.is_set = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + control.records)
         control = control.later_than(stamp_ms)
         if control.is_void:
             self._versions.withdraw()
-            self._mark.there = False
+            self._dirty.is_set = False
             return stamp_ms
         batches = control.batches(stamp_ms)
         self._write(batches, 0, len(batches), stamp_ms, control=control, origin=origin)
@@ -287,7 +287,7 @@ class Appender:
 
     def _checkpoint_when_due(self) -> None:
         """Move the recovery point where the mutable bucket is full, or much was appended; or see to it."""
-        if self._upkeep.recovery_point.due() and not self._is_seen_to():
+        if self._upkeep.recovery_point.due() and not self._queued_in_background():
             try:
                 self._upkeep.checkpoint()
             except StorageFull as error:
@@ -296,18 +296,18 @@ class Appender:
                     "%s: no room for a checkpoint, recovery would start further back: %s", self._context.folder, error
                 )
 
-    def _is_seen_to(self) -> bool:
+    def _queued_in_background(self) -> bool:
         """Whether a thread makes the checkpoint that is due, and is not far behind."""
-        if self._context.aside is None:
+        if self._context.checkpoint_queue is None:
             return False
         if self._upkeep.recovery_point.due(BEHIND):
             self.late_checkpoints += 1
             return False
         bucket = self._versions.current.delayed_index.bucket  # it begins where the one before was sealed
         begun = bucket.start.offset if self._delayed else self._upkeep.recovery_point.offset
-        if self._asked_for != begun:
-            self._asked_for = begun
-            self._context.aside(self._context.folder, self._checkpoint)
+        if self._queued_segment != begun:
+            self._queued_segment = begun
+            self._context.checkpoint_queue(self._context.folder, self._checkpoint)
         return True
 
 

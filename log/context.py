@@ -44,9 +44,9 @@ class LogContext:
     """For deciding: the clock's wall time, with jumps held back where that is set."""
     leapt_ms: Callable[[], int] = lambda: 0
     """By how much `now_ms` has leapt in all, where somebody set the clock forward (`JumpGuard`)."""
-    crowded: Callable[[], None] = lambda: None
+    on_merge_needed: Callable[[], None] = lambda: None
     """Called, under the append lock, when the partition has more runs than it should: for who merges them."""
-    aside: Callable[[Path, DueCheckpoint], None] | None = None
+    checkpoint_queue: Callable[[Path, DueCheckpoint], None] | None = None
     """Called, under the append lock, with what makes a checkpoint that is due: for a thread that does it soon. None:
     the append that finds it due makes it."""
     operations: BucketOperations = field(default_factory=BucketOperations)

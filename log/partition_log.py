@@ -58,21 +58,21 @@ from afterlog.log.cancellation import Int8Array
 from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
+from afterlog.log.dirty_flag import DirtyFlag
 from afterlog.log.held import HeldBytes
 from afterlog.log.log_clock import LogClock
 from afterlog.log.lookup import find_entries
-from afterlog.log.mark import Mark
+from afterlog.log.maintenance import Maintenance
 from afterlog.log.retention import Floor
 from afterlog.log.segment import SealedSegment
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import Version, VersionSet
 from afterlog.records.columns import Int64Array
 from afterlog.records.control import OVERHEAD_BYTES, TARGET_BYTES, Control, ControlType
 from afterlog.records.encode import Batches
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 if TYPE_CHECKING:
     from afterlog.log.replicated_appends import ReplicatedAppends
@@ -124,10 +124,12 @@ class PartitionLog:
         """
         self.versions = VersionSet(version, self._clock)
         self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned, context.clock)
-        self._mark = Mark()
-        self._upkeep = Upkeep(context, self.checkpoints, self.versions, self.commit, self._clock, self._mark.held)
+        self._dirty = DirtyFlag()
+        self._upkeep = Maintenance(
+            context, self.checkpoints, self.versions, self.commit, self._clock, self._dirty.guard
+        )
         self._appender = Appender(
-            context, self.versions, self.commit, self._upkeep, self._mark, weakref.WeakMethod(self.checkpoint)
+            context, self.versions, self.commit, self._upkeep, self._dirty, weakref.WeakMethod(self.checkpoint)
         )
         self.letting_go = threading.RLock()
         """Held from where it is asked what the readers have acked until what that lets go is gone; and by a reader that
@@ -164,7 +166,7 @@ class PartitionLog:
         """A reading of the log clock for one fetch, and the version at it. Raises ClockBehind, and as `pin` does."""
         self.commit.owned()
         if not self._append_lock.locked():  # what was interrupted holds readers back, until somebody looks after it
-            if self._mark.there:
+            if self._dirty.is_set:
                 with self._append_lock, self.commit.poisoning():
                     self._mend()
             self.commit.sync_if_forsaken()
@@ -310,7 +312,7 @@ class PartitionLog:
         """Under the append lock."""
         self.commit.usable()
         try:
-            if self._mark.there:
+            if self._dirty.is_set:
                 self._mend()
             if sent is None:
                 return self._appender.append_one(record)
@@ -690,7 +692,7 @@ class PartitionLog:
         """
         self.commit.usable()
         try:
-            if self._mark.there:
+            if self._dirty.is_set:
                 self._mend()
             yield
         except OSError as error:
@@ -698,7 +700,7 @@ class PartitionLog:
 
     def _mend(self) -> None:
         """Where an operation was interrupted: cut what it wrote, and begin anew from what is on disk."""
-        if not self._mark.there or self._recover is None or self.commit.poisoned:
+        if not self._dirty.is_set or self._recover is None or self.commit.poisoned:
             return
         logger.warning("%s: an operation was interrupted; beginning anew from what is on disk", self.path)
         with self._upkeep.recovery_point.files_lock, self.commit.sync_lock:
@@ -710,7 +712,7 @@ class PartitionLog:
                 self.commit.poison(RuntimeError(f"offsets up to {given} were given, up to {left} are left"))
                 self.commit.usable()
             self.versions.begin_anew(recovered.version)
-            self._mark.there = False
+            self._dirty.is_set = False
 
     def _going_on(self) -> None:
         """For a merge: raises where the log cannot be written or is to be closed."""

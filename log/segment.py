@@ -23,8 +23,8 @@ import numpy as np
 from afterlog.base.checksum import crc32c
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import Bytes, Files, lost, map_file, opened, publish, read_file
+from afterlog.base.lazy_file import LazyFile
 from afterlog.base.names import CANCEL_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
-from afterlog.base.resting_file import RestingFile
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import ActiveMark, SealedMark
@@ -188,7 +188,7 @@ class ActiveSegment:
         self.path = folder / segment_file(base_offset, LOG)
         self.sparse = SparseIndexes(base_offset, interval_bytes)
         self._files = files
-        self._file = RestingFile(files, self.path)
+        self._file = LazyFile(files, self.path)
         weakref.finalize(self, self._file.close).atexit = False  # readers may hold the segment long after its roll
         self.size = self._file.size() if size is None else size
         """Bytes that were written, believed or not."""

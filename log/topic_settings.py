@@ -48,7 +48,7 @@ class TopicSettings:
     """Of segments that were uploaded: how long the local copy stays behind the last record that became due."""
     local_retention_bytes: int | None = None
     check_instants: bool = True
-    """Refuse what asks for an instant that is surely wrong (`afterlog.records.moments`)."""
+    """Refuse what asks for an instant that is surely wrong (`afterlog.records.times`)."""
     foreign: bool = False
     """Its segments are a Kafka broker's, in object storage: the topic is only read (docs/decisions/0032)."""
     interceptors: tuple[str, ...] = ()

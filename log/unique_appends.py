@@ -19,9 +19,9 @@ import numpy as np
 from afterlog.base.errors import CorruptFile
 from afterlog.index.growing_columns import Int64Array
 from afterlog.log.append import Appender
-from afterlog.log.claims import keys_at
 from afterlog.log.context import LogContext
 from afterlog.log.unique_key_files import UniqueKeyFiles
+from afterlog.log.unique_key_scan import keys_at
 from afterlog.log.version import VersionSet
 from afterlog.records.control import Control, ControlType
 from afterlog.records.encode import Batches

@@ -52,7 +52,7 @@ class UnsavedKeys(NamedTuple):
 
 
 class UniqueKeyFiles:
-    """Of one partition. Called as `Upkeep` and `RecoveryPoint` are, of which it is a part."""
+    """Of one partition. Called as `Maintenance` and `RecoveryPoint` are, of which it is a part."""
 
     def __init__(self, context: LogContext, checkpoints: CheckpointFile, versions: VersionSet) -> None:
         self._context = context
@@ -229,7 +229,7 @@ def made_anew(
 
     active_end: the byte of the active segment up to which it is intact. Raises CorruptFile of the log.
     """
-    from afterlog.log.claims import rows_of_log
+    from afterlog.log.unique_key_scan import rows_of_log
 
     first = max(first, mark.since)
     limit_bytes = context.config.decompressed_bytes_max
@@ -252,7 +252,7 @@ def recovered_keys(
     mark, recovery = known.unique_keys, known.recovery
     if mark is None:
         return None
-    from afterlog.log.claims import rows_of_tail
+    from afterlog.log.unique_key_scan import rows_of_tail
 
     gone = [each.first for each in mark.files if not _is_there(context, each)]
     first = min([mark.upto, *gone]) if mark.upto <= recovery.offset else mark.since
@@ -273,7 +273,7 @@ def _is_there(context: LogContext, mark: KeyFileMark) -> bool:
 
 def check_unique_keys(version: Version, known: Checkpoints, limit_bytes: int, stamp_ms: int) -> None:
     """AssertionError where a pending record holds a key and has no row; reads the log."""
-    from afterlog.log.claims import rows_of_log
+    from afterlog.log.unique_key_scan import rows_of_log
 
     keys, mark = version.unique_keys, known.unique_keys
     assert keys is not None

@@ -45,7 +45,7 @@ from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
 from afterlog.store.schedule_document import damages
 from afterlog.subscription.journal import numbers
-from afterlog.subscription.standing import subscription_names
+from afterlog.subscription.stats import subscription_names
 from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.restore import mark_in

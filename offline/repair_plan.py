@@ -353,7 +353,7 @@ class RepairPlanner:
 
     def _unique_keys_of_logs(self, stamp_ms: int) -> UniqueKeysMark | None:
         """The same where only the logs can tell; None where no record that is pending holds one."""
-        from afterlog.log.claims import rows_written
+        from afterlog.log.unique_key_scan import rows_written
 
         limit_bytes = self._context.config.decompressed_bytes_max
         for base, log in sorted(self._logs.items()):

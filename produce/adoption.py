@@ -47,7 +47,7 @@ from afterlog.base.names import ADOPTED, ADOPTION, HANDOVER, parse_prepared_file
 from afterlog.log.partition_log import PartitionLog
 from afterlog.produce.prepared import Prepared, adoption_folder, read_sections
 from afterlog.records.encode import EncodedBatches
-from afterlog.records.moments import check_instant_column, check_timestamps
+from afterlog.records.times import check_instant_column, check_timestamps
 
 logger = logging.getLogger("afterlog.log")
 

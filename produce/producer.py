@@ -42,9 +42,9 @@ from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import RECORD_OVERHEAD_BYTES, RecordColumns, ragged
 from afterlog.records.header import HEADER_BYTES
-from afterlog.records.moments import Delay, Instant, asked_ms
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import byte_string, header_section
+from afterlog.records.times import Delay, Instant, asked_ms
 
 if TYPE_CHECKING:
     from afterlog.records.unique_key import OnConflict

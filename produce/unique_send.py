@@ -21,8 +21,8 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.unique_appends import Holders, UniqueAppends
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import Batches, EncodedBatches, RecordColumns, encode
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.single import SingleRecord
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.records.unique_key import OnConflict, numbered
 
 BoolArray = npt.NDArray[np.bool_]

@@ -34,8 +34,8 @@ from afterlog.records.columns import FAULTS, Scan, view_of
 from afterlog.records.encode import EncodedBatches, take_ragged
 from afterlog.records.entry_origin import ORIGIN_BYTES_MAX
 from afterlog.records.header import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import producers_of
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 NOT_OF_CLIENTS: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 

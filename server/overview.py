@@ -21,7 +21,7 @@ from afterlog.base.names import REDRIVE
 from afterlog.fetch.partition import Partition
 from afterlog.produce.topic import Topic
 from afterlog.store.store import Store
-from afterlog.subscription.standing import Standings
+from afterlog.subscription.stats import Standings
 
 ANSWERED_AGAIN_S: Final = 1.0
 _SUMMED: Final = (

@@ -18,9 +18,9 @@ from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.topic import Topic
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import RecordColumns
-from afterlog.records.moments import asked_ms
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord, columns_of, header_section
+from afterlog.records.times import asked_ms
 from afterlog.records.unique_key import OnConflict, checked_key, with_unique_key
 from afterlog.server.endpoint import endpoints
 from afterlog.server.request import Reply, Request, as_json

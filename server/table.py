@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from afterlog.api.operation import Scope
 from afterlog.server import (
     fetch_api,
-    looking_api,
     records_api,
     replication_api,
     scheduled_api,
+    search_api,
     store_api,
     subscriptions_api,
     topics_api,
@@ -31,7 +31,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *fetch_api.ENDPOINTS,
     *subscriptions_api.ENDPOINTS,
     *scheduled_api.ENDPOINTS,
-    *looking_api.ENDPOINTS,
+    *search_api.ENDPOINTS,
     *replication_api.ENDPOINTS,
 )
 

@@ -26,9 +26,9 @@ from afterlog.base.files import SERVES, ReadOnlyFiles, opened
 from afterlog.base.locks import Condition, Thread
 from afterlog.base.names import LOCK, SERVER_SOCKET
 from afterlog.client.address import Address
-from afterlog.client.attempts import random_share
 from afterlog.client.call import HttpRequest
 from afterlog.client.http_connection import HttpConnection, fixed_headers
+from afterlog.client.retry import random_share
 from afterlog.server.running import Serving
 from afterlog.store.store import Store
 

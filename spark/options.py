@@ -52,7 +52,7 @@ from afterlog.base.errors import InvalidDeliverAfter, InvalidOption
 from afterlog.base.names import is_job
 from afterlog.fetch.positions import EARLIEST, LATEST, AtBrokerTime, AtTime, Position
 from afterlog.log.snapshot import SETTLE_MS
-from afterlog.records.moments import instant_ms
+from afterlog.records.times import instant_ms
 
 COLUMNS = {
     "topic": "STRING",

@@ -26,7 +26,7 @@ from afterlog.records.batch import encode_headers, own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.columns import ragged as ragged_column
 from afterlog.records.encode import PART_RECORDS, RecordColumns, ragged
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 PART_BYTES = 64 << 20
 """Rows are sorted and encoded so many bytes at a time, or PART_RECORDS. Larger: more memory, larger batches."""

@@ -53,7 +53,7 @@ from afterlog.base.files import Files, unused_name
 from afterlog.base.names import check_name
 from afterlog.base.recurrence import EVERY_MS_MIN, Every, Recurrence, cron_of, every_ms_of
 from afterlog.log.cancel_result import CancelResult
-from afterlog.log.mark import Mark
+from afterlog.log.dirty_flag import DirtyFlag
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers, own_headers
 from afterlog.records.single import SingleRecord, byte_string, header_section
@@ -236,7 +236,7 @@ class Schedules:
         self._now_ms = now_ms
         self.lock = threading.Lock()
         """Held while any of them is looked after or changed: without it documents and logs may not agree."""
-        self._mark = Mark()
+        self._dirty = DirtyFlag()
         self._woken = woken
         self._not_before_ms: dict[str, int] = {}
         """Where there is a reason to wait longer than for the last occurrence."""
@@ -563,9 +563,9 @@ class Schedules:
 
     def _mending(self) -> Any:
         """The block changes documents; where one was interrupted before, they are read anew first."""
-        if self._mark.there:
+        if self._dirty.is_set:
             self._documents, self.damaged = read_schedules(self._files, self._path)
-        return self._mark.held(AfterlogError)
+        return self._dirty.guard(AfterlogError)
 
 
 def _without_pending(document: ScheduleDocument, now_ms: int) -> ScheduleDocument:

@@ -56,10 +56,10 @@ from afterlog.produce.topic import Topic
 from afterlog.produce.unique_asked import claim, claims, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array, Ragged
-from afterlog.records.deliver_after import DelayColumn, InstantColumn, asked_column
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE, Delay, Instant, asked_ms, check_timestamps
 from afterlog.records.single import SingleRecord, byte_string, header_section
+from afterlog.records.time_columns import DelayColumn, InstantColumn, asked_column
+from afterlog.records.times import AS_SOON_AS_POSSIBLE, Delay, Instant, asked_ms, check_timestamps
 from afterlog.store.deletions import Deletions
 from afterlog.store.topics import OpenTopics
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
@@ -177,8 +177,8 @@ class Store(StoreSurface):
                 clock=clock,
                 now_ms=self._guard.now_ms,
                 leapt_ms=self._leapt_ms,
-                crowded=self._crowded,
-                aside=None if self._due_checkpoints is None else self._due_checkpoints.add,
+                on_merge_needed=self._crowded,
+                checkpoint_queue=None if self._due_checkpoints is None else self._due_checkpoints.add,
                 usable=self._usable,
                 frontier=frontier,
                 deletions=Deletions(files=files, path=path, frontier=frontier, tiering=self.tiering),

@@ -4,8 +4,9 @@ topics document ──> a look at every partition ──┬── at rest ──
                                                 └── the others: recovered ─────────────────────────> its log
 object storage ──> a folder for each partition ──> topics document, in a store that has none yet
 
-A partition is at rest whose last life ended with all of it behind a checkpoint (`log/at_rest.py`). Everything else is
-recovered when the store is opened, and so is what may have segments in object storage, since a thread looks after it.
+A partition is at rest whose last life ended with all of it behind a checkpoint (`log/clean_check.py`). Everything else
+is recovered when the store is opened, and so is what may have segments in object storage, since a thread looks after
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from afterlog.base.errors import AfterlogError, InvalidTopic, TopicExists
 from afterlog.base.files import Files, unused_name
 from afterlog.base.locks import Thread
 from afterlog.base.names import TOPICS, partition_folder
-from afterlog.log.at_rest import is_at_rest
+from afterlog.log.clean_check import is_at_rest
 from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
@@ -65,9 +66,9 @@ class OpenTopics:
     """The clock, with jumps held back where that is set."""
     leapt_ms: Callable[[], int]
     """As of `LogContext`."""
-    crowded: Callable[[], None]
+    on_merge_needed: Callable[[], None]
     """As of `LogContext`."""
-    aside: Callable[[Path, DueCheckpoint], None] | None
+    checkpoint_queue: Callable[[Path, DueCheckpoint], None] | None
     """As of `LogContext`."""
     usable: Callable[[], None]
     """Raises where the store is not."""
@@ -273,20 +274,20 @@ class OpenTopics:
 
         topic = self.by_name[name] = Topic(name, settings, opened, self.usable)
         for number in () if new else range(settings.partitions):
-            is_opened = settings.foreign or self._is_seen_to(settings)
+            is_opened = settings.foreign or self._is_needed_open(settings)
             if is_opened or not is_at_rest(self.files, self.path / partition_folder(name, number)):
                 topic.partition(number)
 
     def _opened(self, name: str, number: int, settings: TopicSettings, *, new: bool) -> PartitionLog:
         self.used[name] = self.by_name[name]
         log = open_log(self._context(name, number, settings), new=new)
-        if self.tiering is not None and self._is_seen_to(settings):
+        if self.tiering is not None and self._is_needed_open(settings):
             self.tiering.add(log)
         if log.crowded:
-            self.crowded()
+            self.on_merge_needed()
         return log
 
-    def _is_seen_to(self, settings: TopicSettings) -> bool:
+    def _is_needed_open(self, settings: TopicSettings) -> bool:
         """Whether a thread looks after its partitions, also while nobody uses them."""
         return self.tiering is not None and settings.remote_storage_enable and not settings.foreign
 
@@ -315,8 +316,8 @@ class OpenTopics:
             clock=self.clock,
             now_ms=self.now_ms,
             leapt_ms=self.leapt_ms,
-            crowded=self.crowded,
-            aside=self.aside,
+            on_merge_needed=self.on_merge_needed,
+            checkpoint_queue=self.checkpoint_queue,
             remote=remote(folder),
             sealed=sealed,
             frontier=self.frontier,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
+from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.draining import Draining
-from afterlog.subscription.open_blocks import OpenBlocks
 
 
 class AwaitedDrainable(Protocol):
@@ -38,7 +38,7 @@ class AsyncDraining:
             self._draining.drained = await self._subscription.drain(self._timeout)
 
 
-async def all_ended(blocks: OpenBlocks[Any], is_idle: Callable[[], bool], timeout: float | None) -> bool:
+async def all_ended(blocks: ActiveHandlers[Any], is_idle: Callable[[], bool], timeout: float | None) -> bool:
     """Wait up to `timeout` seconds until no handler is at work; whether none is. No thread waits."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 

@@ -27,9 +27,9 @@ from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
 from afterlog.records.batch import decode_own_headers, encode_headers
 from afterlog.records.encode import RecordColumns, ragged, take_ragged
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
+from afterlog.subscription.dead_letter_headers import Origin, ascii_of, origin_of
 from afterlog.subscription.events import DeadLetter
-from afterlog.subscription.origin import Origin, ascii_of, origin_of
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.received import Receipts
 
@@ -46,7 +46,7 @@ class DeadLetters:
         self._lock = threading.Lock()
         """Held while letters are under way, so that those which nobody is working on are known."""
 
-    def bury(self, topic: str, receipts: Receipts, failures: Int64Array, reason: str) -> int:
+    def dead_letter(self, topic: str, receipts: Receipts, failures: Int64Array, reason: str) -> int:
         """Move leased records to the dead letters. How many were.
 
         Stale receipts do nothing. Raises StorageFull, SubscriptionPoisoned, PartitionPoisoned, StoreClosed; what was
@@ -74,7 +74,7 @@ class DeadLetters:
             return len(intended)
 
     def resume(self) -> None:
-        """Bring to an end what was intended, in this life or one before. Raises as `bury` does."""
+        """Bring to an end what was intended, in this life or one before. Raises as `dead_letter` does."""
         if not self._subscription.unfinished_dead_letters():
             return
         with self._lock:

@@ -25,8 +25,8 @@ from typing import Protocol
 from afterlog.base.clock import Clock
 from afterlog.base.errors import AfterlogError
 from afterlog.log.background import Background
+from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.leased_message import LeasedMessage
-from afterlog.subscription.open_blocks import OpenBlocks
 
 logger = logging.getLogger("afterlog.subscription")
 
@@ -46,7 +46,7 @@ class KeptLeases:
 
     def __init__(
         self,
-        blocks: OpenBlocks[LeasedMessage],
+        blocks: ActiveHandlers[LeasedMessage],
         lease_ms: int,
         max_lease_ms: int,
         *,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from afterlog.base.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
-from afterlog.subscription.intake import Intake, Place
+from afterlog.subscription.active_handlers import ActiveHandlers
+from afterlog.subscription.flow_control import FlowControl, Place
 from afterlog.subscription.lease_number import failures
-from afterlog.subscription.open_blocks import OpenBlocks
 
 if TYPE_CHECKING:
-    from afterlog.records.moments import Delay
+    from afterlog.records.times import Delay
     from afterlog.subscription.answers import ReceiptResult
 
 logger = logging.getLogger("afterlog.subscription")
@@ -33,8 +33,8 @@ class Settling(Protocol):
     name: str
     background: AwaitedCall | None
     """Of `afterlog.aio`: how its messages are settled. None elsewhere."""
-    blocks: OpenBlocks[LeasedMessage]
-    intake: Intake | None
+    blocks: ActiveHandlers[LeasedMessage]
+    intake: FlowControl | None
     """None: it takes what there is."""
 
     def ack(self, message: LeasedMessage, /) -> object: ...

@@ -15,9 +15,9 @@ next life goes on with it: nobody else has the record before the deadline, and t
 *Time.* Leases and retries last for a time: their timers go by the log's clock, as do the instants on disk, and where
 that was set forward while no time went by, the first call behind it moves them all along, on disk too (`_now_ms`, D18).
 
-*Interruptions.* An exception may strike between any two of these: an operation leaves a mark, as on a log
-(`afterlog.log.mark`), and whoever comes next and finds it makes state and timers anew from the journal. Leases keep
-their deadlines; what was leased by a call that did not return goes out again, uncounted.
+*Interruptions.* An exception may strike between any two of these: an operation leaves a flag set, as on a log
+(`afterlog.log.dirty_flag`), and whoever comes next and finds it makes state and timers anew from the journal. Leases
+keep their deadlines; what was leased by a call that did not return goes out again, uncounted.
 
 D4: what is leased or retrying has a timer, and what is not read is read next. D5: a record goes out again only by a
 `Returned`, whose reasons are counted. D9: an ack returns when its frame is safe under the durability. D10: a nacked
@@ -54,10 +54,10 @@ from afterlog.fetch.timeline import Reading
 from afterlog.index.entries import Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.offset_set import column_of
-from afterlog.log.mark import Mark, Marking
+from afterlog.log.dirty_flag import Changing, DirtyFlag
 from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
-from afterlog.records.moments import instant_ms
+from afterlog.records.times import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Acks, Lease, PartitionStats, ReceiptResult
 from afterlog.subscription.events import (
@@ -75,23 +75,23 @@ from afterlog.subscription.events import (
     Returned,
     Sought,
 )
-from afterlog.subscription.fresh import Fresh
 from afterlog.subscription.journal import Journal
+from afterlog.subscription.journaled_state import JournaledState
 from afterlog.subscription.lease_number import failures
-from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.subscription.replay import Replayed
-from afterlog.subscription.standing import standing
 from afterlog.subscription.state import SubscriptionState
+from afterlog.subscription.stats import standing
 from afterlog.subscription.timers import Timers, at_once_ms, deadline_ms
+from afterlog.subscription.unread_cursor import UnreadCursor
 
 logger = logging.getLogger("afterlog.subscription")
 
 STEPPED_OVER = 1 << 16
 """Looked at, at a time, of what other clusters have acked."""
 RECEIVE_BYTES = 16 << 20
-"""Fresh records of one `receive`, but for the first."""
+"""UnreadCursor records of one `receive`, but for the first."""
 
 Offsets = Int64Array | Sequence[int]
 
@@ -128,16 +128,16 @@ class PartitionSubscription:
         """Grows with every seek: what was leased before is leased no more."""
         self._context = partition.log.context
         self._lock = threading.Lock()
-        self._mark = Mark()
-        self._one_changing = self._mark.held(AfterlogError)
+        self._dirty = DirtyFlag()
+        self._one_changing = self._dirty.guard(AfterlogError)
         """What `_changing` gives, made once."""
         self._closed = False
         self._nothing = Columns.empty(partition.topic)
-        self._fresh = Fresh(partition, delay_ms)
+        self._fresh = UnreadCursor(partition, delay_ms)
         self._log_start = 0
         """Below, nothing is un-acked."""
         self._leapt_ms = self._context.leapt_ms()
-        self._ledger = Ledger(partition, name, self._sought(start))
+        self._ledger = JournaledState(partition, name, self._sought(start))
         self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
         self._timers = Timers(self._ledger.state, self._precision_ms)
 
@@ -194,7 +194,7 @@ class PartitionSubscription:
         that ends. Raises as `receive` does.
         """
         with self._lock:
-            if self._closed or self._mark.there:
+            if self._closed or self._dirty.is_set:
                 self._look()
             ledger, timers = self._ledger, self._timers
             state, now_ms = ledger.state, ledger.now_ms()
@@ -236,7 +236,7 @@ class PartitionSubscription:
     def ack_one(self, delivery_offset: int) -> AckResult:
         """`ack` of one."""
         with self._lock:
-            if self._closed or self._mark.there:
+            if self._closed or self._dirty.is_set:
                 self._look()
             state, answer = self._ledger.state, _ALREADY
             acks = state.acks
@@ -271,7 +271,7 @@ class PartitionSubscription:
             good = delivery_offset >= self.partition.log_start and self._state.is_leased(delivery_offset, lease_number)
             if good:
                 column = np.array([delivery_offset])
-                with self._mark.held(AfterlogError):
+                with self._dirty.guard(AfterlogError):
                     retry_ms = self._now_ms() + delay_ms
                     self._give_back(Reason.NACKED, column, np.array([retry_ms]), np.array([offset]))
             end = self.journal.written
@@ -323,7 +323,9 @@ class PartitionSubscription:
         with letting_go, self._lock, self._changing():
             self._ledger.record(Sought(self._sought(position)))
             self._timers = Timers(self._state, self._precision_ms)
-            self._fresh = Fresh(self.partition, self.delay_ms)  # what was handed out by itself is handed out again
+            self._fresh = UnreadCursor(
+                self.partition, self.delay_ms
+            )  # what was handed out by itself is handed out again
             self.seeks += 1
             end = self.journal.written
         self.journal.commit.committed(end)
@@ -485,7 +487,7 @@ class PartitionSubscription:
                 self.partition.log.pin()
                 if not self.journal.commit.poisoned:
                     self._mend()
-                    with self._mark.held(AfterlogError):
+                    with self._dirty.guard(AfterlogError):
                         leased = self._state.leased()
                         leased -= self._state.held_among(leased)
                         now_ms = at_once_ms(self._now_ms(), self._precision_ms)
@@ -516,25 +518,25 @@ class PartitionSubscription:
     def _look(self) -> None:
         """Within the lock, before all else: what was interrupted is mended. Raises StoreClosed."""
         self._check_open()
-        if self._mark.there:
+        if self._dirty.is_set:
             self._mend()
 
-    def _changing(self) -> Marking:
+    def _changing(self) -> Changing:
         """The same, for a block that changes something: where it raises one of our own errors, nothing is half done."""
         self._look()
-        return self._mark.held(AfterlogError)
+        return self._dirty.guard(AfterlogError)
 
     def _mend(self) -> None:
         """Where a call was interrupted: begin anew from the journal, as far as it was believed."""
-        if not self._mark.there or self.journal.commit.poisoned:
+        if not self._dirty.is_set or self.journal.commit.poisoned:
             return
         logger.warning("%s: a call was interrupted; beginning anew from the journal", self.journal.path)
         self._ledger.mend()
-        self._fresh = Fresh(self.partition, self.delay_ms)
+        self._fresh = UnreadCursor(self.partition, self.delay_ms)
         self._timers, nobodys = self._timers.anew(self._state)
         self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._ledger.now_ms(), self._precision_ms))
         self.notifier.notify()
-        self._mark.there = False
+        self._dirty.is_set = False
 
     # Time, under the lock.
 

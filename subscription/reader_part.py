@@ -1,4 +1,4 @@
-"""One partition of a subscription, and what a reader with its own policy does there: lease, nack, bury, give back."""
+"""One partition of a subscription, and what a reader with its policy does there: lease, nack, dead-letter, release."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReaderPart:
         exhausted = settings.policy.exhausted(counts)
         answers = []
         if bool(exhausted.any()):
-            answers.append(self.bury(receipts.at(exhausted), counts[exhausted], reason or "nacked", settings))
+            answers.append(self.dead_letter(receipts.at(exhausted), counts[exhausted], reason or "nacked", settings))
             receipts, counts = receipts.at(~exhausted), counts[~exhausted]
         if len(counts):
             given = None if delay_ms is None else np.full(len(counts), delay_ms)
@@ -65,11 +65,13 @@ class ReaderPart:
             )
         return summed(answers)
 
-    def bury(self, receipts: Receipts, counts: Int64Array, reason: str, settings: ReaderSettings) -> ReceiptResult:
+    def dead_letter(
+        self, receipts: Receipts, counts: Int64Array, reason: str, settings: ReaderSettings
+    ) -> ReceiptResult:
         """Move leased records to the dead letters."""
         assert settings.dead_letter is not None
-        buried = self.dead_letters.bury(settings.dead_letter, receipts, counts, reason)
-        return ReceiptResult(done=buried, stale=len(counts) - buried)
+        letters = self.dead_letters.dead_letter(settings.dead_letter, receipts, counts, reason)
+        return ReceiptResult(done=letters, stale=len(counts) - letters)
 
     def release(self, receipts: Receipts) -> ReceiptResult:
         """Give these back, to go out again at once."""
@@ -85,7 +87,7 @@ class ReaderPart:
         receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, lease.exhausted_number)
         for count in np.unique(counts).tolist():
             rows = counts == count
-            self.bury(receipts.at(rows), counts[rows], LEASE_ENDED.format(count), settings)
+            self.dead_letter(receipts.at(rows), counts[rows], LEASE_ENDED.format(count), settings)
 
 
 def summed(answers: Sequence[ReceiptResult]) -> ReceiptResult:

@@ -14,7 +14,7 @@ from afterlog.base.arguments import check_known, flag
 from afterlog.base.errors import InvalidSubscription
 from afterlog.base.names import check_name
 from afterlog.fetch.positions import EARLIEST, Position
-from afterlog.subscription.intake import check_limits
+from afterlog.subscription.flow_control import check_limits
 from afterlog.subscription.policy import RetryPolicy, check_span
 
 if TYPE_CHECKING:

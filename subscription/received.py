@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from afterlog.base.errors import InvalidReceipt
-from afterlog.subscription.intake import Place
+from afterlog.subscription.flow_control import Place
 from afterlog.subscription.lease_number import failures
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 

@@ -28,9 +28,9 @@ from afterlog.produce.topic import Topic
 from afterlog.records.batch import Headers, encode_headers
 from afterlog.records.columns import Bools
 from afterlog.subscription.answers import RedriveResult
+from afterlog.subscription.dead_letter_headers import Origin, origin_of
 from afterlog.subscription.dead_letters import own_headers, record_columns
 from afterlog.subscription.leased_message import LeasedMessage
-from afterlog.subscription.origin import Origin, origin_of
 from afterlog.subscription.partition_subscription import RECEIVE_BYTES, PartitionSubscription
 from afterlog.subscription.received import Received
 from afterlog.subscription.replay import replay

@@ -37,8 +37,8 @@ from afterlog.base.errors import (
     UnknownPartition,
 )
 from afterlog.fetch.positions import AtTime, Position
-from afterlog.records.moments import Delay
-from afterlog.records.moments import delay_ms as milliseconds
+from afterlog.records.times import Delay
+from afterlog.records.times import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.lease_number import failures
@@ -48,7 +48,7 @@ from afterlog.subscription.policy import check_span
 from afterlog.subscription.reader_part import ReaderPart, summed
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts, Received
-from afterlog.subscription.taking import Taking
+from afterlog.subscription.receiver import Receiver
 from afterlog.surface import SubscriptionSurface
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Subscription(SubscriptionSurface):
         self._clock = clock
         self._usable = usable
         self._on_close = on_close
-        self.taking = Taking(self, parts, settings, clock)
+        self.taking = Receiver(self, parts, settings, clock)
         """The steps of receiving and iterating, none of which waits: for who must not block."""
         self.blocks = self.taking.blocks
         self.intake = self.taking.intake
@@ -181,7 +181,7 @@ class Subscription(SubscriptionSurface):
         if self._settings.dead_letter is None:
             raise NoDeadLetterTopic(f"{self!r} has no dead letters: subscribe with dead_letter=, or nack with a delay")
         answers = [
-            self._part(number).bury(each, failures(each.lease_number) + 1, reason or "rejected", self._settings)
+            self._part(number).dead_letter(each, failures(each.lease_number) + 1, reason or "rejected", self._settings)
             for number, each in receipts.by_partition()
         ]
         self._settle(messages)

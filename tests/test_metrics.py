@@ -153,7 +153,7 @@ class TestValues:
     def test_late_checkpoints_of_appends_that_nobody_relieved(self, setting: Setting) -> None:
         setting.send(*range(8))  # without a thread each append makes its own
         assert 0 == setting.value("afterlog_late_checkpoints_total")
-        object.__setattr__(setting.mail.log.context, "aside", lambda path, due: None)
+        object.__setattr__(setting.mail.log.context, "checkpoint_queue", lambda path, due: None)
         setting.send(*range(8 * BEHIND))
         assert 1 == setting.value("afterlog_late_checkpoints_total")
 

@@ -5,7 +5,7 @@ Tried on moto, on a Ceph RADOS gateway and in memory. What differs among them, a
 - A version is the storage's e-tag, its generation number, or both: a JSON object of what the storage gave.
 - RADOS gateway compares an e-tag only without its quotes. Where a quoted one is refused it is tried again without;
   where it really is not the newest, that is refused too.
-- No S3 server tried here checks a CRC-32C that it is sent. Who must know reads back (`afterlog.tier.read_back`).
+- No S3 server tried here checks a CRC-32C that it is sent. Who must know reads back (`afterlog.tier.verify_upload`).
 - A large object goes up in parts. Parts of an upload that broke off stay there, where listings do not show
   them: give the bucket a rule that removes incomplete multipart uploads.
 

@@ -39,9 +39,9 @@ from afterlog.log.facts import FileMark, SegmentFacts
 from afterlog.log.scan import read_log
 from afterlog.records.entry import PREFIX_MAGIC
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.read_back import verify
 from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.verify_upload import verify
 
 INDEXES = (OFFSET_INDEX, TIME_INDEX, DELIVER_AFTER_INDEX)
 """The run last: where it is there, the others are."""

@@ -23,10 +23,10 @@ from afterlog.base.names import LOG, TOPICS, parse_partition_folder, partition_f
 from afterlog.log.checkpoints import SealedMark
 from afterlog.log.facts import FileMark
 from afterlog.tier.manifest import Manifest, Segments
-from afterlog.tier.read_back import verify
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import read_remote_topics
+from afterlog.tier.verify_upload import verify
 
 
 class FindingKind(StrEnum):

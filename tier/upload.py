@@ -47,9 +47,9 @@ from afterlog.base.names import DELIVER_AFTER_INDEX, LOG
 from afterlog.log.facts import NO_FILE
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.manifest import Content, Manifest, Segments, find
-from afterlog.tier.read_back import verify_segment
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles, SegmentState
 from afterlog.tier.remove import end_attempts
+from afterlog.tier.verify_upload import verify_segment
 
 Outcome = RemoteSegment | OSError
 """The row that lists a segment, or why none does."""

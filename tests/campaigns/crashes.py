@@ -58,7 +58,7 @@ from afterlog.records.columns import FAULTS
 from afterlog.records.encode import Batches, parse
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import scan_entries
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.store.store import open_store
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner
@@ -411,7 +411,7 @@ def merges(session: Session) -> None:
 
 def rolls_in_parts(session: Session) -> None:
     """As where a thread merges runs: sealed segments keep theirs, which are merged later, or when it is closed."""
-    object.__setattr__(session.partition.log.context, "aside", lambda *_: None)
+    object.__setattr__(session.partition.log.context, "checkpoint_queue", lambda *_: None)
     session.send((b"a", 1), (b"b", 9), (b"c", 3))
     session.partition.log.checkpoint()
     session.send((b"d", 4), (b"e", 10**6))

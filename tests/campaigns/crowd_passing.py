@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import afterlog
 from afterlog.index.key_rows import KeyRows
-from afterlog.log import claims
+from afterlog.log import unique_key_scan
 from afterlog.store.store import Store
 from tests.campaigns.killed_crowd import PADDING, Hand
 
@@ -164,4 +164,4 @@ class PassingOracle:
 
 
 def key_is_forgotten() -> None:
-    patch.object(claims, "rows_of_tail", lambda *_: KeyRows.empty()).start()
+    patch.object(unique_key_scan, "rows_of_tail", lambda *_: KeyRows.empty()).start()

@@ -28,8 +28,8 @@ from afterlog.store.store import Store
 from afterlog.subscription import journal
 from afterlog.subscription.dead_letters import DeadLetters
 from afterlog.subscription.events import Acked, DeadLetter, Event, Reason, Returned
+from afterlog.subscription.journaled_state import JournaledState
 from afterlog.subscription.leased_message import LeasedMessage
-from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.state import SubscriptionState
 from afterlog.subscription.subscription import Subscription
 
@@ -176,15 +176,15 @@ def live(folder: Path, seed: str) -> None:
 
 
 def ack_stays_in_memory() -> None:
-    real = Ledger.record
+    real = JournaledState.record
 
-    def record(self: Ledger, event: Event) -> None:
+    def record(self: JournaledState, event: Event) -> None:
         if isinstance(event, Acked):
             self.state.apply(event)
         else:
             real(self, event)
 
-    patch.object(Ledger, "record", record).start()
+    patch.object(JournaledState, "record", record).start()
 
 
 def crash_is_not_counted() -> None:

@@ -30,10 +30,10 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.prepared import Prepared
 from afterlog.produce.received_slices import receive_slice
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.origin_slice import OriginSlice
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.store.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
@@ -303,7 +303,7 @@ class Life:
     def roll_in_parts(self) -> None:
         """As where a thread merges runs: the segment keeps those that it has, and one is made of them behind that."""
         log = self.partition.log
-        object.__setattr__(log.context, "aside", lambda *_: None)
+        object.__setattr__(log.context, "checkpoint_queue", lambda *_: None)
         for number in range(2):
             self.send(b"part %d" % number, number)
             log.checkpoint()

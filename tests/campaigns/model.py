@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from afterlog import CancelResult, Message
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

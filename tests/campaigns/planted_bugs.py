@@ -27,11 +27,12 @@ from afterlog.index.producer_states import facts
 from afterlog.index.run import Run
 from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile
 from afterlog.index.unique_keys import RecentKeys, to_merge
-from afterlog.log import claims, producer_files, recovery, unique_key_files
+from afterlog.log import producer_files, recovery, unique_key_files, unique_key_scan
 from afterlog.log.append import Appender
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
+from afterlog.log.maintenance import Maintenance
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.producer_files import ProducerFiles
 from afterlog.log.scan import read, steps
@@ -39,7 +40,6 @@ from afterlog.log.segment import ActiveSegment
 from afterlog.log.store_frontier import SharedLease, StoreFrontier
 from afterlog.log.unique_appends import UniqueAppends
 from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys, opened_file
-from afterlog.log.upkeep import Upkeep
 from afterlog.log.version import End, Version
 from afterlog.records.control import Control, Controls, ControlType
 from afterlog.records.encode import Batches
@@ -180,7 +180,7 @@ def acked_as_it_is(backlogs: Backlogs, log: PartitionLog, *, durable: bool = Tru
 def evicting_anything() -> Iterator[None]:
     """The quota counts records, whenever they are due."""
     with (
-        patch.object(Upkeep, "_retention_ms", lambda _: 1 << 60),
+        patch.object(Maintenance, "_retention_ms", lambda _: 1 << 60),
         patch.object(Cleanup, "_evicted", lambda *_: 1 << 60),
     ):
         yield
@@ -377,7 +377,7 @@ BUGS = (
     Bug("cancel index not read", NAMED["cancels"],
         planted=patched(recovery, "load_cancelled", lambda *_: Cancelled.empty())),
     Bug("unique keys of the tail not read", NAMED["unique keys"],
-        planted=patched(claims, "rows_of_tail", lambda *_: KeyRows.empty())),
+        planted=patched(unique_key_scan, "rows_of_tail", lambda *_: KeyRows.empty())),
     Bug("unique keys not in the file", NAMED["unique keys"], planted=keys_in_memory_only),
     Bug("no sync of a file of unique keys", NAMED["unique keys"],
         without(lambda _, path: path.name.endswith(f"{UNIQUE_KEYS}.tmp"))),

@@ -18,8 +18,8 @@ import afterlog
 from afterlog.store.store import Store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.received import Receipts
+from afterlog.subscription.receiver import Receiver
 from afterlog.subscription.subscription import Subscription
-from afterlog.subscription.taking import Taking
 from tests.campaigns.killed_worker import CONFIG, nothing_planted, say, serve
 
 LEASE_MS = 600_000
@@ -69,16 +69,16 @@ def handle(subscription: Subscription, seed: str) -> None:
 def what_waits_is_acked() -> None:
     """A drain acks what was leased ahead."""
 
-    def give_back(self: Taking, messages: Sequence[LeasedMessage]) -> None:
+    def give_back(self: Receiver, messages: Sequence[LeasedMessage]) -> None:
         for number, receipts in Receipts.of(messages).by_partition():
             self._parts[number].subscription.ack(receipts.delivery_offset)
 
-    patch.object(Taking, "_give_back", give_back).start()
+    patch.object(Receiver, "_give_back", give_back).start()
 
 
 def handlers_are_not_waited_for() -> None:
     """A drain returns while they work; blocks that are open do not hold up a close."""
-    patch.object(Taking, "is_idle", lambda self: True).start()
+    patch.object(Receiver, "is_idle", lambda self: True).start()
 
 
 BUGS = {bug.__name__: bug for bug in (nothing_planted, what_waits_is_acked, handlers_are_not_waited_for)}

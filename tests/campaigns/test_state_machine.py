@@ -50,7 +50,7 @@ from afterlog.fetch.partition import Partition
 from afterlog.index.producer_file import RANGES_MAX
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import FAULTS, scan_entries
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.store.store import open_store
 from tests import campaigns
 from tests.campaigns.crash_states import CrashModel, CrashPoints

@@ -56,7 +56,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Losing:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStore]:
     """Of a client that tries once, and as long as it takes."""
-    monkeypatch.setattr("afterlog.client.attempts._TRY_S_MIN", PATIENCE_S)
+    monkeypatch.setattr("afterlog.client.retry._TRY_S_MIN", PATIENCE_S)
     with TemporaryDirectory() as folder:
         served = Served(Path(folder), afterlog.SystemClock())
         served.store.create_topic("mail")

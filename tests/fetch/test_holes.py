@@ -8,8 +8,8 @@ from afterlog.base.clock import ManualClock
 from afterlog.fetch.record_id import RecordId
 from afterlog.store.schedules import appended_occurrences, headers_of_occurrence
 from afterlog.store.store import Store
+from afterlog.subscription.dead_letter_headers import Origin
 from afterlog.subscription.dead_letters import _origins
-from afterlog.subscription.origin import Origin
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 

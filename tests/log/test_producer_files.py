@@ -176,7 +176,7 @@ class TestSaved:
         assert moment is not None
         numbered.store.sync()
         stored = point.store(moment)
-        numbered.log._mark.there = True  # somebody was interrupted
+        numbered.log._dirty.is_set = True  # somebody was interrupted
         numbered.send(9)
         assert stored is not None
         numbered.log._upkeep.finish_checkpoint(stored)

@@ -211,7 +211,7 @@ def test_a_log_that_begins_anew_behind_its_files_keeps_the_run(files: HeldFiles,
     store = open_small(files, ManualClock(NOW_MS), min_index_count_per_bucket=8)
     store.create_topic("t")
     log = log_of(store)
-    object.__setattr__(log.context, "aside", lambda path, due: None)
+    object.__setattr__(log.context, "checkpoint_queue", lambda path, due: None)
     send(store, records)
     point = log._upkeep.recovery_point
     moment = point.begin()
@@ -219,7 +219,7 @@ def test_a_log_that_begins_anew_behind_its_files_keeps_the_run(files: HeldFiles,
     stored = point.store(moment)
     assert stored is not None
     assert stored.run is not None
-    log._mark.there = True
+    log._dirty.is_set = True
     send(store, 1)
     point.finish(stored)
     assert (records == 10, records == 5) == (len(log.index.runs), len(log.index.bucket.stale))
@@ -272,7 +272,7 @@ class TestThread:
 
     def test_where_it_is_behind_an_append_does_it(self, store: Store) -> None:
         asked: list[DueCheckpoint] = []
-        object.__setattr__(log_of(store).context, "aside", lambda path, due: asked.append(due))
+        object.__setattr__(log_of(store).context, "checkpoint_queue", lambda path, due: asked.append(due))
         send(store, 8 * BEHIND - 1)
         assert (1, 8 * BEHIND - 1) == (len(asked), log_of(store).index.bucket.count)
         assert 0 == log_of(store).late_checkpoints

@@ -25,7 +25,7 @@ def rolled(disk: Files, clock: ManualClock) -> Store:
     """Sealed segments of several runs each, and an active one."""
     store = open_small(disk, clock, max_num_buckets=4)
     log = store.create_topic("t").log(0)
-    object.__setattr__(log.context, "aside", lambda *_: None)  # as where a thread merges
+    object.__setattr__(log.context, "checkpoint_queue", lambda *_: None)  # as where a thread merges
     for number, value in enumerate(VALUES):
         store.send("t", value, deliver_after=NOW_MS + number * 37 % 120)
         if number % 15 == 14:

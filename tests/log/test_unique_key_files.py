@@ -15,7 +15,7 @@ from afterlog.base.errors import StorageFull
 from afterlog.base.files import read_file
 from afterlog.base.names import CHECKPOINTS, LOG, UNIQUE_KEYS, is_unique_key_file, segment_file
 from afterlog.index.unique_key_file import UniqueKeyFile, decoded
-from afterlog.log import claims, unique_key_files
+from afterlog.log import unique_key_files, unique_key_scan
 from afterlog.log.checkpoints import CheckpointFile, UniqueKeysMark
 from afterlog.offline.locked_store import OfflineStore
 from tests.campaigns.simulated_disk import SimulatedFiles
@@ -84,7 +84,7 @@ class TestSaved:
         assert 2 == len(keyed.names())
         assert 0 == keyed.log.version.unique_keys.recent.count  # type: ignore[union-attr]
         again = keyed.again()
-        with patch.object(claims, "rows_of_log", side_effect=AssertionError("made anew")):
+        with patch.object(unique_key_scan, "rows_of_log", side_effect=AssertionError("made anew")):
             assert [0, 1, 2] == again.again().held(range(3))
 
     def test_what_is_not_pending_is_left_out(self, keyed: Keyed) -> None:
@@ -213,7 +213,7 @@ class TestMadeAnew:
         assert expected == again.held(range(7))
         again.store.check()
         later = again.again()
-        with patch.object(claims, "rows_of_log", side_effect=AssertionError("made anew twice")):
+        with patch.object(unique_key_scan, "rows_of_log", side_effect=AssertionError("made anew twice")):
             assert expected == later.held(range(7))
 
     def test_all_of_them(self, keyed: Keyed) -> None:

@@ -30,9 +30,9 @@ from afterlog.base.names import LOG, segment_file
 from afterlog.log.append import Appender
 from afterlog.produce import numbered
 from afterlog.produce.numbered import AppendRequest
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
 from afterlog.records.producer_sequence import ProducerSequence
 from afterlog.records.single import SingleRecord, columns_of
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, Background, Calls, HeldFiles, content, drained, killed, open_small, with_file

@@ -14,7 +14,7 @@ import pytest
 from afterlog import CancelResult, ManualClock, RecordId, Store, UniqueKeyConflict, encode_batch
 from afterlog.base.errors import InvalidArgument, InvalidRecord, InvalidTopic, RecordTooLarge
 from afterlog.fetch.partition import Partition
-from afterlog.log import claims, unique_appends
+from afterlog.log import unique_appends, unique_key_scan
 from afterlog.log.unique_appends import Holders, UniqueAppends
 from afterlog.records.batch import Record
 from afterlog.store.store import open_store
@@ -277,7 +277,7 @@ def test_a_topic_that_never_used_them_pays_nothing(unique: Unique) -> None:
     unique.store.send_many("t", [b"v"] * 20, headers=[("unique-key", b"k")], deliver_after=[NOW_MS + 9] * 20)
     unique.partition.log.roll()
     unique.store.send("t", b"v", delay=9)
-    with patch.object(claims, "_rows", side_effect=AssertionError("the log is read for keys")):
+    with patch.object(unique_key_scan, "_rows", side_effect=AssertionError("the log is read for keys")):
         unique.kill()
         assert unique.partition.log.version.unique_keys is None
     assert not [path for path in unique.disk.image().contents if path.endswith(".uniquekeys")]
@@ -403,7 +403,7 @@ def one_hash() -> Any:
             self.patches = [
                 patch.object(unique_appends, "hash_of", lambda key: 7),
                 patch.object(unique_appends, "hashes_of", lambda keys: np.full(len(keys), 7)),
-                patch.object(claims, "hashes_in", lambda data, start, end: np.full(len(start), 7)),
+                patch.object(unique_key_scan, "hashes_in", lambda data, start, end: np.full(len(start), 7)),
                 patch("afterlog.records.unique_key.hash_of", lambda key: 7),
             ]
             for each in self.patches:

@@ -29,7 +29,7 @@ from afterlog.records.encode import (
     take_ragged,
 )
 from afterlog.records.header import HEADER_BYTES, BatchHeader
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 NOW_MS = 1_700_000_000_000
 LIMIT_BYTES = 1 << 20

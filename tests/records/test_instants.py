@@ -1,5 +1,5 @@
 """What datetimes are written as: of numpy, pandas, polars, Arrow, and as text. What numbers are is in
-tests/records/test_deliver_after.py."""
+tests/records/test_time_columns.py."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidDeliverAfter
-from afterlog.records.deliver_after import column_array, instant_column
-from afterlog.records.moments import instant_ms
+from afterlog.records.time_columns import column_array, instant_column
+from afterlog.records.times import instant_ms
 
 NOW_MS = 1_770_000_000_000
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord
-from afterlog.records.moments import AHEAD_MS, EARLIEST_MS, check_instant, check_instant_column, check_timestamps
+from afterlog.records.times import AHEAD_MS, EARLIEST_MS, check_instant, check_instant_column, check_timestamps
 
 NOW_MS = 1_770_000_000_000
 YEAR_MS = 31_557_600_000

@@ -25,8 +25,8 @@ from afterlog.base.errors import (
     UnknownTopic,
 )
 from afterlog.base.files import OsFiles
-from afterlog.cli.how_it_stands import exposition
 from afterlog.cli.main import cli
+from afterlog.cli.status import exposition
 from afterlog.client.call import Call, HttpRequest, asking, nothing
 from afterlog.client.served_store import ServedStore, connect
 from afterlog.replication.cluster import Cluster, ReplicatedTopic

@@ -16,7 +16,7 @@ from afterlog.server.endpoint import Endpoint
 from afterlog.server.limits import Limits
 from afterlog.server.table import ENDPOINTS
 from afterlog.server.tokens import TokenFile
-from afterlog.subscription.origin import Origin
+from afterlog.subscription.dead_letter_headers import Origin
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.server.support import OWNER, STRANGER, Call, Said, Setting, run
 from tests.support import PATH

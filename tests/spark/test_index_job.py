@@ -14,7 +14,7 @@ from afterlog.base.errors import UnknownTopic
 from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.log.build import SegmentToIndex
 from afterlog.records.encode import parse
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.spark.index_job import build_indexes, index_group
 from afterlog.spark.upload_job import upload_segments
 from afterlog.store.store import open_store

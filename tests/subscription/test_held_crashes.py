@@ -19,7 +19,7 @@ from afterlog.base.files import Files
 from afterlog.store.store import Store
 from afterlog.subscription.answers import Lease
 from afterlog.subscription.events import Extended
-from afterlog.subscription.ledger import Ledger
+from afterlog.subscription.journaled_state import JournaledState
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.state import SubscriptionState
 from tests.campaigns.crash_states import CrashModel, CrashState
@@ -146,26 +146,26 @@ def test_every_crash(durability: Durability, kill: bool) -> None:
     assert bool(verifier.held) == kill
 
 
-def in_memory_alone(ledger: Ledger, event: Any) -> None:
+def in_memory_alone(ledger: JournaledState, event: Any) -> None:
     if isinstance(event, Extended):
         ledger.state.apply(event)
     else:
         RECORD(ledger, event)
 
 
-def failed_by_a_restart(ledger: Ledger) -> None:
+def failed_by_a_restart(ledger: JournaledState) -> None:
     with patch.object(SubscriptionState, "held_among", lambda self, offsets: type(offsets)()):
         RETURN_CRASHED(ledger)
 
 
-RECORD, RETURN_CRASHED = Ledger.record, Ledger._return_crashed
+RECORD, RETURN_CRASHED = JournaledState.record, JournaledState._return_crashed
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (Ledger, "record", in_memory_alone),
-        (Ledger, "_return_crashed", failed_by_a_restart),
+        (JournaledState, "record", in_memory_alone),
+        (JournaledState, "_return_crashed", failed_by_a_restart),
         (SubscriptionState, "_held", lambda state: []),
     ],
     ids=["an extension that is not journaled", "a restart that counts", "a deadline lost in the snapshot"],

@@ -34,8 +34,8 @@ from afterlog import (
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.deadlines import Deadlines
 from afterlog.subscription.events import DeadLetter, Reason, Returned
+from afterlog.subscription.journaled_state import JournaledState
 from afterlog.subscription.lease_number import failures
-from afterlog.subscription.ledger import Ledger
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.state import SubscriptionState
 from afterlog.subscription.subscription import Subscription
@@ -388,7 +388,7 @@ def test_it_comes_back_after_the_clock_stepped_back(how: str) -> None:
 
 @WAYS_BACK
 def test_planted_bug_is_caught_given_back_before_it_is_due_again(how: str) -> None:
-    planted = patch.object(Ledger, "retry_ms", lambda self, delivery_offset, wanted_ms: wanted_ms)
+    planted = patch.object(JournaledState, "retry_ms", lambda self, delivery_offset, wanted_ms: wanted_ms)
     with planted, pytest.raises((AssertionError, OffsetOutOfRange), match=r"too early|no record of offset"):
         comes_back_after_the_clock_stepped_back(how)
 
@@ -535,7 +535,7 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=campaigns.examples(15), stateful_step_count=25)
 
 
-def returning_all(ledger: Ledger) -> None:
+def returning_all(ledger: JournaledState) -> None:
     with patch.object(SubscriptionState, "held_among", lambda self, offsets: type(offsets)()):
         RETURN_CRASHED(ledger)
 
@@ -562,14 +562,14 @@ def counted(state: SubscriptionState, event: Returned) -> None:
     RETURN(state, Returned(Reason.EXPIRED, event.delivery_offset, event.offset, event.retry_ms))
 
 
-RETURN_CRASHED, CLOSE, RETURN = Ledger._return_crashed, PartitionSubscription.close, SubscriptionState._return
+RETURN_CRASHED, CLOSE, RETURN = JournaledState._return_crashed, PartitionSubscription.close, SubscriptionState._return
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
         (PartitionSubscription, "_extend", extending_in_memory),
-        (Ledger, "_return_crashed", returning_all),
+        (JournaledState, "_return_crashed", returning_all),
         (SubscriptionState, "_held", lambda state: []),
         (PartitionSubscription, "close", released_at_the_close),
         (SubscriptionState, "_return", returned_and_held),
@@ -589,7 +589,7 @@ def test_planted_bug_is_caught(owner: type, name: str, bug: Callable[..., Any]) 
     few = settings(max_examples=10, stateful_step_count=25, database=None, phases=[Phase.generate])
     with (
         patch.object(owner, name, bug),
-        patch.object(Ledger, "check", lambda self: None),
+        patch.object(JournaledState, "check", lambda self: None),
         patch.object(Timers, "check", lambda self: None),
     ):
         for seed in campaigns.known_first(range(60)):

@@ -22,15 +22,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from afterlog import OS, CancelResult, ManualClock, NotPending, RecordId
 from afterlog.fetch.positions import EARLIEST, LATEST
-from afterlog.subscription import intake
+from afterlog.subscription import flow_control
 from afterlog.subscription.answers import AckResult
+from afterlog.subscription.dead_letter_headers import origin_of
 from afterlog.subscription.dead_letters import own_headers
 from afterlog.subscription.leased_message import LeasedMessage
-from afterlog.subscription.origin import origin_of
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.received import Receipts
+from afterlog.subscription.receiver import Receiver
 from afterlog.subscription.subscription import Subscription
-from afterlog.subscription.taking import Taking
 from afterlog.subscription.timers import at_once_ms
 from tests import campaigns
 from tests.campaigns.simulated_disk import SimulatedFiles
@@ -476,7 +476,7 @@ def a_day() -> None:
 def by_record() -> Iterator[None]:
     """A place is the record's, whoever has it: any receipt of it frees it."""
 
-    def places(receipts: Receipts) -> list[intake.Place]:
+    def places(receipts: Receipts) -> list[flow_control.Place]:
         rows = zip(receipts.partition.tolist(), receipts.delivery_offset.tolist(), strict=True)
         return [(partition, rank, 0) for partition, rank in rows]
 
@@ -488,11 +488,11 @@ def by_record() -> Iterator[None]:
 @pytest.mark.parametrize(
     "planted",
     [
-        lambda: patch.object(Taking, "stop_taking", Taking.halt),
-        lambda: patch.object(Taking, "halt", lambda _: None),
-        lambda: patch.object(Taking, "is_idle", lambda _: True),
-        lambda: patch.object(intake, "SAVED_S", 0.3),
-        lambda: patch.object(intake.Intake, "_forget_ended", lambda taken, _: taken._places.clear()),
+        lambda: patch.object(Receiver, "stop_taking", Receiver.halt),
+        lambda: patch.object(Receiver, "halt", lambda _: None),
+        lambda: patch.object(Receiver, "is_idle", lambda _: True),
+        lambda: patch.object(flow_control, "SAVED_S", 0.3),
+        lambda: patch.object(flow_control.FlowControl, "_forget_ended", lambda taken, _: taken._places.clear()),
         by_record,
     ],
     ids=["a drain keeps what waits", "a drain takes more", "a drain waits for nobody", "tokens are saved up",

@@ -14,8 +14,8 @@ from afterlog.base.files import unused_name
 from afterlog.base.names import LOG, segment_file
 from afterlog.log import retention
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark
+from afterlog.log.maintenance import Maintenance
 from afterlog.log.segment import SealedSegment
-from afterlog.log.upkeep import Upkeep
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.offload import Offloader
 from afterlog.tier.remove import start_removal
@@ -54,7 +54,7 @@ def pending_too(segments: Sequence[SealedSegment], active: Any, rule: Any, front
     return REMOVABLE(segments, active, rule, INT64_MAX, **how)
 
 
-def without_frontier(upkeep: Upkeep, marks: Any, *, used_ms: int = 0) -> None:
+def without_frontier(upkeep: Maintenance, marks: Any, *, used_ms: int = 0) -> None:
     MARK(upkeep, marks)
 
 
@@ -91,7 +91,7 @@ def forgotten_first() -> Iterator[None]:
         yield
 
 
-MARK = Upkeep._mark
+MARK = Maintenance._mark
 MOVE_FRONTIER = CheckpointFile.move_frontier
 REMOVABLE = retention.removable
 FILES_OF = retention.files_of
@@ -103,7 +103,7 @@ BUGS = (
     Bug("local copy goes first", NAMED["goes"], patched(CheckpointFile, "move_frontier", unlinks_first)),
     Bug("noted before it is there", NAMED["goes"], patched(Offloader, "_uploaded", noted_first)),
     Bug("pending ones go too", NAMED["goes"], patched(retention, "removable", pending_too)),
-    Bug("frontier not written", NAMED["goes"], patched(Upkeep, "_mark", without_frontier)),
+    Bug("frontier not written", NAMED["goes"], patched(Maintenance, "_mark", without_frontier)),
     Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "files_of", with_the_cancel_index)),
     Bug("manifest told last", NAMED["expires"], told_last),
     Bug("removals forgotten first", NAMED["expires"], forgotten_first),

@@ -12,16 +12,16 @@ from afterlog.base.files import Files
 from afterlog.store.store import Store
 from afterlog.subscription import journal as journal_module
 from afterlog.subscription.events import Leased, Reason, Returned, Sought
-from afterlog.subscription.ledger import Ledger
+from afterlog.subscription.journaled_state import JournaledState
 from afterlog.subscription.redeliveries import UNKNOWN
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import SimulatedFiles, os_error
 from tests.support import NOW_MS, Calls, killed, open_small
 
 
-def opened(files: Files, now_ms: int = NOW_MS) -> tuple[Store, Ledger]:
+def opened(files: Files, now_ms: int = NOW_MS) -> tuple[Store, JournaledState]:
     store = open_small(files, ManualClock(now_ms))
-    return store, Ledger(store.create_topic("mail").partition(0), "sender", 0)
+    return store, JournaledState(store.create_topic("mail").partition(0), "sender", 0)
 
 
 def test_each_opening_begins_a_journal() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from afterlog.api import operations
 from afterlog.base.errors import AnswerLost, InvalidTopic, ServerBusy, ServerUnavailable
-from afterlog.client.attempts import PAUSE_S_MAX, Attempts
 from afterlog.client.call import asking, nothing
+from afterlog.client.retry import PAUSE_S_MAX, Attempts
 from tests.client.support import PassingClock
 
 GONE = ServerUnavailable("nobody answers")

@@ -15,7 +15,7 @@ TOPICS_MAX = 500
 """Of an overview: what a server tells at once."""
 
 
-class Standing(NamedTuple):
+class TopicStatus(NamedTuple):
     """Of one topic. bars: (from_ms, to_ms, records), by when they are due."""
 
     topic: str
@@ -25,17 +25,17 @@ class Standing(NamedTuple):
     now_ms: int
 
 
-def standing(store: OpenStore, topic: str, bars_max: int) -> Standing:
+def standing(store: OpenStore, topic: str, bars_max: int) -> TopicStatus:
     """Raises UnknownTopic."""
     if isinstance(store, ServedStore):
         told = store.stats(topic)
         bars = store.ask(asking(operations.HISTOGRAM, dict, query={"bars": bars_max}, topic=topic))["bars"]
-        return Standing(topic, told["partitions"], told["subscriptions"], bars, told["now_ms"])
+        return TopicStatus(topic, told["partitions"], told["subscriptions"], bars, told["now_ms"])
     from afterlog.api.statistics import due_histogram, partition_stats, subscription_stats
 
     found, now_ms = store.topic(topic), store.now_ms()
     rows = [partition_stats(store, partition) for partition in found.partitions]
-    return Standing(topic, rows, subscription_stats(store, found), due_histogram(found, now_ms, bars_max), now_ms)
+    return TopicStatus(topic, rows, subscription_stats(store, found), due_histogram(found, now_ms, bars_max), now_ms)
 
 
 def overview(store: OpenStore, topic: str | None) -> dict[str, Any]:

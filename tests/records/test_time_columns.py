@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records.batch import Record, encode_batch
-from afterlog.records.deliver_after import asked_column
 from afterlog.records.encode import parse
-from afterlog.records.moments import AS_SOON_AS_POSSIBLE, asked_ms, delay_ms, instant_ms
+from afterlog.records.time_columns import asked_column
+from afterlog.records.times import AS_SOON_AS_POSSIBLE, asked_ms, delay_ms, instant_ms
 from tests.support import small
 
 NOW_MS = 1_700_000_000_000

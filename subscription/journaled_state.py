@@ -32,7 +32,7 @@ from afterlog.subscription.timers import at_once_ms
 logger = logging.getLogger("afterlog.subscription")
 
 
-class Ledger:
+class JournaledState:
     """`record` by one thread at a time; `journal` says what any thread may call."""
 
     def __init__(self, partition: Partition, name: str, start: int) -> None:

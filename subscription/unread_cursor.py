@@ -28,7 +28,7 @@ RECORD_BYTES = 1_024
 """Taken for the size of a record where none is known."""
 
 
-class Fresh:
+class UnreadCursor:
     """Of one partition, for one subscription. One thread at a time."""
 
     def __init__(self, partition: Partition, delay_ms: int) -> None:

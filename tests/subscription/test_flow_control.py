@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from afterlog.base.errors import InvalidSubscription
-from afterlog.subscription.intake import Intake
+from afterlog.subscription.flow_control import FlowControl
 from tests.subscription.support import Setting, handling, values
 from tests.support import Background, eventually
 
@@ -23,7 +23,7 @@ def setting() -> Iterator[Setting]:
 @pytest.mark.parametrize("rate", [0.5, 10, 95.5, 10_000])
 def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
     chance, now_ms, taken = random.Random(rate), 0, list[tuple[int, int]]()
-    intake = Intake(rate, None, now_ms=lambda: now_ms, boot_ms=lambda: now_ms, freed=lambda: None)
+    intake = FlowControl(rate, None, now_ms=lambda: now_ms, boot_ms=lambda: now_ms, freed=lambda: None)
     for _ in range(2_000):
         now_ms += chance.choice([0, 1, 7, 150, 5_000])
         count = min(intake.room(), chance.choice([1, 10, 1_000]))
@@ -47,7 +47,7 @@ def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
 def test_time_is_what_goes_by() -> None:
     """Whatever somebody does to the clock on the wall."""
     now_ms = boot_ms = 10_000_000
-    intake = Intake(10, 2, now_ms=lambda: now_ms, boot_ms=lambda: boot_ms, freed=lambda: None)
+    intake = FlowControl(10, 2, now_ms=lambda: now_ms, boot_ms=lambda: boot_ms, freed=lambda: None)
     for step_ms in (-5_000_000, 5_000_000, 1):
         intake.took([(0, 0, step_ms)], [now_ms + 50])
         now_ms += step_ms

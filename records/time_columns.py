@@ -1,6 +1,6 @@
 """Columns of due times as callers give them, as int64 milliseconds: instants, and delays from the clock's now.
 
-A column is a sequence of what `afterlog.records.moments` takes, an array, or what can be made one (`__array__`): a
+A column is a sequence of what `afterlog.records.times` takes, an array, or what can be made one (`__array__`): a
 Series of pandas or polars, an Index, an Arrow array, with zones or without. Columns of datetime64, which those of
 pandas, polars and Arrow are inside, are converted as a whole, zones included. A sequence of Python objects is taken one
 by one.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.records.columns import Int64Array
-from afterlog.records.moments import Delay, Instant, asked_ms, check_delayed, check_instant_column, moment_ms, whole_ms
+from afterlog.records.times import Delay, Instant, asked_ms, check_delayed, check_instant_column, moment_ms, whole_ms
 
 InstantColumn: TypeAlias = Instant | Sequence[Instant] | npt.NDArray[np.generic]
 

@@ -11,8 +11,8 @@ import pytest
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import OutOfResources, StoreClosed
 from afterlog.base.files import OsFiles
+from afterlog.base.lazy_file import LazyFile
 from afterlog.base.names import LOG
-from afterlog.base.resting_file import RestingFile
 from afterlog.store.store import open_store
 from tests.store.test_store import Setting
 from tests.support import NOW_MS, drained
@@ -25,7 +25,7 @@ def descriptors() -> int:
 def test_holds_a_descriptor_from_its_first_use_until_it_rests(tmp_path: Path) -> None:
     OsFiles().create(tmp_path / "a").close()
     before = descriptors()
-    file = RestingFile(OsFiles(), tmp_path / "a")
+    file = LazyFile(OsFiles(), tmp_path / "a")
     file.sync()
     assert (True, before) == (file.resting, descriptors())
     for _ in range(2):

@@ -8,8 +8,8 @@ import pytest
 
 from afterlog.base.clock import ManualClock
 from afterlog.fetch.message_columns import Columns
-from afterlog.subscription import fresh as fresh_module
-from afterlog.subscription.fresh import Fresh
+from afterlog.subscription import unread_cursor as fresh_module
+from afterlog.subscription.unread_cursor import UnreadCursor
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, open_small
 
@@ -19,7 +19,7 @@ class Setting:
         self.clock = ManualClock(NOW_MS)
         self.store = open_small(SimulatedFiles(), self.clock, segment_bytes=1 << 16)
         self.partition = self.store.create_topic("mail").partition(0)
-        self.fresh = Fresh(self.partition, delay_ms)
+        self.fresh = UnreadCursor(self.partition, delay_ms)
 
     def send(self, delays: Sequence[float], size: int = 1) -> None:
         self.store.send_many("mail", [bytes(size)] * len(delays), delay=np.array(delays))
@@ -57,7 +57,7 @@ def test_separate_appends_are_read_together() -> None:
     for count in range(1, 6):
         setting.send([0.0])
         assert ([*range(count)], count) == setting.read(0, 10) or count > 1
-    fresh = Fresh(setting.partition, 0)
+    fresh = UnreadCursor(setting.partition, 0)
     assert [0, 1, 2, 3, 4] == fresh.read(0, 5, 10, 1 << 20, setting.partition.reading())[0].delivery_offset.tolist()
 
 

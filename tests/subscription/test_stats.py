@@ -6,8 +6,8 @@ from afterlog.base.errors import CorruptFile
 from afterlog.base.names import SUBSCRIPTIONS
 from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.policy import RetryPolicy
-from afterlog.subscription.standing import Standings, standing, subscription_names
 from afterlog.subscription.state import SubscriptionState
+from afterlog.subscription.stats import Standings, standing, subscription_names
 from tests.subscription.support import Setting
 from tests.support import killed
 

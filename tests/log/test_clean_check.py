@@ -11,7 +11,7 @@ import pytest
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import DiskFailed
 from afterlog.base.names import BUCKETS, CHECKPOINTS
-from afterlog.log.at_rest import is_at_rest
+from afterlog.log.clean_check import is_at_rest
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import Image, SimulatedFiles, os_error
 from tests.support import NOW_MS, PATH, flipped, killed, open_small

@@ -22,18 +22,18 @@ from afterlog.base.files import PROCESS
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import agenda_of
+from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.answers import Lease
-from afterlog.subscription.intake import Intake
+from afterlog.subscription.flow_control import FlowControl
 from afterlog.subscription.lease_keeper import KeptLeases
 from afterlog.subscription.leased_message import LeasedMessage, Settling, complete
-from afterlog.subscription.open_blocks import OpenBlocks
 from afterlog.subscription.read_ahead import ReadAhead
 from afterlog.subscription.reader_part import ReaderPart
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts, Received, ReceivedOne
 
 
-class Taking:
+class Receiver:
     """Of one reader. Thread-safe; what one iteration has leased ahead is for one thread."""
 
     def __init__(self, reader: Settling, parts: Sequence[ReaderPart], settings: ReaderSettings, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class Taking:
             self.agenda.follow(row, each.notifier)
         self._turn = 0
         self.aheads: list[ReadAhead] = []
-        self.blocks = OpenBlocks[LeasedMessage]()
+        self.blocks = ActiveHandlers[LeasedMessage]()
         """Of its messages, what is in handlers now."""
         self.kept = self._keeping() if settings.auto_extend else None
         self.intake = self._limits()
@@ -170,7 +170,7 @@ class Taking:
 
     # The steps.
 
-    def _limited(self, intake: Intake, max_records: int) -> Received | None:
+    def _limited(self, intake: FlowControl, max_records: int) -> Received | None:
         """`_sweep`, of what there is room for; where there is none the agenda pauses."""
         with intake.taking:
             room = intake.room()
@@ -251,11 +251,13 @@ class Taking:
             give_back=self._give_back_late,
         )
 
-    def _limits(self) -> Intake | None:
+    def _limits(self) -> FlowControl | None:
         rate, max_in_flight = self._settings.rate, self._settings.max_in_flight
         if rate is None and max_in_flight is None:
             return None
-        return Intake(rate, max_in_flight, now_ms=self._now_ms, boot_ms=self._clock.boot_ms, freed=self.agenda.resume)
+        return FlowControl(
+            rate, max_in_flight, now_ms=self._now_ms, boot_ms=self._clock.boot_ms, freed=self.agenda.resume
+        )
 
     def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
         """Lease what is in handlers for as long as at first; until when."""

@@ -25,7 +25,7 @@ def _nothing() -> None:
     """Nobody keeps the leases of this reader."""
 
 
-class OpenBlocks(dict[int, Inside]):
+class ActiveHandlers(dict[int, Inside]):
     """By the identity of the message. Thread-safe."""
 
     __slots__ = ("_changed", "_listeners", "asleep", "wake", "watched")

@@ -6,9 +6,9 @@ import pytest
 
 from afterlog.base.errors import CorruptRemote, RemoteMissing
 from afterlog.log.facts import FileMark
-from afterlog.tier import read_back as verify_module
-from afterlog.tier.read_back import verify
+from afterlog.tier import verify_upload as verify_module
 from afterlog.tier.remote_url import open_remote
+from afterlog.tier.verify_upload import verify
 from tests.support import flipped
 from tests.tier.faulty_remote_store import FaultyRemoteStore
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterlog.fetch.record_id import RecordId
-from afterlog.subscription.origin import REASON_CHARACTERS, Origin, ascii_of, origin_of
+from afterlog.subscription.dead_letter_headers import REASON_CHARACTERS, Origin, ascii_of, origin_of
 
 ORIGIN = Origin(record=RecordId("mail", 3, 1_042), subscription="sender", reason="ValueError: no", redelivery_count=8)
 HEADERS = (

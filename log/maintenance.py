@@ -98,7 +98,7 @@ logger = logging.getLogger("afterlog.log")
 Guard = Callable[[], AbstractContextManager[object]]
 
 
-class Upkeep:
+class Maintenance:
     """The edits of one partition. Its log calls all but `merge_buckets` under the append lock."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Upkeep:
         index = version.delayed_index
         if not self._delayed:
             return index, 0
-        is_left = self._context.aside is not None and len(index.active_runs) > 0
+        is_left = self._context.checkpoint_queue is not None and len(index.active_runs) > 0
         seal = self._buckets.seal_parts if is_left else self._buckets.seal_segment
         sealed = seal(index, *version.written)
         first = version.active.base_offset
@@ -281,7 +281,7 @@ class Upkeep:
 
     def _merge_when_crowded(self) -> None:
         if self.crowded:
-            self._context.crowded()
+            self._context.on_merge_needed()
 
     # Retention.
 

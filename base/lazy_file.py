@@ -14,7 +14,7 @@ from afterlog.base.errors import StoreClosed
 from afterlog.base.files import Bytes, Data, File, Files
 
 
-class RestingFile:
+class LazyFile:
     """`File` over one that is opened at its first use. Any thread may use it, but while it is told to `rest`.
 
     A use that has to open it raises what opening does; nothing is written then. It is synced before it rests.

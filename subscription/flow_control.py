@@ -36,7 +36,7 @@ Place = tuple[int, int, int]
 """(partition, delivery offset, lease number): so that no receipt of an earlier lease frees it."""
 
 
-class Intake:
+class FlowControl:
     """Of one reader. Thread-safe; `room` and `took` within `taking`."""
 
     def __init__(
