@@ -1,4 +1,4 @@
-"""A reader's settings in JSON: what a server is sent of `store.subscribe`'s keywords, and how it checks and reads it.
+"""A reader's settings in JSON: how `store.subscribe`'s keywords are sent to a server, checked and read.
 
     subscribe("mail", "sender", lease_ms=60_000)   ──>   {"lease_ms": 60000}   ──>   lease_ms=60_000, and the defaults
 

@@ -1,4 +1,4 @@
-"""`afterlog replicate`: keeps clusters alike, from beside one of them or from anywhere between."""
+"""`afterlog replicate`: keeps clusters in step, from beside one of them or from anywhere between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals for commands that run on: on SIGTERM what was begun is printed and settled, and nothing more is taken.
+"""Signals for commands that keep running: SIGTERM finishes what was begun and takes nothing more.
 
 The exit code is 0 then. A subscription has `draining_on` for it; here is the same for a consumer group, which waits in
 slices.

@@ -1,4 +1,4 @@
-"""The report that `afterlog stats` prints."""
+"""The report of `afterlog stats`."""
 
 from __future__ import annotations
 

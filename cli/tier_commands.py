@@ -1,4 +1,4 @@
-"""`afterlog offload | scrub | restore`: segments go to object storage, are looked after there, and come back."""
+"""`afterlog offload | scrub | restore`: upload segments to object storage, verify them there, bring them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long polls that are under way, and how one is ended: by whoever closes, drains, or settles a record.
+"""Long polls under way, and how they are ended: by a close, a drain, or a record that is settled.
 
 A wait is a request that the server answers late. To end it, nothing more is said on its connection: the server takes
 that for a client that has gone, and takes nothing for it; what it had taken already it answers, and that is given back.

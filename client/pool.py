@@ -1,4 +1,4 @@
-"""The blocking client's connections: each call takes one, and tries until it is answered (`attempts.py`).
+"""The blocking client's connections: each call takes one, and tries until it is answered (`retry.py`).
 
 A connection is kept for the next call, the last one used first; one more is made where all are in use, so that a
 thread that waits for records holds up no other. Each has its lane (`lanes.py`).

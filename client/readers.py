@@ -1,6 +1,4 @@
-"""The readers that a client has open: opened alike for threads and for tasks, closed with it, and what they claim and
-lease is kept by one thread.
-"""
+"""The open readers of a client: opened alike for threads and tasks; one thread renews their claims and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records on their way to a server: checked as far as needs no log, and as the wire has them.
+"""Records to send to a server: checked as far as that needs no log, and encoded for the wire.
 
 The rest is checked there, as it is in the process that has the store. No numpy here: `sent_columns` is for columns.
 """

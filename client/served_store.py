@@ -8,7 +8,7 @@
                     deliver(message.value)
 
 Thread-safe; each thread that waits has a connection of its own. What the server does not answer is asked again
-(`attempts.py`) for as long as `timeout` says; a restart of the server is a pause. Only what needs no repeating raises
+(`retry.py`) for as long as `timeout` says; a restart of the server is a pause. Only what needs no repeating raises
 AnswerLost, where nobody knows whether it was done.
 """
 

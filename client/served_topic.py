@@ -1,4 +1,4 @@
-"""A topic of a served store, as its server told: its name, its settings, and where a record of a key goes."""
+"""A topic of a served store, as its server describes it: name, settings, and the partition of a key."""
 
 from __future__ import annotations
 

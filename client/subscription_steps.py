@@ -2,7 +2,8 @@
 
 The server has the subscription; a reader has what it was given and has not settled. All that holds of an embedded
 reader holds here, with the same means: what is leased ahead (`read_ahead.py`), blocks whose leases are kept
-(`lease_keeper.py`), limits (`intake.py`). Where it ends, it gives back all that it has but for what is in a block.
+(`lease_keeper.py`), limits (`flow_control.py`). Where it ends, it gives back all that it has but for what is in a
+block.
 
 Instants are those of the server's clock (`server_time.py`), in deadlines, too.
 """

@@ -1,4 +1,4 @@
-"""What a reader has to look at: the partitions in which something may have come, and when it is time for the others.
+"""The agenda of a reader: partitions where something may have come, and when the others are due.
 
     notifiers of its partitions ──come(ms)──┐
     nothing was found: rest(until ms) ──────┴──> when each is to be looked at ──> rows ──> the reader looks

@@ -1,4 +1,4 @@
-"""How late records were: the clock reading of the fetch that handed them out, less the instant at which they were due.
+"""Lateness: how long after its due time a record was first fetched.
 
     delivery order   0 ……… handed out to somebody ………│……… first of all now ………│
                                                       └ `counted`             └ behind

@@ -1,4 +1,4 @@
-"""From delivery offsets back to records: which entry holds a rank, and how many of some ranks are cancelled.
+"""From delivery offsets back to records: which entry holds a rank, and how many of given ranks are cancelled.
 
 For subscriptions, which keep delivery offsets. What is asked for has been delivered, so it lies near the high
 watermark, in blocks that are cached as a rule.

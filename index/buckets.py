@@ -1,4 +1,4 @@
-"""The buckets of a partition: how its runs come to be, how they become fewer, and how they go. Numbers only.
+"""The buckets of a partition: how runs are sealed, merged and removed. Numbers only.
 
     entries ──> mutable bucket ──seal──> run ──┐
                        │                 run ──┴─merge──> run over both ──> … ──forget──> gone

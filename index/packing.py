@@ -1,4 +1,4 @@
-"""Chunks to few bytes and back: compiled where the kernels are built, else in numpy. The form is in `packed_chunk`.
+"""Packing of chunks: compiled where the kernels are built, else numpy. The form is in `packed_chunk`.
 
     pack(deliver_after, details)   entries in delivery order -> a packed chunk; None where they cannot be packed
     unpack(data, entries)          a packed chunk of so many entries -> the same columns

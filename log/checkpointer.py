@@ -1,4 +1,4 @@
-"""What the background threads of a log do: checkpoints by time and where one is due, and merges of runs.
+"""The work of a log's background threads: checkpoints by time and on demand, and merges of runs.
 
 Who looks into an open store from another process (`snapshot`) sees what lies below the recovery point. A partition that
 is busy moves that by entries and by bytes; one that is quiet by this. Where nothing was appended two numbers are

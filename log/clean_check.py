@@ -1,4 +1,4 @@
-"""A look at a partition that nobody has open: whether it can wait until somebody asks for it.
+"""Whether a partition was closed cleanly, so that it may be opened when it is first used.
 
     checkpoints ──> intact, and all of the log behind the recovery point? ──> no file too many, too few, or of
                     another size? ──> at rest

@@ -1,4 +1,4 @@
-"""Commit: what is written becomes safe under the durability, once for all who wait; and what follows when a disk fails.
+"""Group commit: makes appends durable, once for all who wait, and poisons the log when a disk fails.
 
     written ──fdatasync, shared by all who wait──> safe
         └──────────── DiskFailed ──> poisoned: nothing is written or synced again until a reopen has looked

@@ -1,4 +1,4 @@
-"""What is known of a sealed segment without opening its files: one value, in the checkpoints and in the manifest.
+"""Facts of a sealed segment that are known without opening its files: one value, in checkpoints and manifest.
 
 SegmentFacts ──┬── SealedMark       a row of the checkpoints: and where it lies in object storage
                └── RemoteSegment    a row of the manifest: and the attempt to upload it

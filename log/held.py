@@ -1,4 +1,4 @@
-"""What keeps the bytes of a partition on the local disk: each segment, by the rules of retention.
+"""What keeps the bytes of a partition on the local disk: for each segment, the rule of retention that holds it.
 
     sealed ──> judged ──┬── pending, retention, backlog      what holds it
                         ├── nothing ──> removable            the next pass takes it

@@ -1,4 +1,4 @@
-"""Reading the segment of a Kafka broker: a `.log` as it writes it, batches v2 one behind another, and no prefix.
+"""Reads a segment of a Kafka broker: a `.log` as it writes it, batches v2 one after another, without prefixes.
 
     scan: headers, CRCs ──> batches ──> decompress, decode ──> deliver_after of each ──> `Intact`, as of our logs
 

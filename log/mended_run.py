@@ -1,4 +1,4 @@
-"""A run that rotted, made anew: the log is the truth, and says what every byte of the run was.
+"""Repair of a rotten run: rebuilt from the log, byte for byte, and accepted only if its checksums match.
 
     rotten chunk, rotten bitmap ──> the entries of the covered log ──> the same bytes again, by their checksums ──> file
 

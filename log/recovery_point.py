@@ -1,4 +1,4 @@
-"""The recovery point, and how it moves: behind it recovery reads the log, below it the indexes that were made durable.
+"""The recovery point, and how it moves: recovery reads the log after it, and trusts the durable indexes before it.
 
     append lock      begin    what the log, its bucket and its indexes are at this end
     files lock       store    log synced ──> run of the bucket ──> sparse indexes ──> side tables ──> checkpoints

@@ -1,4 +1,4 @@
-"""Appends of what another cluster has: each record of an origin once, in its order there.
+"""Appends of records from another cluster: each record of an origin once, in its order there.
 
     batches of one origin ──> at or below the highest that is here? nothing is written
                           └─> stretches whose offsets follow each other there ──> appended, with where they come from

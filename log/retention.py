@@ -1,4 +1,4 @@
-"""Retention: which sealed segments may go, and where delivery order begins behind them.
+"""Retention: which sealed segments may be removed, and where delivery order begins after them.
 
 Retention takes a prefix of *delivery order*. A segment goes when every record in it is due and satisfies the rule:
 

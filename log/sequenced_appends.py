@@ -1,4 +1,4 @@
-"""Appends that their producers have numbered: judged and appended under one append lock, so each of them is there once.
+"""Appends numbered by their producers: judged and appended under one append lock, so each is in the log once.
 
     (producer id, epoch, sequence) ──judge──> there already: its offsets     nothing is written
                                           ├─> part of it:    the rest ──────┐

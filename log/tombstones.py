@@ -1,4 +1,4 @@
-"""What is being deleted: written before the first file goes, and taken back behind the last one.
+"""Deletions under way: recorded before the first file is removed, cleared after the last.
 
     afterlog-deleted 1 8f3ab01c\\n
     {"topics":{"mail":{"partitions":1,"delayed":true,…}},"readers":[["orders","billing"]]}\\n

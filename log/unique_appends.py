@@ -1,4 +1,4 @@
-"""Appends that look first who holds a unique key: found and appended under one append lock, so nobody comes in between.
+"""Appends with unique keys: the holder of a key is looked up and replaced under one append lock.
 
     key ──> hash ──> rows of that hash ──> pending? ──> the very key in the log? ──> its holder
                      UniqueKeyIndex        the clock, cancellations    claims

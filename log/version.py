@@ -6,7 +6,7 @@
 
 A version is pinned by being held: Python counts who does. Nothing that a version names changes while it is held. A
 sealed segment and a run are immutable; of the active segment and the mutable bucket, which grow, a version tells how
-far they count. Files go when no version from now on names them, and the last one that did is gone (`obsolete.py`).
+far they count. Files go when no version from now on names them, and the last one that did is gone (`Obsolete`).
 
 What an operation changes becomes true by one swap behind its last write, and by nothing else. An operation that did not
 get there has changed nothing that a version tells (`PartitionLog` heals what it left behind).

@@ -1,4 +1,4 @@
-"""Making a partition whole that does not open any more: first a `RepairPlan` that says what would go, then `apply`.
+"""Repair of a partition that cannot be opened: a `RepairPlan` says what would be lost, then `apply`.
 
     a log that fails its checks    the bytes from the fault on are saved as `<name>.log.cut-<position>`, then cut.
        below the recovery point    The segment ends there for good, the next ones stay. Offsets that were lost are not

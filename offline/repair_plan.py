@@ -1,4 +1,5 @@
-"""Deciding what would make a partition whole; nothing here writes. `afterlog.offline.repair` tells what the plans mean.
+"""The plan of a repair: what would make a partition whole; nothing is written here. `afterlog.offline.repair` tells
+what the plans mean.
 
 Decided is what is kept of each log. The checkpoints of the plan say so, and of a segment whose indexes are no longer of
 use only where its log ends: recovery makes them anew.

@@ -1,4 +1,4 @@
-"""Looking at the folder of a partition that nobody has open: what is not as it was written. Nothing here writes.
+"""Verification of a closed partition: every checksum, and every document against the files. Nothing here writes.
 
 `verify` reads every byte that counts and gives a `Finding` for each thing that is wrong:
 

@@ -1,4 +1,4 @@
-"""What comes from another cluster's log: a slice of it, appended here as far as it is not here yet.
+"""Slices of another cluster's log, appended here as far as they are not here yet.
 
     slice ──> entries, checked ──┬──> batches ────────────────────────────> appended, each once
                                  ├──> CANCEL ──> its targets, found here ──> a CANCEL of what is pending of them

@@ -1,4 +1,4 @@
-"""What a send says of unique keys, checked; what that needs is imported where somebody has any."""
+"""The unique-key arguments of a send, checked; what they need is imported when somebody uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One instant or one delay that a user writes, as int64 milliseconds; `deliver_after` has the columns.
+"""One instant or one delay that a user writes, as int64 milliseconds; `time_columns` has the columns.
 
     number                     an instant: milliseconds since the epoch; a delay: seconds
     datetime, str (ISO 8601)   an instant, with a time zone; a naive one names no instant and is refused

@@ -1,4 +1,4 @@
-"""Several clusters kept alike: a link for each direction, each in a thread of its own, until it is stopped.
+"""Replication between several clusters: a link for each direction, each in its own thread.
 
     replicator = Replicator([StoreCluster(here, "eu"), ServedCluster("https://us…", "us")], topics=["mail"])
     with replicator: …

@@ -1,4 +1,5 @@
-"""How much a server takes: of one request, of one client, at one time. What comes from outside is bounded by these."""
+"""Limits of a server: for one request, for one client, and for all at one time. What comes from outside is bounded by
+these."""
 
 from __future__ import annotations
 

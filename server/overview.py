@@ -1,4 +1,4 @@
-"""All topics in one answer: what each has, and all of them together; filtered, ordered, a page at a time.
+"""The overview of all topics: counts for each and for all, filtered, sorted, paged.
 
     GET /v1/overview?filter=mail&sort=pending&descending=true&limit=50
 

@@ -1,4 +1,4 @@
-"""The page at `/`: files of the folder page/, as they lie, under a policy that lets them load nothing from elsewhere.
+"""The web page at `/`: static files under a policy that lets them load nothing from elsewhere.
 
 No token is asked for here: the page asks for it itself, and each of its calls is checked as anybody's.
 """

@@ -1,4 +1,4 @@
-"""Records found by key, by time, or by id, for people: a page at a time, and never without an end.
+"""Record search for people: by key, time or id, a page at a time, each page bounded.
 
     pending    of all partitions, in the order of (due, partition, offset)     goes on behind "1700000000000.0.42"
     due        of one partition, in delivery order                             goes on at the delivery offset "1024"

@@ -1,4 +1,4 @@
-"""Endpoints of replication: which topics there are to be had, slices of their logs given and received."""
+"""Endpoints of replication: list the topics of a cluster, read slices of their logs, append slices of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints for looking: the overview of all topics, records found by key, time or id, and one record."""
+"""Endpoints that search: the overview of all topics, records by key, time or id, and one record."""
 
 from __future__ import annotations
 

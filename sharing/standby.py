@@ -1,4 +1,4 @@
-"""Of a folder that processes share: who serves it, and this process where nobody else does.
+"""Which process serves a shared folder, and the takeover by this one when that process ends.
 
     looking ──somebody serves──> watching ──the connection breaks──> looking
        │                                                                │

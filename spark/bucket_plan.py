@@ -1,4 +1,4 @@
-"""The bucket job but for Spark: which runs make which bucket, where to cut, and one bucket of the parts.
+"""The part of the bucket job that needs no Spark: which runs make which bucket, where to cut, how parts are joined.
 
     checkpoints, runs ── find_runs ──> runs, in offset order ── plan ──> groups of adjacent ones, a bucket each
     parts, each a run of a stretch of delivery order ── publish ──> buckets/<first>-<end>.deliverafterindex

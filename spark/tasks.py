@@ -1,4 +1,4 @@
-"""What the jobs have in common: segments shared out to tasks, and tasks whose rows become a DataFrame.
+"""Shared by the Spark jobs: segments divided among tasks, and rows of tasks as a DataFrame.
 
 segments ── balanced, or contiguous ──> groups ── one task each ──> rows, as dataclasses ──> DataFrame
 """

@@ -1,4 +1,4 @@
-"""Blocking calls of one store, made by tasks: threads that run them, of which one waits for everybody who waits.
+"""Blocking calls of one store made by tasks: a pool of threads, and one thread that waits for all waiters.
 
     await run(call) ──> one of THREADS threads ──> back to the task
     await wait(agenda) ──┐

@@ -1,5 +1,4 @@
-"""What an asyncio facade is made of, whether the store is in this process or another: opened, closed, awaited,
-buffered."""
+"""Building blocks of the asyncio facades, for a store in this process or another: open, close, await, buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the files of a store come into a backup: linked, linked from the backup before, or copied.
+"""How files of a store get into a backup: linked, linked from the backup before, or copied.
 
     never changed in place  ── link ──> the same file, under one more name
       (sealed, documents)      └── another file system ──┬── as it was in the backup before ──> linked from there

@@ -1,4 +1,4 @@
-"""The pass that lets disk go: over every topic whose retention, or segments' age, asks for it, also while it rests.
+"""The retention pass: over every topic whose retention or segment age asks for it, also while it is closed.
 
     each partition ──┬── nobody has opened it ──> its checkpoints: may anything be to do yet? ── no ──> next one
                      └── open ──> ripe? seal the active segment ──> retention: what the rule lets go, goes

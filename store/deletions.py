@@ -1,4 +1,4 @@
-"""What a deletion takes, and in which order: of a topic, of a subscription or a consumer group.
+"""The durable steps of a deletion: of a topic, a subscription, a consumer group.
 
     tombstone ──> topics, schedules, handovers ──> folders ──> frontier ──> object storage ──> tombstone gone
         └ from here on it has happened, durably: each other step can be taken again, by whoever opens the store next

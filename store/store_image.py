@@ -1,4 +1,4 @@
-"""What a backup takes of an open store, and in which order, so that the copy opens as after a kill at one instant.
+"""What a backup copies from an open store, and in which order, so that the copy opens as after a kill.
 
 What tells of something is taken before that of which it tells:
 

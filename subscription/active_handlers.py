@@ -1,4 +1,4 @@
-"""The blocks that are open of one reader's messages: what is in a handler now, whoever runs it.
+"""Active handlers of one reader: the messages whose `with` block is open now, in whichever thread or task.
 
     with message:  ──> there, until the block has ended and its ack, nack or release has returned
 

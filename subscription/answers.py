@@ -1,4 +1,4 @@
-"""What one partition of a subscription answers: leased records, what an ack or a nack did, and how things stand."""
+"""Results of a subscription's calls: leased records, what an ack or a nack did, statistics."""
 
 from __future__ import annotations
 

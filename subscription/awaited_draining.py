@@ -1,4 +1,4 @@
-"""Stopping on a signal, in asyncio: the same block as `draining.py` has, and a wait that holds no thread."""
+"""Draining on a signal in asyncio: the block of `draining.py`, with a wait that holds no thread."""
 
 from __future__ import annotations
 

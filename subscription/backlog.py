@@ -1,4 +1,4 @@
-"""What the readers of a partition have not acked: up to where all of them have, whether they are open or not.
+"""The backlog of a partition: up to where all its readers have acked, open or not.
 
     open subscription  ──> its state, its journal synced ──┐
     any other          ──> its journal, replayed ──────────┼──> the least of them

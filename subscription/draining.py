@@ -1,4 +1,4 @@
-"""Stopping on a signal: take nothing more, give back what waits, let the handlers end.
+"""Draining on a signal: take nothing more, give back what waits, let the handlers end.
 
     SIGTERM ──> the handler, in the main thread: a flag, and a word to the thread ──> the previous handler is back
                                                        └──> what was leased ahead goes back, who waits is woken

@@ -1,4 +1,4 @@
-"""How much one reader takes: so many records a second (`rate`), and so many at a time (`max_in_flight`).
+"""Flow control of one reader: records a second (`rate`), and records leased at a time (`max_in_flight`).
 
     look ──> room: tokens, and leases that are free ──> that many at most are leased ──> taken
       ^                  └── none: the agenda pauses until the next token, or until a lease ends

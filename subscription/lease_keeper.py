@@ -1,4 +1,4 @@
-"""Leases that renew themselves: while its block is open a message stays leased, however slow the handler is.
+"""Automatic renewal of leases: a message stays leased while its `with` block is open, however slow the handler is.
 
     with message:  ──> open blocks ──a third of the lease later, and then again──> extended, up to max_lease_ms
                                    ──half of the lease later──> what was leased ahead behind it goes back

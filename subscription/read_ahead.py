@@ -1,4 +1,4 @@
-"""What an iterating reader has leased and not handed out yet, and how much it leases at a time.
+"""Read-ahead of an iterating reader: what it has leased and not handed out yet, and how much it leases at a time.
 
 A record that waits here for its turn is withheld from the other readers, and its lease runs. So the first record comes
 alone; then at most twice what came before, at most RECORDS_MAX, and no more than can be worked off within a quarter of

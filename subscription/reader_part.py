@@ -1,4 +1,4 @@
-"""One partition of a subscription, and what a reader with its policy does there: lease, nack, dead-letter, release."""
+"""One reader's view of one partition of a subscription: lease, nack, dead-letter and release, by its own policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one reader takes: due records of its partitions in turn, within its limits; what it leases ahead, and keeps.
+"""The receiving side of one reader: takes due records of its partitions in turn, within its limits, and leases ahead.
 
     look ──> due records, leased        of the partitions on the agenda, in turn; no more than the intake has room for
     begin ──> fill ──> pop, pop, …      an iteration: a few leased ahead (`read_ahead.py`), handed out one by one

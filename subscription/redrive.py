@@ -1,4 +1,4 @@
-"""Dead letters, to be looked at and to be sent back to where they come from.
+"""Dead letters: listed, and sent back to the topic they come from.
 
     mail.dead ──subscription "afterlog-redrive"──> append to mail, without our headers, due at once ──> ack
 

@@ -1,4 +1,4 @@
-"""From what is on disk to a state: the newest journal of a subscription, read from top to bottom.
+"""Replay of a subscription: from its newest journal on disk to a state.
 
 snapshot ──> frames, each applied ──> the end, or the first frame that
                                         fails its checks: torn and cut, or rotten (`frames.py`)

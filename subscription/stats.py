@@ -1,4 +1,4 @@
-"""How a subscription to one partition stands: counted from its state, which may be open, or lie on disk.
+"""Statistics of a subscription to one partition: counted from its state, whether that is open or on disk.
 
     journal ──replay──> state ─┐
     open: its own       state ─┴─ and what is due by the partition's reading ──> PartitionStats

@@ -1,4 +1,4 @@
-"""When records come back: leases that end, retries whose time comes. In memory only, made anew from the state.
+"""Timers of a subscription: when leases end and when retries are due. In memory only, made anew from the state.
 
     leases    deadline ──> offsets, Roaring          few deadlines, on a grid of 1/128 of the lease (`deadlines.py`)
     retries   retry time ──> offsets                 a time bucket tracker (`index/time_bucket_tracker.py`)

@@ -1,4 +1,5 @@
-"""The records that a subscription has not read yet, as they become due to it: `delay_ms` later than to others.
+"""The cursor of a subscription over records it has not read yet, as they become due to it: `delay_ms` later than to
+others.
 
     0 … read …│ position … due here …│ due to others, not here yet │ pending
                                      └ own high watermark          └ the partition's

@@ -1,4 +1,4 @@
-"""What moves between the log of a partition and its part of object storage.
+"""Offload of one partition: uploads, local retention and removals, between its log and object storage.
 
     sealed ──> upload ──> noted in the checkpoints ──> due as a whole, local retention ──> files gone, read from there
            └── retention ──> noted in the checkpoints ──> manifest told ──> row and objects gone

@@ -1,4 +1,4 @@
-"""Pages of objects on the local disk, within a budget: what is read from object storage in parts is read through here.
+"""The page cache: parts of remote objects on the local disk, within a budget.
 
     object    page 0 │ page 1 │ … │ page n     a fixed grid of `page_bytes`; the last page may be shorter
     slab      slot 0 │ slot 1 │ …              one scratch file; a slot holds one page of any object

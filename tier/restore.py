@@ -1,4 +1,4 @@
-"""From the manifest of a partition to a folder that can be opened: for a machine that has nothing else.
+"""Restore: from the manifest of a partition to a folder that opens, on a machine that has nothing else.
 
     manifest ── rows, log ──> checkpoints: every segment in object storage, an empty active one behind them
 

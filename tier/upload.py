@@ -1,4 +1,4 @@
-"""Upload of sealed segments, so that whatever breaks each is listed whole or not at all, and by one uploader only.
+"""Upload of sealed segments: each is listed whole or not at all, and by one uploader only, whatever fails.
 
     1  measure the files on disk: size, CRC-32C; they are as they were sealed
     2  manifest: a row COPY_STARTED                           the attempt is known, and so is what it may leave behind

@@ -1,4 +1,4 @@
-"""Whether an object is what was put: its size, and our own CRC-32C of bytes read back.
+"""Whether an uploaded object is what was put: its size, and our own CRC-32C of the bytes read back.
 
 No S3 server that was tried checks a CRC-32C which it is sent, and an e-tag is whatever the storage likes. So the only
 proof is to read the object. It costs one HEAD, one GET for each 8 MiB, as many bytes down as went up, and 8 MiB of
