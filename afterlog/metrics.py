@@ -65,9 +65,7 @@ INDEX_GAUGES: Final = (
 PARTITION_GAUGES: Final = (
     Gauge("afterlog_pending", "Records not due yet, and not cancelled", attrgetter("pending")),
     Gauge("afterlog_due", "Records due, and in the log", attrgetter("due")),
-    Gauge(
-        "afterlog_high_watermark", "Delivery offset behind the last record that is due", attrgetter("high_watermark")
-    ),
+    Gauge("afterlog_high_watermark", "Delivery offset after the last record that is due", attrgetter("high_watermark")),
     Gauge("afterlog_next_due_ms", "When the next pending record is due, ms since the epoch", attrgetter("next_due")),
     Gauge("afterlog_log_end_offset", "Offset of the next record to be appended", attrgetter("log_end_offset")),
 )

@@ -265,7 +265,7 @@ class StoreSurface(Closable, Protocol):
         check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
         is refused, since a mistaken unit leads there (`afterlog.records.times`); 0 is always taken.
 
-        interceptors: what adds to the metadata of each entry, behind those of the store's config, by the names
+        interceptors: what adds to the metadata of each entry, after those of the store's config, by the names
         registered (`afterlog.log.interceptors`): "AppendBrokerTimestamp", "AppendIndex", or of an installed package.
         Raises InvalidTopic, TopicExists, and RemoteConflict where object storage has another topic of that name.
         """
@@ -330,7 +330,7 @@ class StoreSurface(Closable, Protocol):
         is cancelled, too, wherever `upto` is; it takes its disk until it would have been due. With `upto` left out
         nothing stays of what was sent before the call, also what falls due meanwhile; behind a delivery offset that
         stays, like all that is due there. Each partition is purged as a whole or not at all, but for what is pending,
-        which goes in parts. Closed groups and subscriptions go on behind what went. force: with open readers, too, of
+        which goes in parts. Closed groups and subscriptions go on after what went. force: with open readers, too, of
         which a consumer may have to seek (OffsetOutOfRange). Raises UnknownTopic, UnknownPartition, TopicBusy,
         OffsetOutOfRange, ClockBehind, StorageFull, ReadOnlyTopic.
 

@@ -654,7 +654,7 @@ PREPARE_TOPIC: Final = HttpOperation(
 )  # fmt: skip
 UPCOMING: Final = HttpOperation(
     method="GET", path=f"{_TOPIC_PATH}/replicated", scope=Scope.REPLICATE,
-    summary="By partition, the offset behind the highest that is here of an origin",
+    summary="By partition, the offset after the highest that is here of an origin",
     parameters={"origin": Text(most=128)}, answer=answer({"upcoming": rows_of(COUNT)}), errors=_REPLICATING,
 )  # fmt: skip
 GIVE_SLICE: Final = HttpOperation(

@@ -3,7 +3,7 @@
 earliest    latest    1024                  the two ends, and a delivery offset
 time:2030-01-31T08:00:00Z                   AtTime; epoch ms as well
 broker-time:1700000000000                   AtBrokerTime
-after:1042                                  AfterOffset: behind the record of that append offset
+after:1042                                  AfterOffset: after the record of that append offset
 """
 
 from __future__ import annotations

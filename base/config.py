@@ -161,7 +161,7 @@ class Config:
     replicated_subscriptions_snapshot_timeout_ms: int = 30_000
     """How long all other clusters are waited for; who did not answer is then left out, until it is heard again."""
     replicated_subscriptions_snapshot_max_cached: int = 10
-    """Snapshots kept of each subscription. Larger: finer positions behind a record that waits long, more memory."""
+    """Snapshots kept of each subscription. Larger: finer positions after a record that waits long, more memory."""
     remote_cache_bytes: int = 1 << 30
     """Room on the local disk for what is read from object storage. Larger: less is fetched twice."""
     remote_log_manager_task_interval_ms: int = 30_000

@@ -34,7 +34,7 @@ class Histogram:
         self._counts = [0] * (len(edges) + 1)
 
     def row(self, value: float) -> int:
-        """Of the first edge that the value does not exceed; behind the last where it exceeds all."""
+        """Of the first edge that the value does not exceed; after the last where it exceeds all."""
         return bisect_left(self.edges, value)
 
     def add(self, row: int, count: int = 1) -> None:

@@ -6,7 +6,7 @@
 Both are values, and `after` a function of them and an instant: whoever asks again gets the same answer, in any process.
 
 *Daylight saving*, as in Debian's cron. A time that a day skips (02:30 in March) comes at the
-first instant behind the gap. One that a day has twice comes once, the first time, where the hour is named; what comes
+first instant after the gap. One that a day has twice comes once, the first time, where the hour is named; what comes
 every hour, or every few minutes, comes in both. `Every` counts elapsed time, and knows nothing of clocks on walls.
 """
 
@@ -30,7 +30,7 @@ _LAST = datetime(9999, 12, 29, tzinfo=UTC)
 
 
 class Recurrence(Protocol):
-    """What has instants, in ms since the epoch, one behind another."""
+    """What has instants, in ms since the epoch, one after another."""
 
     def after(self, ms: int) -> int | None:
         """The first one later than `ms`; None where there is none any more."""
@@ -89,7 +89,7 @@ def _shift(at: datetime, zone: tzinfo) -> timedelta:
 
 
 def _instants(wall: datetime, zone: tzinfo, is_fixed: bool) -> list[datetime]:
-    """When the clock on the wall shows that: once, twice or never. is_fixed: then once, and behind the gap."""
+    """When the clock on the wall shows that: once, twice or never. is_fixed: then once, and after the gap."""
     found = [
         at for at in (_utc(wall, zone, 0), _utc(wall, zone, 1)) if at.astimezone(zone).replace(tzinfo=None) == wall
     ]

@@ -1,7 +1,7 @@
 """A store with many pending: opening it after a crash, the memory it wants, and sealing its segment.
 
 Each runs in a process of its own, which dies without closing, so that the next one finds a crash again. The floor reads
-the log's tail behind the recovery point with a bare copy, which is what recovery has to do.
+the log's tail after the recovery point with a bare copy, which is what recovery has to do.
 """
 
 from __future__ import annotations

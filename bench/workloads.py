@@ -116,7 +116,7 @@ def send_and_poll_each(store: afterlog.Store, value: bytes, count: int) -> Times
 
 
 def fill(folder: Path, pending: int) -> dict[str, float]:
-    """Make a store with so many records pending, with the largest tail behind the recovery point, and leave it open."""
+    """Make a store with so many records pending, with the largest tail after the recovery point, and leave it open."""
     store = new_store(folder, afterlog.OS)
     tail = min(pending // 2, store.config.min_index_count_per_bucket - 1)
     for count in (pending - tail, tail):

@@ -193,7 +193,7 @@ def restore(data: Path, partial: bool, as_json: bool) -> int:
     """Make the store DATA of what object storage has, on a machine that has nothing else.
 
     Opening an empty folder with --remote does it, too; this says what came. What is not in object storage is lost:
-    records behind the last segment that was uploaded, positions and subscriptions. Exit code 1 where segments that were
+    records after the last segment that was uploaded, positions and subscriptions. Exit code 1 where segments that were
     sealed are missing.
     """
     from afterlog.base.files import OsFiles

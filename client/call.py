@@ -206,7 +206,7 @@ def awaited(
 
 
 class ServerConnection(Protocol):
-    """One request at a time: connect, exchange. Behind an error, or where it was closed, it connects anew."""
+    """One request at a time: connect, exchange. After an error, or where it was closed, it connects anew."""
 
     def connect(self, timeout_s: float) -> None:
         """Where it is not connected. Raises ServerUnavailable, NotAllowed."""

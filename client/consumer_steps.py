@@ -84,7 +84,7 @@ class ConsumerSteps:
         self._handed = dict(positions)
         self._processed = dict(positions)
         self._behind: dict[int, int] = {}
-        """Behind all that was read ahead, with what is to be stepped over."""
+        """After all that was read ahead, with what is to be stepped over."""
         self._ahead: deque[Message] = deque()
         self._auto_commit = auto_commit
         self._clock = clock

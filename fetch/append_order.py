@@ -73,7 +73,7 @@ class AppendOrder:
         segment = segment_of(visible.segments, position)
         end = segment.size if isinstance(segment, SealedSegment) else visible.end.position
         scan = self._scan(segment, segment.sparse.offsets.floor(position), end, position)
-        if scan is None:  # in a gap that a repair left behind the segment: go on where the next one begins
+        if scan is None:  # in a gap that a repair left after the segment: go on where the next one begins
             return self.read(next_base(visible.segments, position), reading)
         behind = scan.offset + scan.records
         first = int(behind.searchsorted(position, side="right"))

@@ -2,7 +2,7 @@
 
     committed <= processed <= handed <= high watermark
 
-- handed: behind the last record given to the caller.
+- handed: after the last record given to the caller.
 - processed: what the caller is known to be done with: everything handed before it asked for more.
 - committed: durable; where the next consumer of the group begins. `commit` writes `handed`; the automatic commit writes
   `processed`, so a record whose processing raised comes again (at least once).

@@ -1,4 +1,4 @@
-"""A partition as a plain Kafka log: batches one behind another, no prefixes, with the two sparse indexes of Kafka.
+"""A partition as a plain Kafka log: batches one after another, no prefixes, with the two sparse indexes of Kafka.
 
     append order      every batch that is in the log, at its offset
     delivery order    every batch up to a high watermark, at its delivery offset: what was committed here holds there

@@ -123,7 +123,7 @@ class Columns:
 
     @staticmethod
     def concatenate(parts: Sequence[Columns]) -> Columns:
-        """The parts, of one topic, one behind another."""
+        """The parts, of one topic, one after another."""
         if len(parts) == 1:
             return parts[0]
         columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FLAT}

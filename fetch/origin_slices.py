@@ -1,7 +1,7 @@
 """What another cluster gets of a log: slices of what was appended to this one first (`afterlog.records.origin_slice`).
 
     offset ──> behind what came from elsewhere ──> a step of entries ──> those of here, but what is cancelled or gone
-       ^                                                                    └──> as they lie, one behind another
+       ^                                                                    └──> as they lie, one after another
        └──────────────────── until there are bytes enough, or all that is safe was looked at
 
 Records that are cancelled are left out: who gets them late would find them due, and be too late to cancel them. Of a
@@ -105,7 +105,7 @@ class _Slice:
                 raise CorruptFile(step.fault, path=segment.path, position=step.found.stop)
             if step.found.end_offset > self._position:
                 return step
-        # A gap that a repair left behind the segment.
+        # A gap that a repair left after the segment.
         is_last = segment is self._visible.segments[-1]
         self._position = self._end if is_last else next_base(self._visible.segments, self._position)
         return None
@@ -139,7 +139,7 @@ class _Slice:
         self._join(piece, found, rows[start:])
 
     def _join(self, piece: Bytes, found: Scan, rows: Int64Array) -> None:
-        """Entries that lie one behind another are one slice of the piece."""
+        """Entries that lie one after another are one slice of the piece."""
         if not len(rows):
             return
         start, end = found.position[rows], found.position[rows] + found.size[rows]

@@ -151,7 +151,7 @@ class Partition:
     def purge(self, upto: Position = LATEST) -> int:
         """Put all that is due before a position out of reach for good; how many records that were not before.
 
-        A batch that goes on behind the position stays. Their segments go where they hold nothing else; of a FIFO topic
+        A batch that goes on after the position stays. Their segments go where they hold nothing else; of a FIFO topic
         only whole segments go. Returns when it is durable. Raises ReadOnlyTopic, ClockBehind, StorageFull, and as
         `beginning` does.
         """
@@ -192,7 +192,7 @@ class Partition:
     # The schedule. None of these reads a record.
 
     def high_watermark(self) -> int:
-        """The number of records that are due: the delivery offset behind the last of them. Cancelled ones count."""
+        """The number of records that are due: the delivery offset after the last of them. Cancelled ones count."""
         return self.look().high_watermark
 
     def pending(self) -> int:
@@ -337,7 +337,7 @@ class Partition:
     def beginning(self, position: Position) -> int:
         """The delivery offset from which a reader goes on that is sent to `position`: it misses nothing sent later.
 
-        So it is no rank among what is pending, nor behind a record that is. (An instant may be: whatever is due from
+        So it is no rank among what is pending, nor after a record that is. (An instant may be: whatever is due from
         it on lies behind its position, also what is sent later.) Raises PositionPending, and as `position` does.
         """
         found = self.position(position)
@@ -395,7 +395,7 @@ class Partition:
         """Up to `max_records` decoded records from `position` on, and the position behind them: by a reading of now,
         or one that is given.
 
-        Cancelled ones are stepped over: where there are no others, the position is behind those that are due. Raises
+        Cancelled ones are stepped over: where there are no others, the position is after those that are due. Raises
         CorruptFile where the first of them cannot be read: those before one that cannot come first.
         """
         reading = reading or self.reading()

@@ -5,7 +5,7 @@ EARLIEST              the log start: the oldest record that retention left
 LATEST                the high watermark: only what becomes due from now on
 AtTime(instant)       the first record due at or after the instant
 AtBrokerTime(instant) the first record, in delivery order, that was appended at or after the instant (PIP-70)
-AfterOffset(offset)   behind the record of that append offset (KIP-1277: the log looks up that record's key)
+AfterOffset(offset)   after the record of that append offset (KIP-1277: the log looks up that record's key)
 
 A reader that seeks can have no rank among what is pending, nor behind a pending record: what is sent later and due
 earlier would take it, and be skipped. LATEST comes before all that is pending; an instant says what is not wanted.
@@ -51,7 +51,7 @@ class AtBrokerTime:
 
 @dataclass(frozen=True, slots=True)
 class AfterOffset:
-    """Behind the record with this append offset."""
+    """After the record with this append offset."""
 
     offset: int
 

@@ -76,7 +76,7 @@ class Reading(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Behind the last visible record."""
+        """After the last visible record."""
         return self.version.visible.offset
 
     @property
@@ -162,7 +162,7 @@ class Timeline:
             return self._next_shown(reading)
 
     def pending(self, reading: Reading, behind: Key | None = None) -> Iterator[Block]:
-        """What is visible and not due yet, behind a key where that is given, in delivery order, without what is
+        """What is visible and not due yet, after a key where that is given, in delivery order, without what is
         cancelled as a whole.
 
         Delivery offsets are not those that the records will have.
@@ -265,7 +265,7 @@ class Timeline:
         return reading.high_watermark
 
     def position_after(self, offset: int, version: Version) -> int:
-        """The delivery offset behind the record of append offset `offset`."""
+        """The delivery offset after the record of append offset `offset`."""
         found = self._log.find(np.array([offset]), version).entry(0)
         start, end = version.log_start, version.visible.offset
         if not found.records:
@@ -277,7 +277,7 @@ class Timeline:
         key = Key(found.deliver_after, found.offset)
         if key < start.key:
             raise OffsetOutOfRange(
-                f"retention removed records behind that of offset {offset}; seek to {start.delivery_offset} or beyond",
+                f"retention removed records after that of offset {offset}; seek to {start.delivery_offset} or beyond",
                 position=offset, log_start=version.log_start_offset, log_end=end,
             )  # fmt: skip
         behind = version.delayed_index.rank(key)
@@ -314,7 +314,7 @@ class Timeline:
         return None if entry is None else entry.deliver_after
 
     def _ahead(self, reading: Reading, behind: Key | None = None) -> Iterator[Block]:
-        """The entries that are not due yet and not hidden, visible or not; behind a key where that is given."""
+        """The entries that are not due yet and not hidden, visible or not; after a key where that is given."""
         merge, want = MergeIterator(max(reading.upto, behind or reading.upto)), PENDING_ENTRIES
         while len(block := merge.next_block(reading.version.delayed_index, Key(INT64_MAX, INT64_MAX), want)):
             shown = reading.hidden.shown(block)

@@ -7,7 +7,7 @@ feeds them and is the truth; here the owner is. In memory are the mutable bucket
 read, and some entries that are ready.
 
 Offsets come in ascending order, as a log hands them out: `add` answers False to one that is held, and refuses any other
-that does not lie behind the last with ValueError. A time before that of the last entry given out becomes that time (the
+that does not lie after the last with ValueError. A time before that of the last entry given out becomes that time (the
 stamping rule), so what was given out is just what lies at or before the key `after`.
 
 Restart. Runs are durable; the owner keeps `after`, and feeds again the entries from `end_offset` on that lie behind it,
@@ -93,7 +93,7 @@ class BucketTracker(DelayedDeliveryTracker):
         return self._add(np.array([deliver_after]), np.array([offset])) > 0
 
     def add_many(self, deliver_after: Int64Array, offset: Int64Array) -> int:
-        """The rows may come in any order; of their offsets, those that are new lie behind all that were there."""
+        """The rows may come in any order; of their offsets, those that are new lie after all that were there."""
         check_columns(deliver_after, offset)
         rows = OffsetSet().add_many(offset)
         return self._add(deliver_after[rows], offset[rows])
@@ -158,7 +158,7 @@ class BucketTracker(DelayedDeliveryTracker):
         if not len(offset):
             return 0
         if int(offset[-1]) == INT64_MAX:
-            check_entry(0, INT64_MAX + 1)  # a run ends behind its last offset
+            check_entry(0, INT64_MAX + 1)  # a run ends after its last offset
         if not ((deliver_after > self.after.deliver_after) | (offset > self.after.offset)).all():
             raise ValueError(f"entries up to {self.after} were given out before")
         if len(self._ready) and int(deliver_after.min()) < int(self._ready.deliver_after[-1]):

@@ -2,7 +2,7 @@
 
 An immutable value. What replaces runs, or the bucket, makes another one (`replacing`), and whoever has pinned a version
 of the partition goes on with the index of that: its runs are mapped, and stay readable when their files are gone. Only
-the mutable bucket grows at its end until it is replaced; the log stamps what is added behind all that was delivered.
+the mutable bucket grows at its end until it is replaced; the log stamps what is added after all that was delivered.
 
 Invariants, proved by `check`: the runs cover disjoint offsets, in order; the bucket's offsets lie behind all of them;
 those of every run and of the bucket.
@@ -177,7 +177,7 @@ class DueCounter:
         return index.removed_records + self._run_records + index.bucket.records_up_to(self._key)
 
     def next_due(self, index: DelayedIndex) -> int | None:
-        """deliver_after of the first entry behind the key."""
+        """deliver_after of the first entry after the key."""
         self._turn_to(index)
         in_runs, in_bucket = self._cursors.earliest(), index.bucket.next_due(self._key)
         return min((due for due in (in_runs, in_bucket) if due is not None), default=None)
@@ -187,7 +187,7 @@ class DueCounter:
         return self._cursors.loaded_entries()
 
     def _turn_to(self, index: DelayedIndex) -> None:
-        """With a cursor in each run that has something behind the key."""
+        """With a cursor in each run that has something after the key."""
         if index is self._index:
             return
         self._index = None

@@ -59,7 +59,7 @@ class Keys:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """The parts one behind another; a single part that is not empty is returned as it is."""
+        """The parts one after another; a single part that is not empty is returned as it is."""
         parts = [part for part in parts if len(part)]
         if len(parts) < 2:
             return parts[0] if parts else cls.empty()

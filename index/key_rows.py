@@ -76,7 +76,7 @@ class KeyRows(NamedTuple):
 
     @staticmethod
     def merged(parts: list[KeyRows], chunk_rows: int) -> Iterator[KeyRows]:
-        """All rows of sorted parts, each of which lies behind those before it in offset order: a chunk at a time."""
+        """All rows of sorted parts, each of which lies after those before it in offset order: a chunk at a time."""
         if not parts:
             return
         edges = np.unique(max(parts, key=len).hashed[chunk_rows::chunk_rows]).tolist()

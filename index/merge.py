@@ -60,7 +60,7 @@ class Block:
     position: Int64Array
     records: Int64Array
     end_delivery_offset: int
-    """Behind the last record."""
+    """After the last record."""
 
     @property
     def last_key(self) -> Key | None:
@@ -166,7 +166,7 @@ class MergeIterator:
         return self._cursors.loaded_entries() + len(self._ahead)
 
     def _turn_to(self, index: DelayedIndex) -> None:
-        """Go on in the runs of `index`, behind the last key."""
+        """Go on in the runs of `index`, after the last key."""
         if index is self._index:
             return
         after, self._index = self.after or _BEGINNING, None

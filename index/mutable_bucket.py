@@ -211,7 +211,7 @@ class _Contents(NamedTuple):
 
     columns: SortedColumns[Entries]
     fresh: tuple[Entries, ...]
-    """In offset order each, and one behind another."""
+    """In offset order each, and one after another."""
     fresh_count: int
     """Entries in these."""
     singles: _Singles

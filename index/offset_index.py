@@ -1,7 +1,7 @@
 """The offset index of a segment: from an offset to the byte position where a scan for it begins. Kafka's own format.
 
     +--------------------+----------------+
-    | relative offset i32 | position i32  |   8 bytes an entry, big-endian, entries one behind another
+    | relative offset i32 | position i32  |   8 bytes an entry, big-endian, entries one after another
     +--------------------+----------------+
 
 An entry says: the batch that starts at `position` ends with the offset base_offset + relative offset. Example, segment
@@ -119,7 +119,7 @@ class OffsetIndex:
         return self.since(0)
 
     def since(self, count: int) -> bytes:
-        """The entries behind the first `count`, to be appended to the file."""
+        """The entries after the first `count`, to be appended to the file."""
         last_offsets = self._columns.column(0)[count:]
         stored = np.empty(len(last_offsets), _STORED)
         stored["relative_offset"] = last_offsets - self.base_offset

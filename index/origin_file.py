@@ -7,7 +7,7 @@
     awaited name:      offsets i64 | bytes u16 | the name, ASCII | offset there i64 x offsets
     row:               of `origin_rows.py`, whose `origin` counts in the names
 
-The upcoming offset is the one behind the highest that was replicated, also where retention has taken all of it here.
+The upcoming offset is the one after the highest that was replicated, also where retention has taken all of it here.
 The checksum covers all before it, and is in the checkpoints, too, with the offset: a file of another life is known as
 such. It is written aside and renamed, so a crash leaves it whole or not at all; it is never changed, and goes when
 another one has its place. What is missing or rotten is made anew from the log.
@@ -61,7 +61,7 @@ class StoredOrigins(NamedTuple):
     """What a file says."""
 
     upcoming: dict[str, int]
-    """Names, in the order in which the rows count them, and the offset behind the highest of each."""
+    """Names, in the order in which the rows count them, and the offset after the highest of each."""
     rows: OriginRows
     awaited: dict[str, Int64Array]
     """What is not to come, of those of which anything is: offsets there, ascending."""

@@ -4,7 +4,7 @@
     highest of each origin                     what is at or below it was appended here once, and is not again
     awaited of each origin                     what was cancelled elsewhere before it came, and is not to come
 
-It grows with the log, under the append lock: behind the write of an append and before the swap that makes it true. What
+It grows with the log, under the append lock: after the write of an append and before the swap that makes it true. What
 is interrupted in between has all of it made anew, from the file and from the log. Anybody reads it: a row counts as far
 as the version that the reader holds.
 
@@ -49,7 +49,7 @@ class OriginIndex:
             self._awaited |= known.awaited
 
     def upcoming(self, origin: str) -> int:
-        """The offset behind the highest that was replicated from there; 0 where nothing was."""
+        """The offset after the highest that was replicated from there; 0 where nothing was."""
         return self._upcoming.get(origin, 0)
 
     def highest(self) -> Mapping[str, int]:
@@ -57,7 +57,7 @@ class OriginIndex:
         return self._upcoming.copy()
 
     def note(self, origin: str, rows: OriginRows) -> None:
-        """These were appended, all from there; they lie behind all that are known."""
+        """These were appended, all from there; they lie after all that are known."""
         if not rows:
             return
         if origin not in self._upcoming:
@@ -126,7 +126,7 @@ class OriginIndex:
         )
 
     def own_from(self, offset: int) -> int:
-        """The first offset at or behind this one that was appended here first, were the log to go on for ever."""
+        """The first offset at or after this one that was appended here first, were the log to go on for ever."""
         rows = self.rows(offset)
         behind = rows.offset + rows.records
         if not rows or not int(rows.offset[0]) <= offset < int(behind[0]):

@@ -5,7 +5,7 @@
     head      first_deliver_after i64 | unit i64 | first_offset u32 | 4 zeros                             24 bytes
               times count from the earliest, in units of the largest number that divides all these distances
 
-    table     6 columns of one u32 per block, one behind another                                    24 bytes a block
+    table     6 columns of one u32 per block, one after another                                    24 bytes a block
               gap_min, time_min, records_min       the least of the block: the bits tell what comes on top
               position_start, position_rise        a line through the block's positions, over its offsets
               widths                               4 x u8: bits of a gap, a time, a drift, a count of records
@@ -73,7 +73,7 @@ TABLE_COLUMNS = 6
 assert HEAD.size == 24
 _WIDTH_SHIFTS = np.array([[0], [8], [16], [24]])
 _SLACK = bytes(WIDTH_MAX * BLOCK // 8 + 8)
-"""What may be read or written behind the last block by loops that take each block for a full one."""
+"""What may be read or written after the last block by loops that take each block for a full one."""
 
 _Blocks = npt.NDArray[np.int64]
 """A column, or a row of each block: shape [blocks, 128], where the last entry is repeated to the end of its block."""
@@ -178,14 +178,14 @@ def _packed_bits(columns: list[_Blocks], widths: Int64Array, entries: int) -> by
         for width in np.unique(column_widths).tolist():
             blocks = np.flatnonzero(column_widths == width)
             bits = (column[blocks, :, np.newaxis] >> np.arange(width) & 1).astype(np.uint8)
-            # Behind the end of the last block go zeros, as if it were full; the next column overwrites them.
+            # After the end of the last block go zeros, as if it were full; the next column overwrites them.
             places = column_starts[blocks, np.newaxis] + np.arange(width * BLOCK // 8)
             packed[places] = np.packbits(bits.reshape(len(blocks), -1), axis=1, bitorder="little")
     return packed[:size].tobytes()
 
 
 def _unpacked_bits(data: Bytes, starts: Int64Array, widths: Int64Array) -> _Blocks:
-    """The bits of one column. What stands behind the end of the last block is no value."""
+    """The bits of one column. What stands after the end of the last block is no value."""
     bit = starts[:, np.newaxis] * 8 + widths[:, np.newaxis] * np.arange(BLOCK)
     byte = bit >> 3
     word = np.zeros(bit.shape, np.int64)

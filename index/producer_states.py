@@ -15,7 +15,7 @@
 A state is kept as the bytes that a file of them has (`producer_file.py`): a producer takes about 250 bytes. It has the
 last RANGES_MAX ranges; an append that goes on where the last one ended, in offsets and sequence, makes that one longer.
 
-It is changed behind the write of an append and before the swap that makes this true. What is interrupted in between
+It is changed after the write of an append and before the swap that makes this true. What is interrupted in between
 has all of it made anew, from the file and from the log.
 """
 
@@ -156,7 +156,7 @@ def last_ms(state: bytes) -> int:
 
 
 def facts(state: bytes) -> tuple[int, int, int]:
-    """Epoch, next sequence, and the offset behind the last record."""
+    """Epoch, next sequence, and the offset after the last record."""
     _, upcoming, epoch, _ = STATE.unpack_from(state)
     records, offset = RANGE.unpack_from(state, len(state) - RANGE.size)
     return epoch, upcoming, offset + records

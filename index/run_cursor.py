@@ -73,7 +73,7 @@ class RunCursor:
             self.next_due = int(directory.first_deliver_after[chunk])
 
     def skip(self, upto: Key) -> int:
-        """Step over the entries with a key <= `upto`, which lies behind the cursor; their records."""
+        """Step over the entries with a key <= `upto`, which lies after the cursor; their records."""
         if self.chunk < self.run.chunks and upto.deliver_after < self._last_due:
             deliver_after, details = self._load()
             start, self.row = self.row, self._row_behind(upto)
@@ -104,7 +104,7 @@ class RunCursor:
         return records
 
     def entries_until(self, deliver_after: int, limit: int) -> int:
-        """Entries behind the cursor due at `deliver_after` or before; if more than `limit`, any number above it."""
+        """Entries after the cursor due at `deliver_after` or before; if more than `limit`, any number above it."""
         if self.chunk < self.run.chunks and deliver_after < self._last_due:
             return int(self._load()[0].searchsorted(deliver_after, "right")) - self.row
         directory = self.run.directory

@@ -12,7 +12,7 @@
 
     bitmap    the relative offsets of all records of all entries, a 32-bit Roaring bitmap in the portable format
 
-    directory 10 columns of one i64 per chunk, one behind another                               80 bytes a chunk
+    directory 10 columns of one i64 per chunk, one after another                               80 bytes a chunk
               first_deliver_after, first_offset        key of the first entry (offsets here are absolute)
               last_deliver_after, last_offset          key of the last entry
               entries_before, records_before           what the run holds in front of the chunk

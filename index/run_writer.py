@@ -1,12 +1,12 @@
 """Writing a run: entries in delivery order go in block by block, chunks go out to the file as they fill up.
 
     add(block) ──> rest: less than a chunk ──> chunk, packed ──> file, a MiB at a time
-                                               bitmap, row of the directory: kept to the end, behind the chunks
+                                               bitmap, row of the directory: kept to the end, after the chunks
 
 However the entries are cut into blocks, the file is the same. Where somebody else has sorted and packed a stretch of
 delivery order, as a run of its own, its chunks are copied as they are (`add_run`): nothing in a chunk depends on where
 it stands, and its offsets are relative to the same one. In memory are the last blocks, a MiB of output, and what
-belongs behind the chunks: the bitmap, a bit for each record of the log at most, and the 10 numbers a chunk of the
+belongs after the chunks: the bitmap, a bit for each record of the log at most, and the 10 numbers a chunk of the
 directory.
 """
 
@@ -109,7 +109,7 @@ class RunWriter:
         self._entries, self._records = int(before[0][-1]), int(before[1][-1])
 
     def finish(self) -> None:
-        """Write the last chunk and all that stands behind the chunks."""
+        """Write the last chunk and all that stands after the chunks."""
         self._end_chunk()
         if not self._rows:
             raise ValueError("a run holds at least one entry")
@@ -185,7 +185,7 @@ def chunk_bounds(deliver_after: Int64Array, max_entries: int, max_step_ms: int) 
 
 
 class _Output:
-    """The parts of a file one behind another, each filled up to the alignment."""
+    """The parts of a file one after another, each filled up to the alignment."""
 
     def __init__(self, file: File) -> None:
         self._file = file

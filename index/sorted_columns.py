@@ -42,7 +42,7 @@ class SortedColumns(Generic[KeysT]):
         self._first_due = min([level.first_due for level in levels], default=None)
 
     def including(self, rows: KeysT) -> SortedColumns[KeysT]:
-        """And these: keys in any order, entries in offset order and behind those that are there."""
+        """And these: keys in any order, entries in offset order and after those that are there."""
         if not len(rows):
             return self
         levels, parts, count = [*self._levels], [rows], len(rows)
@@ -91,7 +91,7 @@ class SortedColumns(Generic[KeysT]):
         return found
 
     def parts(self) -> list[KeysT]:
-        """All rows, in delivery order within each part. Entries of a part lie behind those of the parts before."""
+        """All rows, in delivery order within each part. Entries of a part lie after those of the parts before."""
         return [level.rows for level in self._levels]
 
     def held(self) -> int:

@@ -1,7 +1,7 @@
 """The time index of a segment: from a record timestamp to the offset where a scan for it begins. Kafka's own format.
 
     +---------------+---------------------+
-    | timestamp i64 | relative offset i32 |   12 bytes an entry, big-endian, entries one behind another
+    | timestamp i64 | relative offset i32 |   12 bytes an entry, big-endian, entries one after another
     +---------------+---------------------+
 
 An entry says: no record up to base_offset + relative offset is later than `timestamp`, and the batch that ends there
@@ -89,7 +89,7 @@ class TimeIndex:
         return self.since(0)
 
     def since(self, count: int) -> bytes:
-        """The entries behind the first `count`, to be appended to the file."""
+        """The entries after the first `count`, to be appended to the file."""
         timestamps = self._columns.column(0)[count:]
         stored = np.empty(len(timestamps), _STORED)
         stored["timestamp"] = timestamps

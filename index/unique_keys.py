@@ -3,7 +3,7 @@
     add ──> singles (a dict) ──> levels (sorted columns) ──checkpoint, roll──> file ──merge──> larger file
             SINGLES_MAX          each twice as large as the next               rows that are not pending any more go
 
-What is in memory grows, as the mutable bucket does: rows are added behind the write of their records and before the
+What is in memory grows, as the mutable bucket does: rows are added after the write of their records and before the
 swap that makes these true, and an append that was interrupted has the whole of it made anew from the log. Where a row
 is there twice nothing is wrong; that one is missing must never be.
 
@@ -51,7 +51,7 @@ class RecentKeys:
             self._fold()
 
     def add(self, rows: KeyRows) -> None:
-        """Rows in offset order, behind those that are there."""
+        """Rows in offset order, after those that are there."""
         if len(rows) > FEW:
             self._fold()
             self._levels = _including(self._levels, rows)
@@ -80,7 +80,7 @@ class RecentKeys:
                 del self._singles[hashed]
 
     def levels(self) -> tuple[KeyRows, ...]:
-        """All rows, in parts that do not change any more: sorted, the rows of each behind those of the one before."""
+        """All rows, in parts that do not change any more: sorted, the rows of each after those of the one before."""
         self._fold()
         return self._levels
 

@@ -98,7 +98,7 @@ def _stamps(found: Scan) -> Int64Array:
 
 
 def _end_of(segment: Segment, end: End) -> tuple[int, int]:
-    """The offset and the byte position behind the segment's last visible entry."""
+    """The offset and the byte position after the segment's last visible entry."""
     if isinstance(segment, SealedSegment):
         return segment.end_offset, segment.size
     return end.offset, end.position

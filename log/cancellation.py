@@ -35,7 +35,7 @@ Int8Array = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cancellations:
-    """What the control batches in a log say, as far as it lies behind the log start."""
+    """What the control batches in a log say, as far as it lies after the log start."""
 
     targets: HiddenKeys = NOTHING_HIDDEN
     """The records that are cancelled, visible yet or not; and the same of control records."""

@@ -34,7 +34,7 @@ Meaning:
 - `producers`: where the partition has what a producer numbered (log/producer_files.py): from which offset on there may
   be any, up to where the file tells of them, and the file: its offset, how many producers, its CRC-32C; none where all
   were forgotten. Left out where no producer ever did.
-- `origins`: where anything was replicated to the partition (log/origin_files.py): the offset behind the highest of each
+- `origins`: where anything was replicated to the partition (log/origin_files.py): the offset after the highest of each
   origin, up to where the file tells of them, and the file: its offset and CRC-32C. Left out where nothing ever was.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
@@ -210,7 +210,7 @@ class OriginsMark:
     """What was replicated to the partition, as far as it is durable beside the log."""
 
     highest: tuple[tuple[str, int], ...]
-    """Origins, and the offset behind the highest of each."""
+    """Origins, and the offset after the highest of each."""
     upto: int
     """The file tells of all up to here."""
     file: OriginFileMark | None = None

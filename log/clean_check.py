@@ -1,6 +1,6 @@
 """Whether a partition was closed cleanly, so that it may be opened when it is first used.
 
-    checkpoints ──> intact, and all of the log behind the recovery point? ──> no file too many, too few, or of
+    checkpoints ──> intact, and all of the log after the recovery point? ──> no file too many, too few, or of
                     another size? ──> at rest
 
 A clean close leaves a partition so, and most kills leave the partitions so that were not in use. Opening one finds

@@ -19,7 +19,7 @@ class DirtyFlag:
         """Whether what is in memory may not be what is on disk."""
 
     def guard(self, unchanged: type[AfterlogError] = StorageFull) -> Changing:
-        """The block changes files, and ends behind its swap. `unchanged`: errors that leave nothing half done."""
+        """The block changes files, and ends after its swap. `unchanged`: errors that leave nothing half done."""
         return Changing(self, unchanged)
 
 

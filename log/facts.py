@@ -59,7 +59,7 @@ class SegmentFacts:
 
     @property
     def last_key(self) -> Key:
-        """At or behind the key of its last record in delivery order; no other segment has a record in between.
+        """At or after the key of its last record in delivery order; no other segment has a record in between.
 
         That one would be due with the last record and follow it in offset order, and so be in the segment.
         """

@@ -4,7 +4,7 @@
                                                                                           ├── ABORT    aborted
                                                                                           └── none     uncommitted
 
-A producer has one transaction at a time, so that the first marker of its own behind a batch decides about it; that is
+A producer has one transaction at a time, so that the first marker of its own after a batch decides about it; that is
 what Kafka's `read_committed` comes to, once a log has ended. The marker may lie in a later segment: these are read,
 headers alone, as far as it takes. A `.txnindex` tells nothing more, and need not be there.
 

@@ -110,7 +110,7 @@ class Maintenance:
         clock: LogClock,
         marked: Guard,
     ) -> None:
-        """marked: a block that changes files, and ends behind its swap."""
+        """marked: a block that changes files, and ends after its swap."""
         self.obsolete = Obsolete(context.files)
         self._buckets = Buckets(context.bucket_storage(mending=True), max_num_buckets=context.config.max_num_buckets)
         self.unique_keys = UniqueKeyFiles(context, checkpoints, versions)
@@ -327,7 +327,7 @@ class Maintenance:
         return (version.log_start.delivery_offset if self._delayed else version.log_start_offset) - before
 
     def _ends_before(self, version: Version, upto: Key) -> bool:
-        """Whether the active segment holds nothing behind a key."""
+        """Whether the active segment holds nothing after a key."""
         if not self._delayed:
             return version.written.offset <= upto.offset + 1
         bucket = version.delayed_index.bucket
@@ -572,7 +572,7 @@ class Maintenance:
                     self._swap_index(version, version.delayed_index.replacing([run], kept))
 
     def check(self) -> None:
-        """Prove that segments are dense but for what was removed, and that the index holds all behind the log start."""
+        """Prove that segments are dense but for what was removed, and that the index holds all after the log start."""
         version, known = self._versions.current, self._checkpoints.current
         buckets.check(version.delayed_index)
         if version.unique_keys is not None:

@@ -10,7 +10,7 @@ pointers, no I/O; the only one that readers take).
 A merge does its work without the append lock, and so does a checkpoint.
 
 *Interruptions.* An exception may strike between any two instructions: Ctrl-C, a signal's handler, MemoryError. An
-operation leaves a mark before it touches anything, and takes it away behind its swap. Whoever comes next and finds one
+operation leaves a mark before it touches anything, and takes it away after its swap. Whoever comes next and finds one
 heals: the file is cut at the end that the version tells, and the log begins anew from what is on disk, as after a kill.
 Nothing of an operation that did not reach its swap is believed; it may not have happened, or as a whole where its edit
 was durable already.
@@ -18,7 +18,7 @@ was durable already.
 Invariants (`check`):
 
 1. log start <= recovery point <= log end; segments are dense in offsets, but for what retention removed whole.
-2. The runs together with the mutable bucket hold every entry behind the log start exactly once (delayed topics).
+2. The runs together with the mutable bucket hold every entry after the log start exactly once (delayed topics).
 3. A run, a sparse index or a checkpoint is made durable only after the bytes of log that it speaks of.
 """
 
@@ -193,7 +193,7 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset behind the last visible record: all below it is safe under the durability."""
+        """The offset after the last visible record: all below it is safe under the durability."""
         return self.versions.current.visible.offset
 
     @property
@@ -234,7 +234,7 @@ class PartitionLog:
 
     @property
     def written(self) -> int:
-        """The offset behind the last record that is written, visible or not."""
+        """The offset after the last record that is written, visible or not."""
         return self.versions.current.written.offset
 
     def find(self, offsets: Int64Array, version: Version) -> Entries:
@@ -523,7 +523,7 @@ class PartitionLog:
 
     @property
     def behind(self) -> bool:
-        """Whether anything was appended behind the recovery point."""
+        """Whether anything was appended after the recovery point."""
         return self.written != self.checkpoints.current.recovery.offset
 
     def enforce_retention(self, floor: Floor | None = None) -> int:
@@ -678,7 +678,7 @@ class PartitionLog:
     # Interruptions.
 
     def halt(self, error: BaseException) -> None:
-        """Within `appending`: nothing may come behind what was appended so far, until a reopen has looked."""
+        """Within `appending`: nothing may come after what was appended so far, until a reopen has looked."""
         try:
             self._mend()
         finally:

@@ -270,7 +270,7 @@ def _open_active(context: LogContext, known: Checkpoints) -> ActiveSegment:
 
 
 def _read_tail(active: ActiveSegment, recovery: Recovery) -> Intact:
-    """The entries behind the recovery point, up to the first that fails a check."""
+    """The entries after the recovery point, up to the first that fails a check."""
     start, data = recovery.position, active.tail(recovery.position)
     taken = steps([(start, data)], start, active.size, recovery.offset)
     return read(active.path, recovery.offset, taken, start=start, size=active.size)
@@ -366,7 +366,7 @@ def _assembled(
 
 
 def _complete(index: DelayedIndex, log_start: LogStart) -> bool:
-    """Whether the index holds every record behind the log start: an intact file may still be a wrong one.
+    """Whether the index holds every record after the log start: an intact file may still be a wrong one.
 
     What of that lies in object storage, and cannot be had, or not as it was put, says so when it is read.
     """

@@ -106,7 +106,7 @@ class RecoveryPoint:
         return Moment(version, self.at(active, version.written), unsaved, tables)
 
     def store(self, moment: Moment) -> Stored | None:
-        """Behind a sync of the log; None where the moment has gone. Raises StorageFull, with nothing stored."""
+        """After a sync of the log; None where the moment has gone. Raises StorageFull, with nothing stored."""
         with self.files_lock:
             self._commit.usable()
             version, recovery, unsaved, tables = moment

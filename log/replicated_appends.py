@@ -54,7 +54,7 @@ class ReplicatedAppends:
         return int(batches.records[row:].sum())
 
     def upcoming(self, origin: str) -> int:
-        """The offset there behind the highest that is here."""
+        """The offset there after the highest that is here."""
         return self._index().upcoming(origin)
 
     def awaited(self, origin: str) -> Int64Array:

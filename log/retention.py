@@ -8,7 +8,7 @@ Retention takes a prefix of *delivery order*. A segment goes when every record i
 With `retention_by_subscriptions` it does not go before all subscriptions have acked it, or their backlog is evicted: a
 `Floor` says up to which delivery offset they have. Without another setting it goes then, at once.
 
-The log start moves behind the largest key that went. Records of other segments with smaller keys satisfy the rule as
+The log start moves after the largest key that went. Records of other segments with smaller keys satisfy the rule as
 well; they are out of reach from then on. So a far-future record keeps its own segment and no other (promise D13).
 A FIFO topic loses a prefix of append order. There the time is when the last of a segment's records was appended, where
 the interceptor `AppendBrokerTimestamp` has stamped it (PIP-70); else the latest that a record itself tells, and no

@@ -3,7 +3,7 @@
     pieces ──> steps: so many entries at a time, checked ──┬──> read          the intact beginning, why it ends there
                                                            ├──> check_log     every check, nothing is kept
                                                            ├──> walk          from where the offset index says
-                                                           └──> more_faults, every_entry    on, behind what is broken
+                                                           └──> more_faults, every_entry    on, after what is broken
 
 A *piece* is some bytes and their position in the log; no entry lies in two. A mapping is one piece, an active segment
 has up to two, one in object storage as many as it takes, each read when it is asked for. Positions that leave this
@@ -110,7 +110,7 @@ class Intact:
     size: int
     """Of the file."""
     stop: int
-    """The byte behind the last intact entry."""
+    """The byte after the last intact entry."""
     end_offset: int
     stamp_ms: int
     """The largest broker timestamp; 0 where no entry has one."""
@@ -217,7 +217,7 @@ def _compacted(found: Scan, piece: Bytes, stop: int, bodies: bool) -> Scan:
 
 
 def _in_order(found: Scan, offset: int, gaps: bool) -> Scan:
-    """The entries up to the first whose offset is not behind the one before it."""
+    """The entries up to the first whose offset is not after the one before it."""
     if len(found.offset) > 1:
         later, behind = found.offset[1:], found.offset[:-1] + found.records[:-1]
         wrong = np.flatnonzero(later < behind if gaps else later != behind)
@@ -437,7 +437,7 @@ def _old_message_bytes(view: memoryview, position: int) -> int:
 
 
 def _next_entry(view: memoryview, position: int) -> int:
-    """Where the next entry with an intact header begins behind the one at `position`; the end where none does.
+    """Where the next entry with an intact header begins after the one at `position`; the end where none does.
 
     Behind a broken header it is found by the prefix's magic: in a log of bare batches nothing is.
     """

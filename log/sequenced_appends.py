@@ -6,7 +6,7 @@
                                           └─> neither:       its error       nothing is written
 
 What `index/producer_states.py` says of each is final when it is said: who holds the lock appends next. Of several
-appends in one call each is judged behind those before it, so one that comes twice in the call is appended once; what is
+appends in one call each is judged after those before it, so one that comes twice in the call is appended once; what is
 refused fails by itself.
 """
 
@@ -49,7 +49,7 @@ class Placed(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Behind the last of them."""
+        """After the last of them."""
         return max((piece.offset + piece.records for piece in self.pieces), default=0)
 
     def offsets(self) -> Int64Array:

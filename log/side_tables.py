@@ -24,7 +24,7 @@ class SideTable(Protocol):
     def saved(self, unsaved: Any, end: int, stamp_ms: int) -> dict[str, Any]:
         """Make it durable, with the log up to `end`, the last stamp of which this is. Raises StorageFull.
 
-        What the checkpoints must say then; behind a sync of the log, with nothing in flight before `end`.
+        What the checkpoints must say then; after a sync of the log, with nothing in flight before `end`.
         """
 
     def reconcile(self) -> None:

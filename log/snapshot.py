@@ -11,7 +11,7 @@ What lies below the recovery point is durable, indexed and never cut. What lies 
 
 Delivery order is final up to a reading only if no record that is not in view is due before it. Such a record
 
-- lies behind the recovery point in the file: these entries are scanned for when they are due, and their control batches
+- lies after the recovery point in the file: these entries are scanned for when they are due, and their control batches
   for when they cancelled;
 - or is being appended: its stamp is not below the frontier that the store has made durable, because no reading of the
   store passes an append in flight; and not below the wall clock by more than the time that an append takes.
@@ -120,7 +120,7 @@ def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int
 
 
 def _earliest_behind(context: LogContext, known: Checkpoints) -> int:
-    """The latest reading that nothing written behind the recovery point is due before, or has cancelled anything by."""
+    """The latest reading that nothing written after the recovery point is due before, or has cancelled anything by."""
     recovery = known.recovery
     with opened(context.files, context.folder / segment_file(recovery.segment, LOG)) as file:
         data = np.frombuffer(file.pread(max(file.size() - recovery.position, 0), recovery.position), np.uint8)

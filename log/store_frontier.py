@@ -10,7 +10,7 @@ What is true of a partition is the larger of this and its checkpoints, each for 
 
     open p       ──> joined(p): stamps above both leases, deliveries from the larger `used_ms` on
     deliver in p ──> lease(p, reading): within the lease a row in memory; above it the document, durable, first
-    close        ──> each partition's own checkpoints ──> behind the last one: what was found at the open, for those
+    close        ──> each partition's own checkpoints ──> after the last one: what was found at the open, for those
                      that were at rest all the time; nothing, where nothing was found
 
 The document is there while the store is open and has delivered, and after a crash. It lies among the documents of

@@ -45,7 +45,7 @@ class TopicSettings:
     remote_storage_enable: bool = False
     """Sealed segments are uploaded to the store's object storage."""
     local_retention_ms: int | None = None
-    """Of segments that were uploaded: how long the local copy stays behind the last record that became due."""
+    """Of segments that were uploaded: how long the local copy stays after the last record that became due."""
     local_retention_bytes: int | None = None
     check_instants: bool = True
     """Refuse what asks for an instant that is surely wrong (`afterlog.records.times`)."""

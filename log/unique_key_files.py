@@ -82,7 +82,7 @@ class UniqueKeyFiles:
     def saved(self, unsaved: UnsavedKeys | None, end: int, stamp_ms: int) -> dict[str, Any]:
         """Make a file of what is pending by a stamp; what the checkpoints must say then, with the log up to `end`.
 
-        Behind a sync of the log, with nothing in flight before `end`. Raises StorageFull.
+        After a sync of the log, with nothing in flight before `end`. Raises StorageFull.
         """
         mark = self._checkpoints.current.unique_keys
         if unsaved is None or mark is None:

@@ -55,7 +55,7 @@ def rows_of_log(
 
 
 def rows_of_tail(active: ActiveSegment, position: int, offset: int, limit_bytes: int, after_ms: int) -> KeyRows:
-    """The same of what lies behind the recovery point, which was just read and cut, in offset order."""
+    """The same of what lies after the recovery point, which was just read and cut, in offset order."""
     if active.size == position:
         return KeyRows.empty()
     taken = steps([(position, active.tail(position))], position, active.size, offset, bodies=False)

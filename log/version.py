@@ -8,7 +8,7 @@ A version is pinned by being held: Python counts who does. Nothing that a versio
 sealed segment and a run are immutable; of the active segment and the mutable bucket, which grow, a version tells how
 far they count. Files go when no version from now on names them, and the last one that did is gone (`Obsolete`).
 
-What an operation changes becomes true by one swap behind its last write, and by nothing else. An operation that did not
+What an operation changes becomes true by one swap after its last write, and by nothing else. An operation that did not
 get there has changed nothing that a version tells (`PartitionLog` heals what it left behind).
 
 *No update is lost.* Between the version that an operation began with and its swap others swap: a sync makes visible
@@ -43,7 +43,7 @@ from afterlog.log.segment import ActiveSegment, SealedSegment, Segment
 
 
 class End(NamedTuple):
-    """An end of the log: the next offset, and the byte behind the last entry in the active segment."""
+    """An end of the log: the next offset, and the byte after the last entry in the active segment."""
 
     offset: int
     position: int

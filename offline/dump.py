@@ -1,7 +1,7 @@
 """What is in one file of a store, as rows: plain dictionaries, for people and for JSON. Needs no lock, writes nothing.
 
     .log                 an entry a row: where it is, what its headers say, whether its checksums match; with `records`
-                         each record too. Behind what is broken it goes on with the next entry that can be found.
+                         each record too. After what is broken it goes on with the next entry that can be found.
                          Bare batches may be a Kafka broker's, of any leader epoch, and compacted. Of messages older
                          than batches, where they are and that they are
     .index, .timeindex   an index entry a row

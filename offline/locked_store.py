@@ -244,7 +244,7 @@ class OfflineStore:
         for unreadable in store_plan.subscriptions:
             for path in unreadable.journals:
                 self._put_aside(path)
-        if store_plan.frontier is not None:  # behind the partitions: until then it holds for all of them
+        if store_plan.frontier is not None:  # after the partitions: until then it holds for all of them
             write_frontier(self._files, self.path, store_plan.frontier.content)
         if store_plan.topics is not None:
             write_topics(self._files, self.path, dict(sorted((self._legible | store_plan.topics).items())))

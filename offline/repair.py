@@ -3,7 +3,7 @@
     a log that fails its checks    the bytes from the fault on are saved as `<name>.log.cut-<position>`, then cut.
        below the recovery point    The segment ends there for good, the next ones stay. Offsets that were lost are not
                                    given to other records: an active segment that is cut is sealed, and the next one
-                                   begins behind what was lost. Delivery offsets do not shift either: what was lost
+                                   begins after what was lost. Delivery offsets do not shift either: what was lost
                                    counts as removed, so a committed position skips nothing; it may see again as many
                                    records as were lost.
     a torn tail                    cut too, as opening the store would do, but saved

@@ -233,7 +233,7 @@ class RepairPlanner:
         )
 
     def _runs_end(self, base_offset: int) -> tuple[int, int]:
-        """Offset and position behind the last run of the active segment; zeros without one."""
+        """Offset and position after the last run of the active segment; zeros without one."""
         ends = [(0, 0)]
         for span in bucket_spans(self._files, self._folder):
             if span[0] >= base_offset:
@@ -323,7 +323,7 @@ class RepairPlanner:
     def _keep_active(self, known: Checkpoints) -> tuple[Recovery, ActiveMark, int]:
         """What the checkpoints will say of the active segment, and the end of the log."""
         active, recovery = self._read(known.active.base_offset), known.recovery
-        if active_fault(active, known):  # sealed where it is intact: the next one begins behind what was lost
+        if active_fault(active, known):  # sealed where it is intact: the next one begins after what was lost
             end_offset = max(recovery.offset, log_end(self._files, self._folder, known))
             self._cut(active, end_offset)
             if len(active.entries):
@@ -337,7 +337,7 @@ class RepairPlanner:
                 f"{active.path}: where it ended is not known: offsets from {active.end_offset} on may be given again"
             )
         elif active.stop < active.size:
-            self._cut(active, active.end_offset, f"a torn tail behind the recovery point ({active.fault})")
+            self._cut(active, active.end_offset, f"a torn tail after the recovery point ({active.fault})")
         if self._anew or not self._remade(active_index_faults(self._files, active, known, self._delayed)):
             return recovery, known.active, active.end_offset
         # Nothing but its log is known: recovery takes all of that for the tail.

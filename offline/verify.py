@@ -12,7 +12,7 @@ Of segments that are in object storage only the checkpoints tell, and the cancel
 and that what is in the folder leaves just their offsets out. The rest is `afterlog scrub --deep`'s.
 
 What recovery removes or cuts by itself after a crash (temporary files, an index longer than the checkpoints say, runs
-behind the recovery point) is no finding, but for a torn tail: nobody can tell it from rot in what was just written.
+after the recovery point) is no finding, but for a torn tail: nobody can tell it from rot in what was just written.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
 
 
 def log_end(files: Files, folder: Path, known: Checkpoints) -> int:
-    """The offset behind the last intact entry from the recovery point on: to be read where rot lies before it, too."""
+    """The offset after the last intact entry from the recovery point on: to be read where rot lies before it, too."""
     recovery = known.recovery
     path = folder / segment_file(recovery.segment, LOG)
     return read_log(files, path, recovery.offset, start=recovery.position).end_offset
@@ -337,7 +337,7 @@ def _verify_active(files: Files, active: Intact, known: Checkpoints, delayed: bo
             yield Finding(path=active.path, position=active.stop, message=fault, remedy=REPAIR)
         return
     if active.stop < active.size:
-        message = f"a torn tail of {active.size - active.stop} bytes behind the recovery point: {active.fault}"
+        message = f"a torn tail of {active.size - active.stop} bytes after the recovery point: {active.fault}"
         yield Finding(path=active.path, position=active.stop, message=message, remedy="opening the store cuts it")
     for error in active_index_faults(files, active, known, delayed):
         yield Finding.of(error, OPEN if error.path.name == BUCKETS else REPAIR)

@@ -336,14 +336,14 @@ def _pending_of_json(body: dict[str, Any] | None) -> Pending | None:
 
 
 def _behind(parts: Sequence[EncodedBatches], records: int) -> Iterator[EncodedBatches]:
-    """The batches behind the first `records`. ValueError where that is amid one, or negative."""
+    """The batches after the first `records`. ValueError where that is amid one, or negative."""
     for batches in parts:
         ends = batches.records.cumsum()
         row = int(ends.searchsorted(records, side="right"))
         start = int(ends[row - 1]) if row else 0
         if row < len(batches):
             if records != start:
-                raise ValueError(f"the log ends {records - start} records behind a batch that it was to adopt")
+                raise ValueError(f"the log ends {records - start} records after a batch that it was to adopt")
             yield batches.behind(row)
         records = max(records - int(ends[-1]), 0)
 

@@ -4,7 +4,7 @@
     request                                                            ├──> one append of the log ──> an answer for each
     request   what cannot be taken ──> its error                        ┘
 
-Records that come by themselves, one request behind another, are encoded in one go, each as a batch of its own: what
+Records that come by themselves, one request after another, are encoded in one go, each as a batch of its own: what
 sends of one by one would write. Encoding is done before the log's lock is taken.
 """
 
@@ -165,7 +165,7 @@ def _numbered(
 def _rest(
     log: PartitionLog, columns: RecordColumns, rows: Int64Array, sequence: ProducerSequence | None, skipped: int
 ) -> Sequence[Batches]:
-    """Of the rows of a part those behind the first ones, encoded anew: they may have been cut elsewhere before."""
+    """Of the rows of a part those after the first ones, encoded anew: they may have been cut elsewhere before."""
     sent = None if sequence is None else sequence.after(skipped)
     return encode(columns.take(rows[skipped:]), log.context.config, sequence=sent)[0]
 

@@ -2,7 +2,7 @@
 
     rows ── encode ──> adoption/<job>-<batch>-<created_ms>-<attempt>.prepared ── adoption ──> log
 
-A file is sections one behind another, each with records of one partition in the order in which they are to be appended:
+A file is sections one after another, each with records of one partition in the order in which they are to be appended:
 
     section    record batches | zeros up to a multiple of 8 | columns
     columns    int64 little-endian, of n batches:  positions[n+1] | records[n] | deliver_after[n] | max_timestamp[n]

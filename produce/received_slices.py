@@ -30,7 +30,7 @@ from afterlog.records.part import entries_without
 
 
 def upcoming_of(log: PartitionLog, origin: str) -> int:
-    """The offset of an origin behind the highest that was appended here; 0 where nothing was."""
+    """The offset of an origin after the highest that was appended here; 0 where nothing was."""
     index = log.version.origins
     return 0 if index is None else index.upcoming(origin)
 
@@ -45,7 +45,7 @@ def receive_slice(log: PartitionLog, own: str, given: OriginSlice, heard: Heard 
     Whoever copies goes on behind it: what a power cut took here afterwards would never come again.
 
     own: what this log calls itself. heard: who is told of markers. Raises InvalidBatch where it
-    is no slice, ReplicationDiverged where that log is behind what was replicated from it, RecordTooLarge, and as
+    is no slice, ReplicationDiverged where that log is after what was replicated from it, RecordTooLarge, and as
     `PartitionLog.replicate`: some of it may be there then.
     """
     if given.origin == own:

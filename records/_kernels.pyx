@@ -824,7 +824,7 @@ def scan_entries(buffer, start, end, next_offset, check_bodies, limit=-1, any_ep
     cdef int64_t position = start, stop = end, next_one = next_offset, most = limit
     cdef int64_t found = 0, capacity
     cdef bint dense = next_one >= 0
-    cdef uint64_t expected = <uint64_t>next_one     # 2^63 behind the last offset that there can be
+    cdef uint64_t expected = <uint64_t>next_one     # 2^63 after the last offset that there can be
     cdef bint check_body = check_bodies, foreign = any_epoch
     cdef int fault = OK
     cdef Entry entry

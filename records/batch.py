@@ -84,7 +84,7 @@ class BatchInfo(NamedTuple):
 
 
 class BatchColumns(NamedTuple):
-    """The same for several batches, one behind another. int64 columns, `positions` one longer than the rest."""
+    """The same for several batches, one after another. int64 columns, `positions` one longer than the rest."""
 
     positions: Int64Array
     records: Int64Array

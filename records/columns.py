@@ -122,7 +122,7 @@ class Scan(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last entry, of which there must be one."""
+        """The offset after the last entry, of which there must be one."""
         return int(self.offset[-1] + self.records[-1])
 
     def first(self, rows: int, fault: int) -> Scan:

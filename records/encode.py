@@ -39,7 +39,7 @@ PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Batches(ABC):
-    """Record batches, to be written one behind another, and what the log must know of each.
+    """Record batches, to be written one after another, and what the log must know of each.
 
     positions: int64[n+1], where each begins and the last one ends, at most; records, deliver_after (as asked, the
     largest of the batch, or AS_SOON_AS_POSSIBLE), max_timestamp: int64[n]. producers: what their headers say of who
@@ -305,7 +305,7 @@ def cut(deliver_after: Int64Array, size: Int64Array, batch_bytes: int, spread_ms
     """Where batches begin, int64[batches + 1], for records in the order given.
 
     A batch ends where the time changes, or with a spread, before the first record that lies further than `spread_ms`
-    behind its first; or where `batch_bytes` are full, which is before the last record begins: it is smaller than twice
+    after its first; or where `batch_bytes` are full, which is before the last record begins: it is smaller than twice
     that, or one record. With a spread the times ascend.
     """
     count = len(deliver_after)
@@ -424,7 +424,7 @@ def take_ragged(column: Ragged, rows: Int64Array) -> Ragged:
 
 
 def join_ragged(columns: Sequence[Ragged]) -> Ragged:
-    """Columns one behind another."""
+    """Columns one after another."""
     lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(offsets) for offsets, _ in columns)])
     data = [part[int(offsets[0]) : int(offsets[-1])] for offsets, part in columns]
     return np.cumsum(lengths), np.concatenate(data) if data else np.empty(0, np.uint8)

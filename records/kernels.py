@@ -14,7 +14,7 @@
                                               says what is the matter with it, or reads what is more than that
     take_items       a column, and rows    -> the items at these rows, in this order
     spread_starts    times that ascend     -> the rows at which a batch begins, where each takes what lies no further
-                                              than a spread behind its first
+                                              than a spread after its first
 
 Both give the same bytes and raise the same errors; tests hold one against the other. Arrays are C-contiguous and may be
 read-only; none is kept. Arguments that contradict each other are the caller's mistake and raise ValueError; bytes that

@@ -41,7 +41,7 @@ NOT_OF_CLIENTS: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 
 
 def entries_of(data: Bytes) -> Scan:
-    """The entries that lie one behind another in `data`, all of it; offsets rise, and may leave gaps. InvalidBatch."""
+    """The entries that lie one after another in `data`, all of it; offsets rise, and may leave gaps. InvalidBatch."""
     found = kernels.scan_entries(data, 0, len(data), -1, True)
     if found.fault:
         raise InvalidBatch(f"an entry of a slice, at byte {found.stop}: {FAULTS[found.fault]}")

@@ -97,7 +97,7 @@ def sections(section: bytes, keys: Sequence[bytes | None]) -> Ragged:
 
 
 def _around(section: bytes) -> tuple[bytes, bytes]:
-    """What stands before the key's length, and behind the key."""
+    """What stands before the key's length, and after the key."""
     count, position = read_zigzag(view_of(section), 0, len(section)) if section else (0, 0)
     if count >= HEADERS_MAX:
         raise InvalidRecord(f"a record with a unique key has fewer than {HEADERS_MAX} headers, not {count}")

@@ -16,7 +16,7 @@ class ReplicatedTopic(NamedTuple):
 
     settings: TopicSettings
     ends: tuple[int, ...]
-    """Of its partitions, the offsets behind what was appended last."""
+    """Of its partitions, the offsets after what was appended last."""
 
     @staticmethod
     def of(settings: Mapping[str, Any], ends: tuple[int, ...]) -> ReplicatedTopic:
@@ -49,7 +49,7 @@ class Cluster(Protocol):
         ...
 
     def upcoming(self, topic: str, origin: str) -> tuple[int, ...]:
-        """By partition, the offset behind the highest that is here of an origin."""
+        """By partition, the offset after the highest that is here of an origin."""
         ...
 
     def slice(self, topic: str, partition: int, first: int, max_bytes: int) -> OriginSlice:

@@ -3,7 +3,7 @@ heads may be and how long they may take, and answers that nobody takes.
 
 *No request is read where another ends.* A client may offer to change the protocol (`Upgrade`: Java's client and curl do
 with every first request): what is not taken is ignored (RFC 9110, 7.8), and the body belongs to the request. The parser
-gives up there, so another one goes on behind the head, told how long the body is. What comes behind a body in chunks is
+gives up there, so another one goes on after the head, told how long the body is. What comes behind a body in chunks is
 not of the head. A body that a client held back until it was wanted, and that was not, may never come: the connection
 ends with the answer. What follows a CONNECT is no HTTP.
 """
@@ -268,7 +268,7 @@ class Connection(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
                 return
-            except httptools.HttpParserUpgrade as stopped:  # behind the head, whose body it takes for something else
+            except httptools.HttpParserUpgrade as stopped:  # after the head, whose body it takes for something else
                 data = data[stopped.args[0] :]
                 upgrade, self._upgrade = self._upgrade, None
                 assert upgrade is not None, "it has told of a head"

@@ -3,7 +3,7 @@
     PUT claim ──> held for ttl_ms ──PUT again, commit──> for ttl_ms more ──> ended: by itself, or by DELETE
 
 A claim is an open consumer of the store, which reads nothing: so a partition is one reader's, whether that is a client
-or a program that has the store open itself. Claims are in memory. Behind a restart of the server a client claims again,
+or a program that has the store open itself. Claims are in memory. After a restart of the server a client claims again,
 and goes on where the group committed, as behind one of its own. A name is claimed until it is let go, and not again: a
 client may say once more that it claims while it lets go, and the later one may be here first.
 """

@@ -1,6 +1,6 @@
 """Readers of subscriptions that clients use: kept open between requests, one per topic, name and settings.
 
-    request ──> lent ──> a reader that is open, or opened now ──> kept for IDLE_S behind its last use ──> closed
+    request ──> lent ──> a reader that is open, or opened now ──> kept for IDLE_S after its last use ──> closed
 
 A client has no reader of its own here: it says with each request how it reads, and any number share one. Leases outlive
 readers, and this process (`durable_leases`): a receipt is good until the deadline, whoever has which reader open. One

@@ -35,7 +35,7 @@ SHOWN_BYTES: Final = 256
 
 
 class ListPlace(NamedTuple):
-    """Where a list of pending records goes on: behind this one, over all partitions."""
+    """Where a list of pending records goes on: after this one, over all partitions."""
 
     due: int
     partition: int

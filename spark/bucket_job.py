@@ -5,7 +5,7 @@
 
 The runs are sorted already, so nothing is sorted again: their directories tell where to cut delivery order into slices
 of equal size, and each task merges its slice out of all runs, as the store itself does. What it writes is a run, of its
-slice and over all offsets of the bucket. The driver puts these one behind another, and decodes nothing
+slice and over all offsets of the bucket. The driver puts these one after another, and decodes nothing
 (`afterlog.spark.bucket_plan`).
 
 A task holds one chunk of every run, and reads the chunks at its edges that others read too (docs/decisions/0022).

@@ -51,7 +51,7 @@ class SourceRun:
     """The log start: entries up to this key are left out."""
     entries: int = 0
     records: int = 0
-    """Behind the log start: known once it was read through."""
+    """After the log start: known once it was read through."""
     obstacle: CorruptFile | str | None = None
     """Why it cannot be merged. Runs on both sides of it are not adjacent."""
 

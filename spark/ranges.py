@@ -92,7 +92,7 @@ class RangePlanner:
         return self._offset(positions, None)
 
     def latest(self) -> dict[str, int]:
-        """Behind what is due now, by the number of the partition."""
+        """After what is due now, by the number of the partition."""
         return {str(partition.number): partition.high_watermark() for partition in self._partitions()}
 
     def at(self, positions: Mapping[str, int]) -> StreamOffset:

@@ -8,7 +8,7 @@ appended. (Only where a crash comes between, and retention has removed the recor
 of the store, `afterlog-schedules`, does it when the next one is due; it begins with the first schedule.
 
 *Missed* is what came while nobody had the store open. `skip`: nothing of it is appended; `one`: the first of it, due at
-once; `all`: each, due at once, one behind the other, of very many the latest MISSED_MAX. What was appended before is
+once; `all`: each, due at once, one after the other, of very many the latest MISSED_MAX. What was appended before is
 pending in the log, and never missed.
 
 *Paused, changed, removed*: the document first, then what is pending is cancelled: the document says which offset is

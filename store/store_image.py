@@ -7,7 +7,7 @@ What tells of something is taken before that of which it tells:
                     runs, indexes, and how far its log is visible ── the frontier that the partitions share
     3  beside all   the active logs, up to there
 
-So an ack is never ahead of the log, nor behind what went by acks (nothing does meanwhile), a schedule never ahead of
+So an ack is never ahead of the log, nor after what went by acks (nothing does meanwhile), a schedule never ahead of
 its record, and the frontier never behind a delivery. In 2 appends to a partition wait while its few files are linked,
 schedules and adoptions as long as it takes. What is moved from one partition to another at that instant, as a dead
 letter, may be in both: at least once.

@@ -4,7 +4,7 @@ topics document ──> a look at every partition ──┬── at rest ──
                                                 └── the others: recovered ─────────────────────────> its log
 object storage ──> a folder for each partition ──> topics document, in a store that has none yet
 
-A partition is at rest whose last life ended with all of it behind a checkpoint (`log/clean_check.py`). Everything else
+A partition is at rest whose last life ended with all of it after a checkpoint (`log/clean_check.py`). Everything else
 is recovered when the store is opened, and so is what may have segments in object storage, since a thread looks after
 it.
 """
@@ -244,7 +244,7 @@ class OpenTopics:
         return [*self.logs(), *left]
 
     def end_frontier(self) -> None:
-        """Behind the close of the last partition: the store's frontier is taken back, if each has its own.
+        """After the close of the last partition: the store's frontier is taken back, if each has its own.
 
         Where one has not, or the disk fails, it stays: then the next life stamps later than it need.
         """

@@ -8,7 +8,7 @@ A subscription has acked all below its mark_delete (what lies beyond and is acke
 either: delivery order is taken from its beginning). Only what is durable counts: an ack that a power cut takes back
 must not have let its record go. So what an open consumer has read and not committed is not acked, and what a process
 that was killed has left is synced before it counts. Under durability `os` the log is synced, too: acks of what lies
-behind its end are given up (`afterlog.subscription.journal`).
+after its end are given up (`afterlog.subscription.journal`).
 
 A journal that nobody has open does not change: it is read once. One that cannot be read holds everything, and says so.
 That nobody opens it meanwhile, or goes back, is seen to by the log's lock of letting go. What a redrive left holds

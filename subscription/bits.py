@@ -8,7 +8,7 @@ A range put into a bitmap makes a run, and single offsets taken out of runs make
 100 KB each: whoever takes out singles calls `run_optimize` now and then (`AckSet`).
 
 pyroaring 1.2 never frees an iterator that has nothing before it, 216 bytes: nobody iterates over an empty bitmap, or
-asks for the `next_set_bit` behind the last.
+asks for the `next_set_bit` after the last.
 """
 
 from __future__ import annotations

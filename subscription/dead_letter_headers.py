@@ -1,4 +1,4 @@
-"""Where a dead letter comes from: six headers, behind those that the record had.
+"""Where a dead letter comes from: six headers, after those that the record had.
 
     afterlog-dead-letter-topic             mail
     afterlog-dead-letter-partition         0
@@ -8,7 +8,7 @@
     afterlog-dead-letter-redelivery-count  8                deliveries that failed
 
 All are ASCII; of the reason the first REASON_CHARACTERS, anything else in it escaped as Python does. Only the last six
-headers count: a dead letter that dies again, in a subscription of the dead letters, has two origins one behind another.
+headers count: a dead letter that dies again, in a subscription of the dead letters, has two origins one after another.
 """
 
 from __future__ import annotations

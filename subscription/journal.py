@@ -15,7 +15,7 @@ ever given up.
 
 Every opening begins a journal: what was cut, or given up, is gone for good before anything new is promised.
 
-*Interruptions.* `written` is one pointer, swapped behind the write that it tells of, or behind the new journal. What
+*Interruptions.* `written` is one pointer, swapped after the write that it tells of, or behind the new journal. What
 lies behind it was never told to anybody: `rollback` cuts it, and a journal that was begun and not swapped to goes.
 
 Invariants (`check`): all below `safe` is synced; `safe <= written`. How it is synced, and poisoned, is told by
@@ -69,7 +69,7 @@ class Journal:
 
     @property
     def written(self) -> JournalPosition:
-        """Behind the last event."""
+        """After the last event."""
         return self._written
 
     @property

@@ -314,7 +314,7 @@ class SubscriptionState:
             self.counts.removed += self.acks.read(position, BitMap64())
 
     def _seek(self, position: int) -> None:
-        passes = self.acks.mark_delete < position  # be it behind the position, or un-acked before it
+        passes = self.acks.mark_delete < position  # be it after the position, or un-acked before it
         self.sought = position if passes else min(self.sought, position)
         self.acks = AckSet(position)
         self.retrying = BitMap64()

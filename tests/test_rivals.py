@@ -1,4 +1,4 @@
-"""The comparison, tiny: each rival hands out what it was given, in due order, also behind a kill, and loses nothing."""
+"""The comparison, tiny: each rival hands out what it was given, in due order, also after a kill, and loses nothing."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 
 Invariants of a folder of versions:
 
-- A version is written aside, synced, and then *linked* to the number behind the one that its writer read. A link never
+- A version is written aside, synced, and then *linked* to the number after the one that its writer read. A link never
   replaces, so of those who read the same version exactly one gets the number, in whatever process.
 - The highest number is never removed, hence never taken twice. The `_KEPT` - 1 below it stay too, for who is reading
   them; older ones are swept by whoever wrote last.

@@ -17,7 +17,7 @@ class LogFacts:
     """As its store told them last. ValueError where the values cannot be."""
 
     end_offset: int
-    """Behind the last sealed segment, uploaded or not."""
+    """After the last sealed segment, uploaded or not."""
     removed_records: int
     """That retention has removed, ever."""
     log_start: LogStart

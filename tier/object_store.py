@@ -119,7 +119,7 @@ class ObjectStore:
             with _named(key):
                 parts = self._backend.get_ranges(check_key(key), starts=starts, ends=ends, coalesce=gap)
         except RemoteUnavailable:
-            if self.head(key).size < max(ends):  # how a range behind the end is refused is a matter of taste
+            if self.head(key).size < max(ends):  # how a range after the end is refused is a matter of taste
                 raise CorruptRemote(f"it ends before byte {max(ends)}", path=key, position=max(ends)) from None
             raise
         found = [np.frombuffer(part, np.uint8) for part in parts]

@@ -121,7 +121,7 @@ class PageCache:
             self._disk_failed(error)
 
     def read(self, remote: RemoteStore, key: str, size: int, starts: Int64Array, stops: Int64Array) -> Bytes:
-        """The bytes [start, stop) of each range one behind another, in an array of their own.
+        """The bytes [start, stop) of each range one after another, in an array of their own.
 
         int64[n] both, in any order. `size`: of the object; ValueError where a range lies outside. Raises what the
         storage raises; CorruptRemote where it gives fewer bytes than it was asked for.

@@ -4,7 +4,7 @@
 
 Nothing is downloaded but the manifest, and a little of some runs where retention has removed records; opening the
 folder then fetches the cancel indexes. What had not been uploaded is gone: the records of the segment that was being
-appended to, and of those sealed since. Appends go on behind the last offset that the manifest knows of. Offsets stay
+appended to, and of those sealed since. Appends go on after the last offset that the manifest knows of. Offsets stay
 what they were; delivery offsets do where nothing was lost that was due before what is there. Positions and
 subscriptions are not in object storage.
 

@@ -278,7 +278,7 @@ class TieredSegment:
 
 
 def _joined(starts: Int64Array, stops: Int64Array, gap: int) -> Int64Array:
-    """Where in ranges that ascend those begin that are more than `gap` behind the one before, and the end of all."""
+    """Where in ranges that ascend those begin that are more than `gap` after the one before, and the end of all."""
     return np.append(np.flatnonzero(starts > np.append(-gap - 1, stops[:-1]) + gap), len(starts))
 
 

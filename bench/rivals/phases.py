@@ -2,7 +2,7 @@
 
     fill       append everything, and wait until the background is quiet; then kill -9, also of a server
     reopen     from the kill until the first due record is in hand; then kill -9
-    drain      lease, check, ack until nothing is left, with the clock behind the last due time
+    drain      lease, check, ack until nothing is left, with the clock after the last due time
     lateness   fill and drain at once, so many records a second, in real time
 
 A phase is started with one JSON object, and prints another.
@@ -59,7 +59,7 @@ def fill(rival: Rival, load: Load) -> Figures:
 
 
 def reopen(rival: Rival, load: Load) -> Figures:
-    """Memory is looked at behind the first record."""
+    """Memory is looked at after the first record."""
     earliest = int(load.due.min())
     before = memory_bytes([os.getpid()])
     meter = Meter([])

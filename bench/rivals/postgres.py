@@ -130,7 +130,7 @@ class PostgreSQL(Rival):
         self._remove_segment()
 
     def _remove_segment(self) -> None:
-        """Take away the System V segment that stays behind a kill: its pid file names it in line 7, as key and id."""
+        """Take away the System V segment that stays after a kill: its pid file names it in line 7, as key and id."""
         with contextlib.suppress(OSError, IndexError, ValueError):
             lines = (self.folder / "data" / "postmaster.pid").read_text().splitlines()
             ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), _IPC_RMID, None)

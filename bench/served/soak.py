@@ -43,7 +43,7 @@ FIRST = 60_000
 
 
 def soak(contestant: Contestant, minutes: float, rate: int, every_s: float = 1.0, first: int = FIRST) -> Figures:
-    """So many sends a second, behind the first ones. Raises RuntimeError where a client fails."""
+    """So many sends a second, after the first ones. Raises RuntimeError where a client fails."""
     contestant.open()
     with afterlog.connect(contestant.folder) as store:
         store.create_topic(QUIET)

@@ -53,7 +53,7 @@ def test_as_many_as_are_allowed_and_the_others_queue() -> None:
         gate.open()
     threads.end()
     threads.join()
-    assert [0, 1, 2] == sorted(done), "what was begun is done behind the end, too"
+    assert [0, 1, 2] == sorted(done), "what was begun is done after the end, too"
     with pytest.raises(RuntimeError, match="no calls any more"):
         threads.begin(lambda: None)
 

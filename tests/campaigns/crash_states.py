@@ -301,12 +301,12 @@ class CrashPoints:
 def crash_states(
     operations: Sequence[Operation], upto: int, *, start: Image | None = None, model: CrashModel | None = None
 ) -> Iterator[PowerCut]:
-    """What a power cut may leave behind the first `upto` operations."""
+    """What a power cut may leave after the first `upto` operations."""
     return _points(operations[:upto], start, model).power_cuts()
 
 
 def kill_state(operations: Sequence[Operation], upto: int, *, start: Image | None = None) -> Kill:
-    """What a kill of the process leaves behind the first `upto` operations."""
+    """What a kill of the process leaves after the first `upto` operations."""
     return next(_points(operations[:upto], start, None).kills())
 
 

@@ -70,7 +70,7 @@ PATH = Path("/store")
 TOPIC = "mail"
 START_MS = 1_700_000_000_000
 STEP_BACK_MS = 30
-"""The wall clock after the crash is this much behind the one before."""
+"""The wall clock after the crash is this much after the one before."""
 FAR_MS = 10_000_000
 
 
@@ -463,7 +463,7 @@ def unique_keys(session: Session) -> None:
 
 
 def numbered(session: Session) -> None:
-    """In memory and in files; sent again: as a whole, with more behind it, behind a roll and a reopen."""
+    """In memory and in files; sent again: as a whole, with more behind it, after a roll and a reopen."""
     session.numbered(0, (b"a", 10**6))
     session.numbered(0, (b"a", 10**6), there=1)
     session.numbered(0, (b"b", 5), (b"c", 5), (b"d", 10**6), producer=8)
@@ -480,7 +480,7 @@ def numbered(session: Session) -> None:
 
 
 def replicated(session: Session) -> None:
-    """Of two other logs, with one's own between; what is not to come; behind a checkpoint, a roll and a reopen."""
+    """Of two other logs, with one's own between; what is not to come; after a checkpoint, a roll and a reopen."""
     session.replicated("eu", 4, (b"a", 10**6), (b"b", 5))
     session.send((b"own", 7))
     session.replicated("us", 0, (b"c", 9))
@@ -589,7 +589,7 @@ def frontier(session: Session) -> None:
 
 
 def at_rest(session: Session) -> None:
-    """Deliveries of what lies behind a checkpoint, the clock back behind each, over a clean close: nothing but the
+    """Deliveries of what lies after a checkpoint, the clock back behind each, over a clean close: nothing but the
     frontier tells of them."""
     session.send((b"a", 5), (b"b", 15), (b"c", 45))
     session.partition.log.checkpoint()
@@ -1096,7 +1096,7 @@ def _columns(entries: Entries) -> list[np.ndarray[Any, Any]]:
 
 
 def reachable(partition: Partition) -> set[int]:
-    """Offsets of the records behind the log start, by the index."""
+    """Offsets of the records after the log start, by the index."""
     entries = [*(run.entries() for run in partition.log.index.runs), partition.log.index.bucket.entries()]
     start = partition.log.log_start.key
     return {

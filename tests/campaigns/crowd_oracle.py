@@ -69,7 +69,7 @@ class TopicOracle:
         assert self.followed is not None
         ranks = [rank for rank, *_ in rows]
         assert sorted({*ranks}) == ranks, "D6"
-        assert not ranks or self.followed.position <= ranks[0] <= ranks[-1] < position, "D6: behind the position"
+        assert not ranks or self.followed.position <= ranks[0] <= ranks[-1] < position, "D6: after the position"
         for each in rows:
             self.show(now_ms, *each)
         self.followed.ranks |= {*ranks}
@@ -147,7 +147,7 @@ class CrowdOracle:
     def hear_begins(self, who: str, topic: str, position: int) -> None:
         oracle = self.topics[topic]
         assert position >= oracle.committed, "D9: a commit is undone"
-        assert position == oracle.committed or topic == "old", "D2: it begins behind what was committed"
+        assert position == oracle.committed or topic == "old", "D2: it begins after what was committed"
         oracle.followed = Followed(position, position)
 
     def hear_polled(self, who: str, now_ms: int, rows: list[Any], position: int) -> None:

@@ -1,7 +1,7 @@
 """Topics that come and go in `tests/campaigns/killed_crowd.py`: made, altered, purged and deleted, with unique keys in
 them.
 
-Each belongs to one thread of a life, so its lines come in order, and what is true of it behind a kill is plain: what
+Each belongs to one thread of a life, so its lines come in order, and what is true of it after a kill is plain: what
 was acknowledged is there, but for what a purge may have taken; of what was begun, all or nothing.
 """
 

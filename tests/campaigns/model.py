@@ -196,7 +196,7 @@ class Model:
         return min(later, default=None) if self.delayed else None
 
     def histogram(self, edges: Sequence[int]) -> list[int]:
-        """Records behind the log start with edges[i] <= due < edges[i + 1], without what is hidden."""
+        """Records after the log start with edges[i] <= due < edges[i + 1], without what is hidden."""
         hidden = self.hidden()
         keys = sorted((record.due, offset) for offset, record in enumerate(self.records))[self.log_start :]
         dues = [due for due, offset in keys if offset not in hidden]
@@ -208,7 +208,7 @@ class Model:
         return min(max(sum(record.due < ms for record in self.records), self.log_start), self.visible_end)
 
     def position_after(self, offset: int) -> int:
-        """Behind the record of `offset`; of a pending one where it stands so far."""
+        """After the record of `offset`; of a pending one where it stands so far."""
         if not self.delayed:
             return offset + 1
         key = (self.records[offset].due, offset)
@@ -248,7 +248,7 @@ class Model:
             assert not self.delayed or message.due <= clock_ms
 
     def check_d2_never_skipped(self, messages: Sequence[Message], position: int, high_watermark: int) -> None:
-        """D2, never skipped: a drain delivers every record that is due behind the position, minus cancelled."""
+        """D2, never skipped: a drain delivers every record that is due after the position, minus cancelled."""
         found = [(message.delivery_offset, message.offset) for message in messages]
         assert self.shown(position, high_watermark) == found
 
@@ -292,7 +292,7 @@ class Model:
         self, kept: Iterable[range], log_start: int, expired_ms: int | None, oversized: bool
     ) -> None:
         """D13, retention: removes only records that are due and satisfy the rule; the log start only grows, to just
-        behind the last key removed. `expired_ms`: due up to here is old enough; `oversized`: the log was too large."""
+        after the last key removed. `expired_ms`: due up to here is old enough; `oversized`: the log was too large."""
         kept_offsets = {offset for span in kept for offset in span}
         removed = set(range(len(self.records))) - kept_offsets
         assert self.removed <= removed, "a removed record came back"

@@ -207,7 +207,7 @@ def merged_but_one(runs: Sequence[Run], *more: Any, **settings: Any) -> Iterator
 
 
 def merged_from_the_log_start(runs: Sequence[Run], *more: Any, after: Key | None = None) -> Iterator[Entries]:
-    """Off by a little: the entries right behind the log start go, too."""
+    """Off by a little: the entries right after the log start go, too."""
     return merge.merged(runs, *more, after=after and Key(after.deliver_after + 30, after.offset))
 
 

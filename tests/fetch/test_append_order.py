@@ -137,7 +137,7 @@ def test_an_offset_index_that_points_too_far_is_told(setting: Setting) -> None:
 
 def test_a_gap_between_segments_is_stepped_over(setting: Setting) -> None:
     setting.partition.log.roll()
-    setting.store.send("t", b"behind the gap")
+    setting.store.send("t", b"after the gap")
     reading = setting.order.advance()
     first, second, third, *_ = reading.version.segments
     without = reading._replace(version=reading.version._replace(sealed=(first, *reading.version.sealed[2:])))

@@ -79,7 +79,7 @@ def test_hidden_is_what_belongs_to_the_visible_end() -> None:
     landed = written.landed(9)
     assert [0, 3, 4, 5, 6, 7, 8] == landed.hidden.offsets().tolist()
     assert landed.hidden.offsets().tolist() == written.landed(8).landed(9).hidden.offsets().tolist()
-    assert 6 == landed.hidden.rank(Key(95, 6))  # and the control behind its last target
+    assert 6 == landed.hidden.rank(Key(95, 6))  # and the control after its last target
     for each in (before, written, written.landed(8), landed):
         each.check(BEFORE_ALL)
     behind = landed.behind(Key(85, 8))

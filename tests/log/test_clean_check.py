@@ -21,7 +21,7 @@ SEALED, ACTIVE = "00000000000000000000", "00000000000000000005"
 
 
 def written(*, tail: bool = False) -> SimulatedFiles:
-    """A sealed segment of five records, an active one of three behind a checkpoint; with a tail a fourth. Killed."""
+    """A sealed segment of five records, an active one of three after a checkpoint; with a tail a fourth. Killed."""
     disk = SimulatedFiles()
     store = open_small(disk, ManualClock(NOW_MS))
     log = store.create_topic("t").partition(0).log

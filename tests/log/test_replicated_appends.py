@@ -70,7 +70,7 @@ class Receiving:
         return [name for name in self.disk.names(FOLDER) if is_origin_file(name)]
 
     def knows(self, **highest: int) -> None:
-        """What lies behind the highest of each origin is taken, and nothing else."""
+        """What lies after the highest of each origin is taken, and nothing else."""
         index = self.log.version.origins
         assert index is not None
         assert {EU if name == "eu" else US: behind for name, behind in highest.items()} == index.highest()

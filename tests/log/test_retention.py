@@ -234,9 +234,9 @@ def test_a_crash_and_a_step_back_of_the_clock_leave_what_was_removed_removed() -
     partition = store.topic("t").partition(0)
     assert 2 == partition.log_start == partition.high_watermark() == partition.fetch(EARLIEST).next_position
     assert 2 == partition.fetch(LATEST).next_position
-    store.send("t", b"behind what was delivered")
+    store.send("t", b"after what was delivered")
     clock.set(NOW_MS + 10_000)
-    assert [b"behind what was delivered", b"5000"] == drained(partition)
+    assert [b"after what was delivered", b"5000"] == drained(partition)
 
 
 def test_fifo_removes_a_prefix_of_append_order() -> None:
@@ -471,6 +471,6 @@ def test_a_topic_that_nobody_reads_is_trimmed_too() -> None:
     setting.store.check()
     clock = ManualClock(NOW_MS)
     store = open_small(killed(setting.disk), clock)
-    store.send("t", b"behind what was removed")
+    store.send("t", b"after what was removed")
     clock.set(NOW_MS + 5_000)
-    assert [b"behind what was removed"] == drained(store.topic("t").partition(0))
+    assert [b"after what was removed"] == drained(store.topic("t").partition(0))

@@ -1,4 +1,4 @@
-"""A roll that leaves a segment's runs as they are: they are merged behind it, at the close, or behind a crash."""
+"""A roll that leaves a segment's runs as they are: they are merged behind it, at the close, or after a crash."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def active(files: SimulatedFiles) -> ActiveSegment:
 
 
 def joined(pieces: list[tuple[int, Bytes]], start: int, end: int) -> bytes:
-    """The bytes from start to end; the pieces must lie one behind another and hold them."""
+    """The bytes from start to end; the pieces must lie one after another and hold them."""
     at, found = start, b""
     for position, piece in pieces:
         assert position <= at <= position + len(piece)

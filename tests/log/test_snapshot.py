@@ -129,7 +129,7 @@ def test_what_a_look_shows_is_final(steps: list[tuple[str, int | None]]) -> None
 @pytest.mark.parametrize(
     "steps",
     [
-        # Two wait behind the recovery point: the first is due before what is in view.
+        # Two wait after the recovery point: the first is due before what is in view.
         [("send", 50), ("checkpoint", 0), ("send", 30), ("advance", 45), ("look", 0)],
         [("send", 40), ("checkpoint", 0), ("cancel", 0), ("advance", 45), ("look", 0)],
     ],

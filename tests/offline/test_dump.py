@@ -1,4 +1,4 @@
-"""dump tells of each kind of file what is in it, and goes on behind what is broken."""
+"""dump tells of each kind of file what is in it, and goes on after what is broken."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_a_torn_tail_is_cut_as_opening_cuts_it() -> None:
     files = small_store(closed=False)
     rewrite(files, paths(files, DELAYED, ".log")[-1], lambda data: data[:-5])
     [step] = repaired(files)
-    assert "a torn tail behind the recovery point" in step
+    assert "a torn tail after the recovery point" in step
     assert any(".cut-" in path.name for path in paths(files, DELAYED))
     assert [] == findings(files)
     assert 1 == len(lost_offsets(files, DELAYED))
@@ -520,7 +520,7 @@ def test_any_damage(data: st.DataObject) -> None:
         lost = lost_offsets(files, folder)
         if any(str(folder) in finding for finding in seen):
             continue
-        # What was appended behind the recovery point, nobody misses where the log ends between two entries.
+        # What was appended after the recovery point, nobody misses where the log ends between two entries.
         assert not lost if closed else [*range(RECORDS - len(lost), RECORDS)] == sorted(lost)
 
 

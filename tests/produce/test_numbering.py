@@ -122,7 +122,7 @@ def test_a_higher_epoch_fences_the_one_before(setting: Setting) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), OutOfResources("none left", path="x")])
 @pytest.mark.parametrize("where", [(Commit, "committed"), (Appender, "append"), (PartitionLog, "append_numbered")])
 def test_what_struck_is_resolved(setting: Setting, where: tuple[type, str], error: BaseException) -> None:
-    """Behind the write its records are there, and before it they are not; the next append goes on behind them."""
+    """After the write its records are there, and before it they are not; the next append goes on behind them."""
     owner, name = where
     producer = setting.producer()
     setting.send(producer, b"before")
@@ -158,7 +158,7 @@ def test_what_struck_is_resolved(setting: Setting, where: tuple[type, str], erro
 
 
 def test_a_part_that_is_there(setting: Setting) -> None:
-    """The disk was full behind the first segment: those in it have their offsets, and the others can be sent again."""
+    """The disk was full after the first segment: those in it have their offsets, and the others can be sent again."""
     values = [b"%d" % row + bytes(500) for row in range(12)]
     producer = setting.producer()
     futures = setting.send(producer, *values)

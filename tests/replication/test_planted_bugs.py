@@ -70,7 +70,7 @@ def forgotten_by_a_crash() -> AbstractContextManager[object]:
 
 
 def one_too_far() -> AbstractContextManager[object]:
-    """The next slice begins behind a record that this one does not have."""
+    """The next slice begins after a record that this one does not have."""
     found = StoreCluster.slice
 
     def slice(cluster: StoreCluster, topic: str, partition: int, first: int, max_bytes: int) -> OriginSlice:

@@ -43,7 +43,7 @@ def indexes(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def written() -> list[KafkaSegment]:
-    """64 segments of one partition, each behind the one before it."""
+    """64 segments of one partition, each after the one before it."""
     segments, offset = [], 0
     for number in range(SEGMENTS):
         segments.append(some_segment(number, offset))

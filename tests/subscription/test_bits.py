@@ -76,7 +76,7 @@ def _allocated_bytes() -> int:
 
 @pytest.mark.parametrize("change", [{7}, {65535, 65536}, {3, 5, 9}, set(range(100, 400))])
 def test_a_change_leaves_nothing_behind(change: set[int]) -> None:
-    """Each asked pyroaring for an offset behind the last, of which 216 bytes are never freed: 85 a record in all."""
+    """Each asked pyroaring for an offset after the last, of which 216 bytes are never freed: 85 a record in all."""
     held, offsets = BitMap64(), BitMap64(change)
 
     def changed() -> None:

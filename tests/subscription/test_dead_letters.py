@@ -71,7 +71,7 @@ def test_leases_that_end_count_too(setting: Setting) -> None:
         assert 2 == len(patient.receive()), "without dead letters for ever"
         setting.clock.advance(20_000)
         setting.send(b"c")
-        assert [b"c"] == values(sub.receive(1)), "behind those that were given up"
+        assert [b"c"] == values(sub.receive(1)), "after those that were given up"
         reason = "given up after 4 deliveries, of which the last ended without an answer"
         assert [(b"a", reason, 4), (b"b", reason, 4)] == setting.dead()
 
@@ -213,7 +213,7 @@ class Life:
                     sub.ack(message) if message.value == b"good" else sub.nack(message)
                 assert sub.stats().leased == sub.stats().due == sub.stats().retrying == 0
             store.sync()
-            clock.advance(store.config.frontier_lease_ms)  # what is sent behind a crash is stamped above the lease
+            clock.advance(store.config.frontier_lease_ms)  # what is sent after a crash is stamped above the lease
             assert drained(dead).count(b"bad") == 1, "lost, or twice"
         finally:
             stop(store)

@@ -91,7 +91,7 @@ class TestFreshMachine:
 
     @pytest.mark.parametrize("delayed", [True, False])
     def test_delivery_offsets_stay_where_the_first_pass_was_cut_short(self, delayed: bool) -> None:
-        """What is lost lies behind what is there: it is not taken for removed before that."""
+        """What is lost lies after what is there: it is not taken for removed before that."""
         for call in range(1, 60, 2):
             setting = opened(delayed=delayed)
             setting.segments(3)
