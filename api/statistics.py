@@ -74,7 +74,7 @@ def due_histogram(
     if not next_dues:
         return []
     first_ms = max(min(next_dues), from_ms or 0)
-    last_ms = max(map(_last_due, topic.partitions)) if to_ms is None else to_ms - 1
+    last_ms = max(map(last_due, topic.partitions)) if to_ms is None else to_ms - 1
     if last_ms < first_ms:
         return []
     edges = np.array([min(edge, INT64_MAX) for edge in histogram_edges(first_ms, last_ms, bars_max)], np.int64)
@@ -107,7 +107,7 @@ def _by_location(segments: Sequence[Segment]) -> dict[str, int]:
     }
 
 
-def _last_due(partition: Partition) -> int:
+def last_due(partition: Partition) -> int:
     """When the last record is due, ms: a binary search over the counts."""
     total = int(partition.due_histogram(np.array([0, INT64_MAX]))[0])
     return bisect_left(range(INT64_MAX), total, key=lambda ms: int(partition.due_histogram(np.array([0, ms + 1]))[0]))

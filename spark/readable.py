@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,16 +49,25 @@ class Readable:
         self.held_back: dict[int, int] = {}
         """Of object storage alone, by partition: records there that are due by the clock, and not in view."""
 
-    def settings(self) -> TopicSettings:
-        """Of the topic. FileNotFoundError, UnknownTopic, CorruptFile; of object storage as `Tiering.topics`."""
+    def topics(self) -> dict[str, TopicSettings]:
+        """All that there are. FileNotFoundError, CorruptFile; of object storage as `Tiering.topics`."""
         if self._location is not None:
             self._files.names(self._location)
-            topics, where = read_topics(self._files, self._location), str(self._location)
-        else:
-            assert self._tiering is not None, "there is a folder or object storage"
-            topics, where = self._tiering.topics(), "object storage"
+            return dict(read_topics(self._files, self._location))
+        assert self._tiering is not None, "there is a folder or object storage"
+        return dict(self._tiering.topics())
+
+    def of(self, topic: str) -> Readable:
+        """The same of another topic."""
+        other = copy(self)
+        other._topic, other.held_back = topic, {}
+        return other
+
+    def settings(self) -> TopicSettings:
+        """Of the topic. UnknownTopic, and as `topics`."""
+        topics = self.topics()
         if self._topic not in topics:
-            raise UnknownTopic(f"no topic {self._topic!r} in {where}")
+            raise UnknownTopic(f"no topic {self._topic!r} in {self._location or 'object storage'}")
         return topics[self._topic]
 
     def check_same(self, settings: TopicSettings) -> None:
