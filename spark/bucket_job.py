@@ -43,6 +43,7 @@ from afterlog.spark.bucket_plan import (
     write_part,
 )
 from afterlog.spark.location import ACTIVE, LeftActive, find_active, is_url, seal_active
+from afterlog.spark.session import warn_of_plain_kernels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -271,6 +272,7 @@ def _part(group: Sequence[SourceRun], keys: Sequence[Key], config: Config) -> Wo
     """The numbers of slices, which end at `keys` ──> the part with what all runs have of each (PART)."""
 
     def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        warn_of_plain_kernels()
         after, runs = group[0].after, [Run.open(ReadOnlyFiles(), source.path) for source in group]
         for number in _each(numbers):
             start = max(after, keys[number - 1]) if number else after

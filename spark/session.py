@@ -8,16 +8,21 @@ one, but Spark does not start on it without the shim that docs/spark.md shows.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from afterlog.base.compiled import missing
 from afterlog.base.environment import import_folder, program, set_variable, variable
 from afterlog.base.errors import SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("afterlog.spark")
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for Java: less time until the first job, some of its speed in long ones."""
@@ -50,6 +55,18 @@ def spark_session(
     for name, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@cache
+def warn_of_plain_kernels() -> None:
+    """Say once, on the driver and on each worker, where the compiled kernels are missing."""
+    absent = missing()
+    if absent:
+        logger.warning(
+            "%s runs without the compiled kernels %s, 40 to 130 times slower in bulk: install afterlog for it "
+            "instead of shipping its sources (docs/spark.md, On a cluster)",
+            sys.executable, ", ".join(absent),
+        )  # fmt: skip
 
 
 def find_java() -> Path:

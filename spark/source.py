@@ -8,8 +8,7 @@ Writing is in `afterlog.spark.writer`.
 
 Rows come in delivery order within each Spark partition, and the Spark partitions of a topic's partition follow each
 other in delivery order. Options: `afterlog.spark.options`. What is in view of a store that is open elsewhere:
-`afterlog.log.snapshot`. Installed, the source registers itself (`pyspark_afterlog`); otherwise
-`spark.dataSource.register(AfterlogDataSource)`.
+`afterlog.log.snapshot`. Installed, the source registers itself (`pyspark_afterlog`); otherwise `register(spark)`.
 
 A stream's offset is a delivery offset for each partition, with what it saw there (`afterlog.spark.stream_offset`).
 Ranges of these name the same records whenever they are read (`afterlog.spark.ranges`), so a micro-batch that is read
@@ -19,25 +18,51 @@ again after a crash is the same, and a sink that is idempotent sees every record
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from afterlog.base.clock import SystemClock
-from afterlog.base.errors import InvalidOption
+from afterlog.base.errors import InvalidOption, SparkUnavailable
 from afterlog.base.files import ReadOnlyFiles
 from afterlog.spark.arrow import record_batch
-from afterlog.spark.options import ReadOptions, WriteOptions
+from afterlog.spark.options import NO_OPTIONS, ReadOptions, WriteOptions
 from afterlog.spark.ranges import DeliveryRange, RangePlanner, read_range
 from afterlog.spark.readable import readable
+from afterlog.spark.session import warn_of_plain_kernels
 from afterlog.spark.stream_offset import StreamOffset
 from afterlog.spark.writer import AfterlogStreamWriter, AfterlogWriter, checked
 
 NAME = "afterlog"
+
+
+def register(session: SparkSession) -> None:
+    """Register the data source with a session, and see that the Python in which Spark plans can import it.
+
+    Needed where it does not register itself: in an editable installation, or one that workers have by other means.
+    Raises SparkUnavailable where that Python has no afterlog: Spark starts `python3` of the path unless PYSPARK_PYTHON
+    was set before the session was made, also where a program runs in a virtual environment that is not activated.
+    """
+    session.dataSource.register(AfterlogDataSource)
+    try:
+        session.read.format(NAME).load()
+    except PySparkException as error:
+        if NO_OPTIONS in str(error):  # it was imported, and asked for its schema
+            return
+        if "ModuleNotFoundError" not in str(error):
+            raise
+        name = str(error).partition("No module named ")[2].split("\n")[0]
+        raise SparkUnavailable(
+            f"the Python in which Spark plans has no {name}: set PYSPARK_PYTHON={sys.executable} before the session is "
+            "made, or activate the virtual environment"
+        ) from error
 
 
 class AfterlogDataSource(DataSource):
@@ -134,6 +159,7 @@ def _planner(options: ReadOptions) -> Iterator[RangePlanner]:
 def _rows(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """Of a range; nothing for the partition without a value that Spark makes where there are none."""
     if isinstance(partition, RangePartition):
+        warn_of_plain_kernels()
         with readable(ReadOnlyFiles(), SystemClock(), options) as source:
             for columns in read_range(source, options.topic, partition.piece, fails=options.fail_on_data_loss):
                 yield record_batch(columns, options.columns)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from afterlog.spark.session import warn_of_plain_kernels
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +82,7 @@ def run_tasks(
 
         from afterlog.spark.arrow import schema_of
 
+        warn_of_plain_kernels()
         schema = schema_of(ddl)
         for batch in numbers:
             for number in batch.column(0).to_pylist():

@@ -32,6 +32,7 @@ from afterlog.produce.prepared import Prepared, PreparedFile, preparing
 from afterlog.spark.location import check_shared
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.rows import check_columns, routed
+from afterlog.spark.session import warn_of_plain_kernels
 from afterlog.store.store import Store, open_store
 from afterlog.tier.remote_url import open_remote
 
@@ -78,7 +79,10 @@ class AfterlogWriter(DataSourceArrowWriter):
         return _prepare(self._options, self._settings, self._job, 0, iterator)
 
     def commit(self, messages: CommitMessages) -> None:
-        _commit(self._options, 0, messages)
+        """What has a name is remembered, with rows or without."""
+        files = _files(messages)
+        if files or self._options.write_id is not None:
+            _commit(self._options, self._job, 0, files)
 
     def abort(self, messages: CommitMessages) -> None:
         _abort(self._options, messages)
@@ -99,7 +103,10 @@ class AfterlogStreamWriter(DataSourceStreamArrowWriter):
         return _prepare(self._options, self._settings, job, int(batch), iterator)
 
     def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
-        _commit(self._options, batchId, messages)
+        files = _files(messages)
+        if files:
+            [job] = {message.job for message in messages if isinstance(message, PreparedMessage)}
+            _commit(self._options, job, batchId, files)
 
     def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         _abort(self._options, messages)
@@ -119,6 +126,7 @@ def _task() -> TaskContext:
 def _prepare(
     options: WriteOptions, settings: TopicSettings, job: str, batch: int, rows: Iterable[pa.RecordBatch]
 ) -> PreparedMessage:
+    warn_of_plain_kernels()
     now_ms = SystemClock().now_ms()
     parts = routed(rows, settings.partitions, _task().partitionId(), now_ms)
     first = next(parts, None)
@@ -132,11 +140,7 @@ def _prepare(
     return PreparedMessage(job, PreparedFile(name=name, sections=tuple(writer.sections)))
 
 
-def _commit(options: WriteOptions, batch: int, messages: CommitMessages) -> None:
-    files = _files(messages)
-    if not files:
-        return
-    [job] = {message.job for message in messages if isinstance(message, PreparedMessage)}
+def _commit(options: WriteOptions, job: str, batch: int, files: tuple[PreparedFile, ...]) -> None:
     prepared = Prepared(job=job, batch=batch, topic=options.topic, files=files)
     clock = SystemClock()
     if not options.adopt:

@@ -125,6 +125,14 @@ def test_a_write_that_is_run_again(frame: DataFrame, location: Path) -> None:
     assert ALL + ALL == values(location)
 
 
+def test_a_write_of_nothing_is_remembered_by_its_name(frame: DataFrame, location: Path) -> None:
+    for rows in (frame.where("1 = 0"), frame):
+        write(rows, location, writeId="mail-2097")
+    assert Counter() == values(location), "the name was used, by a write that had no rows"
+    write(frame.where("1 = 0"), location)
+    assert {job_of("mail-2097", "mail"): 0} == dict(AdoptionLedger.read(ReadOnlyFiles(), location).adopted)
+
+
 def test_a_write_to_another_topic_is_another_write(frame: DataFrame, location: Path) -> None:
     for topic in ("mail", "fifo"):
         write(frame.select("value"), location, topic=topic, writeId="2096")
