@@ -8,14 +8,16 @@ Of a read, batch or stream:
     remoteOptions         what obstore needs to know of it, as a JSON object: {"region": "eu-west-1"}
     topic                 one topic
     dueOnly               true: what is due, in delivery order that is final. false: what is pending, too (batch only)
-    startingPosition      earliest (default), latest, or a delivery offset, for every partition
-    endingPosition        latest (default), or a delivery offset (batch only); never beyond what is due
+    startingPosition      earliest (default), latest, or a delivery offset, for every partition; or one for each, as
+                          JSON: {"0": 1024, "1": "latest"}
+    endingPosition        latest (default), or a delivery offset, or one for each (batch only); never beyond what is due
     startingTime          instead: the first record due at or after it. Epoch ms, or ISO 8601 with a zone
     startingBrokerTime    instead: the first record in delivery order that was appended at or after it
     endingTime            instead: the first record due at or after it is no longer read (batch only)
     columns               comma separated, of COLUMNS; all but headers by default. Spark does not tell a source which
                           it needs, so those that are left out here are what is not carried to the JVM
     partitionBytes        bytes of log to a Spark partition, 64 MiB by default. Larger: fewer tasks, coarser retries
+    minPartitions         Spark partitions, at least about; smaller than partitionBytes where need be
     settleMs              how long an append may take (`afterlog.log.snapshot`), 10000 by default; -1: go by the store's
                           frontier alone
     maxRecordsPerTrigger  records to a micro-batch, about (streaming only)
@@ -74,9 +76,15 @@ PARTITION_BYTES = 64 << 20
 LOCK_TIMEOUT_MS = 30_000
 _NAMES = (
     "location", "path", "remote", "remoteOptions", "topic", "dueOnly", "startingPosition", "endingPosition",
-    "startingTime", "startingBrokerTime", "endingTime", "columns", "partitionBytes", "settleMs", "maxRecordsPerTrigger",
-    "failOnDataLoss",
+    "startingTime", "startingBrokerTime", "endingTime", "columns", "partitionBytes", "minPartitions", "settleMs",
+    "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
+_OF_KAFKAS_SOURCE = {
+    "subscribe": "topic", "assign": "topic", "startingoffsets": "startingPosition", "endingoffsets": "endingPosition",
+    "startingtimestamp": "startingTime", "endingtimestamp": "endingTime", "includeheaders": "columns",
+    "maxoffsetspertrigger": "maxRecordsPerTrigger", "kafka.bootstrap.servers": "path",
+}  # fmt: skip
+"""What Spark's Kafka source calls an option, and what it is called here."""
 _WRITE_NAMES = (
     "location", "path", "remote", "remoteOptions", "topic", "writeId", "adopt", "lockTimeoutMs", "compression",
     "spreadMs",
@@ -104,10 +112,11 @@ class ReadOptions:
     remote: str | None = None
     remote_options: Mapping[str, Any] = field(default_factory=dict)
     due_only: bool = True
-    start: Position = EARLIEST
-    end: Position = LATEST
+    start: Position | Mapping[int, Position] = EARLIEST
+    end: Position | Mapping[int, Position] = LATEST
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     partition_bytes: int = PARTITION_BYTES
+    min_partitions: int = 1
     settle_ms: int | None = SETTLE_MS
     max_records: int | None = None
     fail_on_data_loss: bool = True
@@ -129,6 +138,7 @@ class ReadOptions:
             end=_position(given, "ending", LATEST),
             columns=_columns(given.get("columns", "")),
             partition_bytes=_number(given, "partitionBytes", PARTITION_BYTES, least=1),
+            min_partitions=_number(given, "minPartitions", 1, least=1),
             settle_ms=_settle(given),
             max_records=_number(given, "maxRecordsPerTrigger", 0, least=1) or None,
             fail_on_data_loss=_flag(given, "failOnDataLoss", True),
@@ -212,7 +222,9 @@ def _by_name(options: Mapping[str, str], known: Collection[str] = _NAMES) -> dic
     given = {}
     for name, value in _users(options).items():
         if name.lower() not in names:
-            raise InvalidOption(f"no option {name!r}; there are {', '.join(known)}")
+            here = _OF_KAFKAS_SOURCE.get(name.lower())
+            hint = f"what Kafka's source calls so is {here} here" if here else f"there are {', '.join(known)}"
+            raise InvalidOption(f"no option {name!r}; {hint}")
         given[names[name.lower()]] = value
     return given
 
@@ -293,7 +305,7 @@ def _settle(given: Mapping[str, str]) -> int | None:
     return None if settle_ms == -1 else settle_ms
 
 
-def _position(given: Mapping[str, str], which: str, default: Position) -> Position:
+def _position(given: Mapping[str, str], which: str, default: Position) -> Position | Mapping[int, Position]:
     position, time, broker_time = f"{which}Position", f"{which}Time", f"{which}BrokerTime"
     named = [name for name in (position, time, broker_time) if name in given]
     if len(named) > 1:
@@ -302,14 +314,24 @@ def _position(given: Mapping[str, str], which: str, default: Position) -> Positi
         return AtBrokerTime(_instant_ms(broker_time, given[broker_time]))
     if time in given:
         return AtTime(_instant_ms(time, given[time]))
-    match given.get(position, "").lower():
-        case "":
-            return default
+    if not given.get(position):
+        return default
+    if not given[position].lstrip().startswith("{"):
+        return _one_position(given, position, which)
+    of_each = {name: str(value) for name, value in _object(given, position).items()}
+    strange = [name for name in of_each if not (name.isascii() and name.isdigit())]
+    if strange:
+        raise InvalidOption(f"{position} names partitions by their numbers, not {strange[0]!r:.60}")
+    return {int(name): _one_position({position: value}, position, which) for name, value in of_each.items()}
+
+
+def _one_position(given: Mapping[str, str], name: str, which: str) -> Position:
+    match given[name].lower():
         case "earliest" if which == "starting":
             return EARLIEST
         case "latest":
             return LATEST
-    return _number(given, position, 0, least=0)
+    return _number(given, name, 0, least=0)
 
 
 def _instant_ms(name: str, text: str) -> int:

@@ -22,15 +22,17 @@ Partitions that a topic was given since are read from their beginning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.base.errors import AfterlogError, InvalidOption, OffsetOutOfRange, TopicDeleted
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
+from afterlog.fetch.positions import Position
 from afterlog.fetch.timeline import Timeline
 from afterlog.index.entries import Key
 from afterlog.log.snapshot import ALL_MS
@@ -62,6 +64,14 @@ class DeliveryRange:
     """With `keys`: records from this append offset on are newer than the plan."""
 
 
+class Span(NamedTuple):
+    """What is read of a partition: delivery offsets [start, end)."""
+
+    partition: Partition
+    start: int
+    end: int
+
+
 class RangePlanner:
     """Decides what is read, on the driver."""
 
@@ -74,19 +84,18 @@ class RangePlanner:
 
     def batch(self) -> list[DeliveryRange]:
         """All that the options ask for."""
-        ranges: list[DeliveryRange] = []
+        spans: list[Span] = []
         for partition in self._partitions():
             high_watermark = partition.high_watermark()
-            start = min(partition.position(self._options.start), high_watermark)
-            end = min(partition.position(self._options.end), high_watermark)
-            ranges += self._cut(partition, start, end)
+            start = min(self._position(partition, self._options.start), high_watermark)
+            spans.append(Span(partition, start, min(self._position(partition, self._options.end), high_watermark)))
         self._tell()
-        return ranges
+        return self._cut(spans)
 
     def initial(self) -> StreamOffset:
         """Where a new stream begins."""
         positions = {
-            str(partition.number): min(partition.position(self._options.start), partition.high_watermark())
+            str(partition.number): min(self._position(partition, self._options.start), partition.high_watermark())
             for partition in self._partitions()
         }
         return self._offset(positions, None)
@@ -116,14 +125,26 @@ class RangePlanner:
         if self._is_another(end):
             self._lost(TopicDeleted(f"the topic that this batch was planned on was deleted: {self._another()}"))
             return []
-        begin, ranges = self._begin(start), list[DeliveryRange]()
+        begin, spans = self._begin(start), list[Span]()
         for partition in self._partitions():
             name = str(partition.number)
             behind = end.positions.get(name, 0)
             if self._is_there(partition, behind, end.seen.get(name)):
-                ranges += self._cut(partition, begin[name], behind)
+                spans.append(Span(partition, begin[name], behind))
         self._tell()
-        return ranges
+        return self._cut(spans)
+
+    def _position(self, partition: Partition, asked: Position | Mapping[int, Position]) -> int:
+        """Where a reader is to begin or end in a partition. InvalidOption unless all partitions are named, or none."""
+        if not isinstance(asked, Mapping):
+            return partition.position(asked)
+        numbers = range(self._settings.partitions)
+        if asked.keys() != set(numbers):
+            raise InvalidOption(
+                f"a position for each partition of {self._options.topic} is needed, which are {numbers.start} to "
+                f"{numbers.stop - 1}, not for {', '.join(map(str, sorted(asked))) or 'none'}"
+            )
+        return partition.position(asked[partition.number])
 
     def _begin(self, start: StreamOffset) -> dict[str, int]:
         """Where an offset is, in each partition that there is now."""
@@ -207,9 +228,14 @@ class RangePlanner:
                 self._options.topic, held_back,
             )  # fmt: skip
 
-    def _cut(self, partition: Partition, start: int, end: int) -> list[DeliveryRange]:
-        """[start, end) in pieces of about `partition_bytes` of log."""
-        bounds = cut(start, end, self._options.partition_bytes, _record_bytes(partition))
+    def _cut(self, spans: Sequence[Span]) -> list[DeliveryRange]:
+        """Pieces of about `partition_bytes` of log, or of less where there would be fewer than `min_partitions`."""
+        total = sum(max(span.end - span.start, 0) * _record_bytes(span.partition) for span in spans)
+        piece_bytes = min(self._options.partition_bytes, max(int(total / self._options.min_partitions), 1))
+        return [piece for span in spans for piece in self._pieces(span.partition, span.start, span.end, piece_bytes)]
+
+    def _pieces(self, partition: Partition, start: int, end: int, piece_bytes: int) -> list[DeliveryRange]:
+        bounds = cut(start, end, piece_bytes, _record_bytes(partition))
         pieces = [
             DeliveryRange(partition=partition.number, settings=self._settings, start=first, end=behind)
             for first, behind in pairwise(bounds)

@@ -50,6 +50,11 @@ def test_each() -> None:
         {**LEAST, "startingPosition": "-1"},
         {**LEAST, "startingPosition": "first"},
         {**LEAST, "endingPosition": "earliest"},
+        {**LEAST, "endingPosition": '{"0": "earliest"}'},
+        {**LEAST, "startingPosition": '{"a": 1}'},
+        {**LEAST, "startingPosition": '{"0": -1}'},
+        {**LEAST, "startingPosition": '{"0": 1'},
+        {**LEAST, "minPartitions": "0"},
         {**LEAST, "startingPosition": "1", "startingTime": "1"},
         {**LEAST, "startingTime": "2030-01-31T08:00:00"},
         {**LEAST, "startingTime": "-5"},
@@ -68,6 +73,22 @@ def test_each() -> None:
 def test_what_is_no_option(options: dict[str, str]) -> None:
     with pytest.raises(InvalidOption):
         ReadOptions.parse(options)
+
+
+def test_a_position_for_each_partition() -> None:
+    given = {
+        "startingPosition": '{"0": 7, "1": "latest", "2": "Earliest"}',
+        "endingPosition": ' {"0": 9, "1": 3, "2": "9"}',
+    }
+    parsed = ReadOptions.parse({**LEAST, **given, "minPartitions": "12"})
+    assert ({0: 7, 1: LATEST, 2: EARLIEST}, {0: 9, 1: 3, 2: 9}) == (parsed.start, parsed.end)
+    assert (12, 1) == (parsed.min_partitions, ReadOptions.parse(LEAST).min_partitions)
+
+
+def test_what_kafkas_source_calls_otherwise() -> None:
+    for name, here in (("subscribe", "topic"), ("startingOffsets", "startingPosition"), ("assign", "topic")):
+        with pytest.raises(InvalidOption, match=f"no option '{name}'; what Kafka's source calls so is {here} here"):
+            ReadOptions.parse({**LEAST, name: "x"})
 
 
 @pytest.mark.parametrize("option", [{"dueOnly": "false"}, {"endingTime": "5"}, {"endingPosition": "5"}])

@@ -136,6 +136,24 @@ def test_where_it_begins_and_ends(setting: Setting) -> None:
     assert high_watermarks == list(setting.planner().latest().values())
 
 
+def test_each_partition_where_it_was_told(setting: Setting) -> None:
+    planner = setting.planner(start={0: 10, 1: LATEST}, end={0: 50, 1: LATEST})
+    assert [row for row in setting.delivered() if row[0] == 0 and 10 <= row[1] < 50] == setting.read(planner.batch())
+    for start in ({0: 1}, {0: 1, 1: 1, 2: 1}, {}):
+        with pytest.raises(InvalidOption, match="a position for each partition of t is needed, which are 0 to 1"):
+            setting.planner(start=start).batch()
+    latest = setting.planner().latest()
+    assert {"0": 7, "1": latest["1"]} == setting.planner(start={0: 7, 1: LATEST}).initial().positions
+
+
+def test_so_many_partitions_of_spark(setting: Setting) -> None:
+    usual = setting.planner(partition_bytes=1 << 20).batch()
+    for least in (1, 2, 9, 10_000):
+        ranges = setting.planner(partition_bytes=1 << 20, min_partitions=least).batch()
+        assert len(ranges) >= min(least - 1, len(setting.delivered())) >= len(usual) - 2
+        assert setting.delivered() == setting.read(ranges)
+
+
 def test_pending_records_come_as_they_were_when_it_was_planned(setting: Setting) -> None:
     asked = {"due_only": False}
     ranges = setting.planner(**asked).batch()
