@@ -19,10 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from afterlog.base.clock import Clock
 from afterlog.base.config import Config
-from afterlog.base.errors import InvalidOption, UnknownTopic
+from afterlog.base.errors import InvalidOption, StoreLocked, UnknownTopic
 from afterlog.base.files import Files, opened
+from afterlog.base.locks import Condition
 from afterlog.base.names import (
     BUCKETS,
     CHECKPOINTS,
@@ -46,6 +49,10 @@ from afterlog.tier.manifest import Manifest
 from afterlog.tier.remote_indexing import INDEXES
 from afterlog.tier.remote_segment import RemoteSegment
 from afterlog.tier.remote_store import RemoteStore
+from afterlog.tier.remote_url import open_remote
+
+if TYPE_CHECKING:
+    from afterlog.store.store import Store
 
 
 def find_segments(files: Files, location: Path, topics: Collection[str] | None = None) -> list[SegmentToIndex]:
@@ -61,6 +68,7 @@ def find_segments(files: Files, location: Path, topics: Collection[str] | None =
     return found
 
 
+LOCK_RETRY_S = 0.1
 ACTIVE = "active: nothing is done with it until it is sealed (roll=True, or the store's segment_bytes, segment_ms)"
 """Why a job has left something."""
 
@@ -144,6 +152,25 @@ def check_shared(files: Files, folders: Iterable[Path]) -> None:
     for folder in folders:
         if not files.exists(folder):
             raise InvalidOption(f"{folder} is not on this worker: driver and workers need it under the same path")
+
+
+def open_when_free(
+    location: Path, remote: str | None, remote_options: Mapping[str, Any], lock_timeout_ms: int, clock: Clock
+) -> Store:
+    """A store, with its object storage, when nobody else has it open any more. Raises StoreLocked after that time."""
+    from afterlog.store.store import open_store
+
+    storage = open_remote(remote, **remote_options) if remote else None
+    patience, until_s = Condition(), clock.monotonic_s() + lock_timeout_ms / 1_000
+    while True:
+        try:
+            return open_store(location, None, clock, None, storage, background=False)
+        except StoreLocked:
+            left_s = until_s - clock.monotonic_s()
+            if left_s <= 0:
+                raise
+            with patience:
+                clock.wait(patience, None, min(left_s, LOCK_RETRY_S))
 
 
 def is_url(location: Path | str) -> bool:

@@ -64,7 +64,7 @@ class DeliveryRange:
     """With `keys`: records from this append offset on are newer than the plan."""
 
 
-class Span(NamedTuple):
+class ReadSpan(NamedTuple):
     """What is read of a partition: delivery offsets [start, end)."""
 
     partition: Partition
@@ -84,11 +84,11 @@ class RangePlanner:
 
     def batch(self) -> list[DeliveryRange]:
         """All that the options ask for."""
-        spans: list[Span] = []
+        spans: list[ReadSpan] = []
         for partition in self._partitions():
             high_watermark = partition.high_watermark()
             start = min(self._position(partition, self._options.start), high_watermark)
-            spans.append(Span(partition, start, min(self._position(partition, self._options.end), high_watermark)))
+            spans.append(ReadSpan(partition, start, min(self._position(partition, self._options.end), high_watermark)))
         self._tell()
         return self._cut(spans)
 
@@ -125,12 +125,12 @@ class RangePlanner:
         if self._is_another(end):
             self._lost(TopicDeleted(f"the topic that this batch was planned on was deleted: {self._another()}"))
             return []
-        begin, spans = self._begin(start), list[Span]()
+        begin, spans = self._begin(start), list[ReadSpan]()
         for partition in self._partitions():
             name = str(partition.number)
             behind = end.positions.get(name, 0)
             if self._is_there(partition, behind, end.seen.get(name)):
-                spans.append(Span(partition, begin[name], behind))
+                spans.append(ReadSpan(partition, begin[name], behind))
         self._tell()
         return self._cut(spans)
 
@@ -228,7 +228,7 @@ class RangePlanner:
                 self._options.topic, held_back,
             )  # fmt: skip
 
-    def _cut(self, spans: Sequence[Span]) -> list[DeliveryRange]:
+    def _cut(self, spans: Sequence[ReadSpan]) -> list[DeliveryRange]:
         """Pieces of about `partition_bytes` of log, or of less where there would be fewer than `min_partitions`."""
         total = sum(max(span.end - span.start, 0) * _record_bytes(span.partition) for span in spans)
         piece_bytes = min(self._options.partition_bytes, max(int(total / self._options.min_partitions), 1))

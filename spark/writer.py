@@ -20,26 +20,22 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from afterlog.base.clock import Clock, SystemClock
-from afterlog.base.errors import InvalidOption, StoreLocked, UnknownTopic
+from afterlog.base.clock import SystemClock
+from afterlog.base.errors import InvalidOption, UnknownTopic
 from afterlog.base.files import OsFiles, ReadOnlyFiles, unused_name
-from afterlog.base.locks import Condition
 from afterlog.base.names import TOPICS, prepared_file
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
 from afterlog.produce.adoption import give_up, hand_over
 from afterlog.produce.prepared import Prepared, PreparedFile, preparing
-from afterlog.spark.location import check_shared
+from afterlog.spark.location import check_shared, open_when_free
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.rows import check_columns, routed
 from afterlog.spark.session import warn_of_plain_kernels
-from afterlog.store.store import Store, open_store
-from afterlog.tier.remote_url import open_remote
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Under these a task of a stream finds out which it is."""
-_LOCK_RETRY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,9 @@ def _commit(options: WriteOptions, job: str, batch: int, files: tuple[PreparedFi
     if not options.adopt:
         hand_over(OsFiles(), options.location, prepared, clock.now_ms(), unused_name())
         return
-    with _opened(options, clock) as store:
+    with open_when_free(
+        options.location, options.remote, options.remote_options, options.lock_timeout_ms, clock
+    ) as store:
         store.adopt(prepared)
 
 
@@ -157,18 +155,3 @@ def _abort(options: WriteOptions, messages: CommitMessages) -> None:
 def _files(messages: CommitMessages) -> tuple[PreparedFile, ...]:
     """Of the tasks that had rows, and did not fail."""
     return tuple(each.file for each in messages if isinstance(each, PreparedMessage) and each.file is not None)
-
-
-def _opened(options: WriteOptions, clock: Clock) -> Store:
-    """The store, when nobody else has it open any more. Raises StoreLocked."""
-    remote = open_remote(options.remote, **options.remote_options) if options.remote else None
-    patience, until_s = Condition(), clock.monotonic_s() + options.lock_timeout_ms / 1_000
-    while True:
-        try:
-            return open_store(options.location, None, clock, None, remote, background=False)
-        except StoreLocked:
-            left_s = until_s - clock.monotonic_s()
-            if left_s <= 0:
-                raise
-            with patience:
-                clock.wait(patience, None, min(left_s, _LOCK_RETRY_S))
