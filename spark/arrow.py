@@ -7,11 +7,11 @@ their bytes where they are and get new offsets.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from afterlog.fetch.message_columns import Columns
 from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 
@@ -31,12 +31,12 @@ def schema_of(ddl: str) -> pa.Schema:
     return pa.schema([(name, TYPES[kind]) for name, kind in map(str.split, ddl.split(", "))])
 
 
-def record_batch(columns: Columns, names: Sequence[str]) -> pa.RecordBatch:
-    """The columns of these names (`afterlog.spark.options.COLUMNS`)."""
+def record_batch(columns: Any, names: Sequence[str]) -> pa.RecordBatch:
+    """The columns of these names (`afterlog.spark.options.COLUMNS`), of `Columns`, or of `Places` as far as it goes."""
     return pa.RecordBatch.from_arrays([_array(columns, name) for name in names], names=list(names))
 
 
-def _array(columns: Columns, name: str) -> pa.Array:
+def _array(columns: Any, name: str) -> pa.Array:
     match name:
         case "topic":
             return _repeated(columns.topic.encode(), len(columns))

@@ -17,12 +17,15 @@ What is pending has none: its ranges are cut by keys, and of what was appended s
     TopicDeleted        the topic went between plan and read                 reads nothing of it
 
 Partitions that a topic was given since are read from their beginning.
+
+*Places.* Where nothing is asked for but topic, partition, offset, delivery_offset and due, the indexes say it all: no
+record is read (`Places`). Of FIFO topics and Kafka logs the log itself is the index.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -30,14 +33,16 @@ from typing import NamedTuple
 import numpy as np
 
 from afterlog.base.errors import AfterlogError, InvalidOption, OffsetOutOfRange, TopicDeleted
+from afterlog.fetch.decoder import cancelled_within
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import Position
 from afterlog.fetch.timeline import Timeline
 from afterlog.index.entries import Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.log.snapshot import ALL_MS
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.spark.options import ReadOptions
+from afterlog.spark.options import DEFAULT_COLUMNS, ReadOptions
 from afterlog.spark.readable import Readable
 from afterlog.spark.stream_offset import Seen, StreamOffset
 
@@ -62,6 +67,26 @@ class DeliveryRange:
     """After the one, up to the other."""
     end_offset: int | None = None
     """With `keys`: records from this append offset on are newer than the plan."""
+
+
+PLACES = frozenset({"topic", "partition", "offset", "delivery_offset", "due"})
+"""Columns that a delayed index has."""
+PLACES_ENTRIES = 65_536
+"""Index entries to read at a time, about. Larger: more memory, fewer calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where records are, and when they are due: the columns PLACES, int64[n] but for the topic."""
+
+    topic: str
+    partition: Int64Array
+    offset: Int64Array
+    delivery_offset: Int64Array
+    due: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.offset)
 
 
 class ReadSpan(NamedTuple):
@@ -296,14 +321,26 @@ def seen_before(partition: Partition, position: int) -> Seen | None:
 
 
 def read_range(
-    source: Readable, topic: str, piece: DeliveryRange, rows: int = ROWS, *, fails: bool = True
-) -> Iterator[Columns]:
-    """The records of a range, in delivery order. CorruptFile; OffsetOutOfRange where some are gone and TopicDeleted
-    where all are, unless they may be (`fails` is false).
+    source: Readable,
+    topic: str,
+    piece: DeliveryRange,
+    rows: int = ROWS,
+    *,
+    columns: Collection[str] = DEFAULT_COLUMNS,
+    fails: bool = True,
+) -> Iterator[Columns | Places]:
+    """The records of a range, in delivery order, or their places where no more `columns` are asked for.
+
+    CorruptFile; OffsetOutOfRange where some are gone and TopicDeleted where all are, unless they may be (`fails` is
+    false).
     """
+    is_indexed = piece.settings.delayed and not piece.settings.foreign and PLACES.issuperset(columns)
     try:
         source.check_same(piece.settings)
-        yield from _columns_of(source, topic, piece, rows, fails)
+        if is_indexed:
+            yield from _places_of(source, topic, piece, fails)
+        else:
+            yield from _columns_of(source, topic, piece, rows, fails)
     except TopicDeleted as error:
         lost(error, fails)
     except (AfterlogError, OSError):
@@ -316,27 +353,68 @@ def read_range(
 
 
 def _columns_of(source: Readable, topic: str, piece: DeliveryRange, rows: int, fails: bool) -> Iterator[Columns]:
-    partition = source.partition(piece.partition, piece.settings, at_ms=ALL_MS)
-    position, end = piece.start, piece.end
-    if piece.keys is not None:
-        position, end = (partition.log.index.rank(key) for key in piece.keys)
+    partition, position, end = _opened(source, piece)
     while position < end:
         if position < partition.log_start:
             lost(_gone(partition, position), fails)
             position = partition.log_start
             continue
         columns, behind = partition.columns(position, min(rows, end - position), ROWS_BYTES)
-        if behind == position:
-            raise OffsetOutOfRange(
-                f"position {position} of {topic}-{piece.partition} is not there: an older copy of the store?",
-                position=position, log_start=partition.log_start, log_end=partition.log_end_offset,
-            )  # fmt: skip
+        _check_ahead(partition, position, behind)
         position = behind
         columns = columns[: int(columns.delivery_offset.searchsorted(end))]  # those that are cancelled do not count
         if piece.end_offset is not None and bool((columns.offset >= piece.end_offset).any()):
             columns = columns.take(np.flatnonzero(columns.offset < piece.end_offset))
         if len(columns):
             yield columns
+
+
+def _places_of(source: Readable, topic: str, piece: DeliveryRange, fails: bool) -> Iterator[Places]:
+    partition, position, end = _opened(source, piece)
+    timeline = Timeline(partition.log)
+    reading = timeline.advance()
+    while position < end:
+        if position < partition.log_start:
+            lost(_gone(partition, position), fails)
+            position = partition.log_start
+            continue
+        block = timeline.read(position, reading, PLACES_ENTRIES)
+        _check_ahead(partition, position, block.end_delivery_offset)
+        entry = np.repeat(np.arange(len(block)), block.records)
+        within = np.arange(len(entry)) - np.repeat(np.cumsum(block.records) - block.records, block.records)
+        offset, delivery_offset = block.offset[entry] + within, block.delivery_offset[entry] + within
+        shown = (delivery_offset >= position) & (delivery_offset < end)
+        if piece.end_offset is not None:
+            shown &= offset < piece.end_offset
+        shown &= ~np.isin(offset, cancelled_within(block, reading.hidden))
+        position = block.end_delivery_offset
+        rows = np.flatnonzero(shown)
+        if len(rows):
+            yield Places(
+                topic=topic,
+                partition=np.full(len(rows), piece.partition, np.int64),
+                offset=offset[rows],
+                delivery_offset=delivery_offset[rows],
+                due=block.deliver_after[entry[rows]],
+            )
+
+
+def _opened(source: Readable, piece: DeliveryRange) -> tuple[Partition, int, int]:
+    """A snapshot of a range's partition, and the delivery offsets [start, end) that the range has there."""
+    partition = source.partition(piece.partition, piece.settings, at_ms=ALL_MS)
+    if piece.keys is None:
+        return partition, piece.start, piece.end
+    start, end = (partition.log.index.rank(key) for key in piece.keys)
+    return partition, start, end
+
+
+def _check_ahead(partition: Partition, position: int, behind: int) -> None:
+    """OffsetOutOfRange where a read from a position came no further."""
+    if behind == position:
+        raise OffsetOutOfRange(
+            f"position {position} of {partition.topic}-{partition.number} is not there: an older copy of the store?",
+            position=position, log_start=partition.log_start, log_end=partition.log_end_offset,
+        )  # fmt: skip
 
 
 def _gone(partition: Partition, position: int) -> OffsetOutOfRange:

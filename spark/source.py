@@ -161,7 +161,10 @@ def _rows(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa
     if isinstance(partition, RangePartition):
         warn_of_plain_kernels()
         with readable(ReadOnlyFiles(), SystemClock(), options) as source:
-            for columns in read_range(source, options.topic, partition.piece, fails=options.fail_on_data_loss):
+            found = read_range(
+                source, options.topic, partition.piece, columns=options.columns, fails=options.fail_on_data_loss
+            )
+            for columns in found:
                 yield record_batch(columns, options.columns)
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import InvalidOption, OffsetOutOfRange, TopicDeleted, UnknownTopic
+from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.positions import LATEST, AtBrokerTime, AtTime
+from afterlog.spark import ranges as ranges_module
 from afterlog.spark.options import ReadOptions
-from afterlog.spark.ranges import DeliveryRange, RangePlanner, cut, limited, read_range
+from afterlog.spark.ranges import DeliveryRange, Places, RangePlanner, cut, limited, read_range
 from afterlog.spark.readable import Readable
 from afterlog.spark.stream_offset import StreamOffset
 from afterlog.store.store import Store
@@ -134,6 +136,33 @@ def test_where_it_begins_and_ends(setting: Setting) -> None:
     late = setting.planner(start=AtTime(NOW_MS + 10_000)).batch()
     assert [] == late
     assert high_watermarks == list(setting.planner().latest().values())
+
+
+@pytest.mark.parametrize("due_only", [True, False])
+def test_places_are_those_of_the_records(setting: Setting, due_only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges_module, "PLACES_ENTRIES", 5)
+    for number in (0, 1):
+        setting.store.send_many("t", [b"x"] * 50, deliver_after=NOW_MS + 700, partition=number)  # one entry
+        setting.store.cancel_many("t", number, np.arange(RECORDS, 2 * RECORDS + 50, 3))
+    setting.clock.advance(250)
+    setting.checkpoint()
+    planned = setting.planner(due_only=due_only).batch()
+    names = ("topic", "partition", "offset", "delivery_offset", "due")
+
+    def rows(columns: tuple[str, ...]) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        for piece in planned:
+            for part in read_range(setting.source(due_only=due_only), "t", piece, 7, columns=columns):
+                assert len(part)
+                assert isinstance(part, Places if columns == names else Columns)
+                found += zip(*(getattr(part, name).tolist() for name in names[1:]), strict=True)
+        return found
+
+    expected = rows((*names, "value"))
+    assert len(expected) > 200
+    assert expected == rows(names)
+    if due_only:
+        assert setting.delivered() == [(number, delivered, offset) for number, offset, delivered, _ in expected]
 
 
 def test_each_partition_where_it_was_told(setting: Setting) -> None:
