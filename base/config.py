@@ -19,6 +19,8 @@ from afterlog.base.errors import InvalidArgument, WrongType
 
 Documented = TypeVar("Documented", bound=type)
 
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
 
 def shows_field_docs(cls: Documented) -> Documented:
     """A decorator: the docstring of the class goes on with its fields, and the text below each.
@@ -52,9 +54,6 @@ def _fields(source: ast.Module) -> Iterator[tuple[str, str]]:
         match above, below:
             case ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
                 yield ast.unparse(above), inspect.cleandoc(text)
-
-
-Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,11 @@ ALL = "*"
 SHARE = 0.99
 """Of what was handed out, so much was no later than is told."""
 
+HEADINGS = ("TOPIC", "SENT/S", "DUE/S", "OUT/S", "LATE 99%", "PENDING", "NEXT DUE", "LAG", "RETRYING", "DEAD")
+INTERVAL_MS_MIN = 10
+QUIT = b"qQ" + CTRL_D
+Show = Callable[[Mapping[str, Any]], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRates:
@@ -120,13 +125,6 @@ def _lateness(up_to: Sequence[int], before: Sequence[int] | None, edges: Sequenc
 
 def _busy(row: TopicRates) -> tuple[float, int, str]:
     return -(row.sent or 0) - (row.handed_out or 0), -row.pending, row.topic
-
-
-HEADINGS = ("TOPIC", "SENT/S", "DUE/S", "OUT/S", "LATE 99%", "PENDING", "NEXT DUE", "LAG", "RETRYING", "DEAD")
-INTERVAL_MS_MIN = 10
-QUIT = b"qQ" + CTRL_D
-
-Show = Callable[[Mapping[str, Any]], None]
 
 
 @click.command(cls=StoreCommand)

@@ -37,6 +37,12 @@ MORE_BYTES = 256 << 10
 Read = Callable[[int], bytes]
 """Some bytes, up to so many; b"" at the end. Raises OSError."""
 
+HEADS_MAX = 64
+"""Heads that are kept, as they are asked for again and again."""
+JOINED_BYTES = 64 << 10
+"""A body up to that is written with its head, copied; a larger one behind it."""
+_NO_PATH = re.compile("[^\x21-\x7e]")
+
 
 class NoAnswer(Exception):
     """What came is none: cut off, too large, or not HTTP as a server speaks it."""
@@ -172,13 +178,6 @@ def _length(digits: bytes) -> int:
 
 def _is_number(digits: bytes, most: int) -> bool:
     return digits.isdigit() and len(digits) <= most
-
-
-HEADS_MAX = 64
-"""Heads that are kept, as they are asked for again and again."""
-JOINED_BYTES = 64 << 10
-"""A body up to that is written with its head, copied; a larger one behind it."""
-_NO_PATH = re.compile("[^\x21-\x7e]")
 
 
 def fixed_headers(token: str | None) -> dict[str, str]:

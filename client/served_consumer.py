@@ -17,8 +17,6 @@ from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
 from afterlog.surface import ConsumerSurface, SubscriptionSurface, presents
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from afterlog.client.pool import Pool
     from afterlog.fetch.message_columns import Columns
 

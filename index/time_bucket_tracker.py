@@ -36,6 +36,13 @@ _ROUNDS = 2
 """Rounds that end until a bucket has stopped growing: that of its last addition, and one without any."""
 _UINT32_MAX = 2**32 - 1
 
+_ROUND = 65_536
+"""Additions in a round, at least. Larger: buckets stay longer as they grew, sweeps cost less."""
+_ROUND_SHARE = 8
+"""A round has at least one addition for so many entries that are held."""
+_MAP_ENTRY_BYTES = 150
+"""Of a sorted map, for each key: its int, its place in the dict and in the list of keys; measured."""
+
 
 class TimeBucket:
     """The offsets that are due at one time, in the form that is smallest. None twice: the caller sees to that.
@@ -136,14 +143,6 @@ class TimeBucket:
             self._offsets = bitmap_of(column)
         else:
             self._ask_at = 2 * len(column)
-
-
-_ROUND = 65_536
-"""Additions in a round, at least. Larger: buckets stay longer as they grew, sweeps cost less."""
-_ROUND_SHARE = 8
-"""A round has at least one addition for so many entries that are held."""
-_MAP_ENTRY_BYTES = 150
-"""Of a sorted map, for each key: its int, its place in the dict and in the list of keys; measured."""
 
 
 class TimeBucketTracker(DelayedDeliveryTracker):

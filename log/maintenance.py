@@ -51,6 +51,10 @@ from afterlog.log.side_tables import SideTables
 from afterlog.log.unique_key_files import UniqueKeyFiles, check_unique_keys
 from afterlog.log.version import End, Version, VersionSet
 
+logger = logging.getLogger("afterlog.log")
+
+Guard = Callable[[], AbstractContextManager[object]]
+
 
 class _Waiting(NamedTuple):
     files: ref[Loaded]
@@ -91,11 +95,6 @@ class Obsolete:
                     self._files.unlink(path)
         self._waiting = tuple(each for each in self._waiting if each not in going)
         return bool(going)
-
-
-logger = logging.getLogger("afterlog.log")
-
-Guard = Callable[[], AbstractContextManager[object]]
 
 
 class Maintenance:

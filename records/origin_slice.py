@@ -39,6 +39,26 @@ from afterlog.records.times import AS_SOON_AS_POSSIBLE
 
 NOT_OF_CLIENTS: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 
+_MAGIC: Final = int.from_bytes(b"AFSL", "little")
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(
+    "<"
+    "I"  # magic
+    "H"  # version
+    "H"  # names
+    "q"  # first
+    "q"  # upto
+    "q"  # end
+    "q"  # targets
+    "q"  # bytes of entries
+    "8x"
+    "I"  # CRC-32C of names and targets
+)
+_NAME: Final = struct.Struct("<H")
+_CRC: Final = struct.Struct("<I")
+HEAD_BYTES: Final = _HEAD.size + _CRC.size
+_TARGET_BYTES: Final = 24
+
 
 def entries_of(data: Bytes) -> Scan:
     """The entries that lie one after another in `data`, all of it; offsets rise, and may leave gaps. InvalidBatch."""
@@ -76,27 +96,6 @@ def _asked(data: Bytes, found: Scan, rows: Int64Array) -> Int64Array:
     checked = kernels.check_entries([data], which, found.position[rows], found.offset[rows], found.records[rows], None)
     at_once = (checked.asked == checked.broker_timestamp) | (checked.asked < 0)
     return np.where(at_once, AS_SOON_AS_POSSIBLE, checked.asked)
-
-
-_MAGIC: Final = int.from_bytes(b"AFSL", "little")
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct(
-    "<"
-    "I"  # magic
-    "H"  # version
-    "H"  # names
-    "q"  # first
-    "q"  # upto
-    "q"  # end
-    "q"  # targets
-    "q"  # bytes of entries
-    "8x"
-    "I"  # CRC-32C of names and targets
-)
-_NAME: Final = struct.Struct("<H")
-_CRC: Final = struct.Struct("<I")
-HEAD_BYTES: Final = _HEAD.size + _CRC.size
-_TARGET_BYTES: Final = 24
 
 
 class Targets(NamedTuple):

@@ -24,6 +24,10 @@ from afterlog.records.times import Delay, Instant, asked_ms, check_delayed, chec
 
 InstantColumn: TypeAlias = Instant | Sequence[Instant] | npt.NDArray[np.generic]
 
+DelayColumn: TypeAlias = Delay | Sequence[float] | npt.NDArray[np.generic]
+_ROUNDED_MS = 2.0**33
+"""Up to here a float64 has room for the six decimals that `np.round` needs; beyond it noise may cost a millisecond."""
+
 
 def instant_column(column: object, count: int) -> Int64Array:
     """The milliseconds of `count` instants. InvalidDeliverAfter."""
@@ -73,12 +77,6 @@ def int64_column(values: npt.NDArray[Any], count: int, name: str) -> Int64Array:
     if count and values.min() < 0:
         raise InvalidDeliverAfter(f"{name} has a negative value")
     return np.ascontiguousarray(values, np.int64)
-
-
-DelayColumn: TypeAlias = Delay | Sequence[float] | npt.NDArray[np.generic]
-
-_ROUNDED_MS = 2.0**33
-"""Up to here a float64 has room for the six decimals that `np.round` needs; beyond it noise may cost a millisecond."""
 
 
 def asked_column(

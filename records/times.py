@@ -54,6 +54,15 @@ _SURELY_MEANT_S = 10**9
 """Delays of so many seconds, 31 years, are not looked at twice."""
 _FINE = ("ms", "us", "ns", "ps", "fs", "as")
 
+_subtract = datetime.__sub__
+"""Also of a Timestamp of pandas, whose own subtraction takes ten times as long."""
+EARLIEST_MS: Final = 10**12
+"""2001-09-09T01:46:40Z. In seconds, an instant of today is below it up to the year 33658."""
+AHEAD_MS: Final = 36_525 * 86_400_000
+"""A century."""
+_UNITS: Final = (("seconds", 1_000, 1), ("microseconds", 1, 1_000), ("nanoseconds", 1, 1_000_000))
+"""Each with what makes milliseconds of it: times, and divided by."""
+
 
 def instant_ms(value: Instant) -> int:
     """Milliseconds since the epoch. InvalidDeliverAfter where it names no instant, or one outside 1970 to int64."""
@@ -146,10 +155,6 @@ def moment_ms(value: datetime | str) -> int:
     return ms if ms >= 0 else checked_ms(ms, value)
 
 
-_subtract = datetime.__sub__
-"""Also of a Timestamp of pandas, whose own subtraction takes ten times as long."""
-
-
 def _parsed(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
@@ -191,15 +196,6 @@ def _number(value: Any) -> int | float | None:
     if getattr(getattr(value, "dtype", None), "kind", "") not in tuple("iuf") or not isinstance(value, Real):
         return None
     return int(value) if isinstance(value, Integral) else float(value)
-
-
-EARLIEST_MS: Final = 10**12
-"""2001-09-09T01:46:40Z. In seconds, an instant of today is below it up to the year 33658."""
-AHEAD_MS: Final = 36_525 * 86_400_000
-"""A century."""
-
-_UNITS: Final = (("seconds", 1_000, 1), ("microseconds", 1, 1_000), ("nanoseconds", 1, 1_000_000))
-"""Each with what makes milliseconds of it: times, and divided by."""
 
 
 def check_instant(ms: int, now_ms: int) -> None:

@@ -48,8 +48,13 @@ from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from afterlog.subscription.subscription import Subscription
 
+logger = logging.getLogger("afterlog.replication")
+
 LATEST_CONTROLS = 128
 """So many control batches are looked at."""
+
+ACKED_BYTES = 64 << 10
+"""Of the bitmaps in one marker, about."""
 
 
 def latest_notes(log: PartitionLog) -> list[Note]:
@@ -74,12 +79,6 @@ def latest_notes(log: PartitionLog) -> list[Note]:
             notes += read_controls(step.piece, step.found.moved(-step.start)).notes
             break
     return notes
-
-
-logger = logging.getLogger("afterlog.replication")
-
-ACKED_BYTES = 64 << 10
-"""Of the bitmaps in one marker, about."""
 
 
 class ReplicatedSubscriptions:

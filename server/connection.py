@@ -32,11 +32,16 @@ from afterlog.server.access import Peer
 from afterlog.server.app import GONE, PEER
 from afterlog.server.limits import Limits
 
+logger = logging.getLogger("afterlog.server")
+
 JOINED_BYTES: Final = 64 << 10
 """A body up to that is written with its head, copied; a larger one behind it."""
 _STATUS: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _CLOSE: Final = (b"connection", b"close")
 _GONE: Final = {"type": "http.disconnect"}
+
+_FRAMING = (b"connection", b"content-length", b"transfer-encoding", b"upgrade")
+"""What says where a request ends, and whether another follows."""
 
 
 class Exchange:
@@ -156,13 +161,6 @@ class Exchange:
             self._waiting = None
             if not waiting.done():
                 waiting.set_result(None)
-
-
-logger = logging.getLogger("afterlog.server")
-
-
-_FRAMING = (b"connection", b"content-length", b"transfer-encoding", b"upgrade")
-"""What says where a request ends, and whether another follows."""
 
 
 class Connections:

@@ -17,6 +17,10 @@ from afterlog.server.limits import Limits
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 """ASGI's: what comes next of a request; http.disconnect once the client is gone."""
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+DISCARDED_S = 2.0
+"""For so long a client may go on sending what is not taken, so that it reads why."""
+
 
 class ClientGone(Exception):
     """Nobody is there any more to take an answer."""
@@ -53,7 +57,6 @@ class Reply(NamedTuple):
     unsent: Callable[[], Awaitable[object]] | None = None
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 NO_CONTENT = Reply(b"", 204)
 
 
@@ -63,10 +66,6 @@ def as_json(value: Mapping[str, Any], status: int = 200) -> Reply:
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:
     return _encode(value).encode()
-
-
-DISCARDED_S = 2.0
-"""For so long a client may go on sending what is not taken, so that it reads why."""
 
 
 class Bodies:

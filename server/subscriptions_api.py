@@ -21,6 +21,9 @@ from afterlog.server.served import Served
 from afterlog.subscription.answers import AckResult, ReceiptResult
 from afterlog.subscription.received import Receipts, Received
 
+FEW: Final = 20
+"""Rows that are written as JSON by the event loop; more go to a thread."""
+
 
 def named(request: Request) -> Receipts:
     """The receipts of a request, JSON or Arrow. Raises InvalidReceipt, InvalidRequest."""
@@ -29,10 +32,6 @@ def named(request: Request) -> Receipts:
 
         return receipts_of(request.data)
     return Receipts.of_rows([Receipt.parse(text) for text in request.body["receipts"]])
-
-
-FEW: Final = 20
-"""Rows that are written as JSON by the event loop; more go to a thread."""
 
 
 async def list_subscriptions(served: Served, request: Request) -> Reply:

@@ -44,6 +44,9 @@ logger = logging.getLogger("afterlog")
 ThreadJob = Callable[[], object]
 """Whoever began it hears from itself what came of it."""
 
+THREADS = 16
+"""Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""
+
 
 class WorkerThreads:
     """Up to `most` of them. Begun from one thread, that of the loop."""
@@ -111,9 +114,6 @@ def _end_all() -> None:
 
 at_exit(_end_all)
 
-
-THREADS = 16
-"""Calls at a time. Larger: more callers share an fdatasync, more threads contend for the interpreter."""
 
 Answer = TypeVar("Answer")
 

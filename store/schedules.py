@@ -71,11 +71,19 @@ if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
 
 
+logger = logging.getLogger("afterlog.store.schedules")
+
 _NAME, _OCCURRENCE, _ID = "afterlog-schedule", "afterlog-occurrence", "afterlog-schedule-id"
 
 
 MISSED_MAX = 1_000
 """Of what was missed so many are appended, the latest: each costs some syncs, and the schedule stands until then."""
+
+NAME_MAX = 240
+_SETTINGS = ("topic", "cron", "every_ms", "timezone", "value", "key", "headers", "missed")
+_ONE_OF_THEM = "give cron, an expression, or every, a timedelta: one of them"
+RETRY_MS = 10_000
+"""A schedule that could not be looked after is tried again after this long."""
 
 
 def kept_of_missed(recurrence: Recurrence, due_ms: int, now_ms: int) -> tuple[int, int]:
@@ -124,11 +132,6 @@ def appended_occurrences(partition: Partition, identity: str, start: int, end: i
             due_ms = occurrence_of(headers, identity)
             if due_ms is not None:
                 yield due_ms, offset
-
-
-NAME_MAX = 240
-_SETTINGS = ("topic", "cron", "every_ms", "timezone", "value", "key", "headers", "missed")
-_ONE_OF_THEM = "give cron, an expression, or every, a timedelta: one of them"
 
 
 def wanted_schedule(
@@ -210,12 +213,6 @@ def _policy(missed: object) -> str:
     if missed not in POLICIES:
         raise InvalidArgument(f"missed must be skip, one or all, not {missed!r:.100}")
     return missed
-
-
-logger = logging.getLogger("afterlog.store.schedules")
-
-RETRY_MS = 10_000
-"""A schedule that could not be looked after is tried again after this long."""
 
 
 class Schedules:

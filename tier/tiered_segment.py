@@ -51,6 +51,11 @@ _ENTRY_BYTES = 16
 _INDEX_BYTES = 2_048
 """Of one without entries, with its key."""
 
+PIECE_BYTES = 1 << 20
+"""What a view reads at a time, about. Larger: fewer reads, more memory."""
+BRIDGE_BYTES = 16 << 10
+"""Ranges no further apart are read from the cache as one, which costs less than another read, where there is room."""
+
 
 class ParsedIndexes:
     """Sparse indexes of tiered segments, parsed and in memory: those used last, within a budget.
@@ -141,12 +146,6 @@ class RemoteSnapshot:
         starts, stops = np.array(ranges, np.int64).T
         data = self._cache.read(self._remote, self._object_key, self.length, starts, stops)
         return np.split(data, (stops - starts).cumsum()[:-1])
-
-
-PIECE_BYTES = 1 << 20
-"""What a view reads at a time, about. Larger: fewer reads, more memory."""
-BRIDGE_BYTES = 16 << 10
-"""Ranges no further apart are read from the cache as one, which costs less than another read, where there is room."""
 
 
 class TieredLog:

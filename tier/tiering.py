@@ -28,6 +28,8 @@ from afterlog.tier.remote_topics import forget_topic, read_remote_topics, tell_t
 from afterlog.tier.restore import restore
 from afterlog.tier.tiered_segment import ParsedIndexes, TieredLog
 
+logger = logging.getLogger("afterlog.tier")
+
 
 class InterruptibleStore:
     """`RemoteStore` over another. `proceed` is called before every request, and raises where there should be none."""
@@ -63,9 +65,6 @@ class InterruptibleStore:
     def delete(self, key: str) -> None:
         self._proceed()
         self._remote.delete(key)
-
-
-logger = logging.getLogger("afterlog.tier")
 
 
 class Tiering:
