@@ -76,7 +76,7 @@ def test_one_at_a_time(tmp_path: Path, way: str) -> None:
         some(4)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_a_crashed_store_is_opened_again_and_again(tmp_path: Path) -> None:
     tail = workloads.in_new_process("fill", tmp_path / "store", 1_000)["tail"]
     assert 500 == tail
@@ -98,7 +98,7 @@ def test_syncs_of_threads_are_counted(tmp_path: Path) -> None:
     assert 6 * commits.ENTRY_BYTES == len((tmp_path / "floor").read_bytes())
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_topics_are_made_and_opened(tmp_path: Path) -> None:
     assert 3 == topics.make_one_by_one(tmp_path / "one by one", 3)["topics"]
     assert 12 == workloads.in_new_process("make_together", tmp_path / "together", 12, module="bench.topics")["topics"]
@@ -146,7 +146,7 @@ MEMORY_CELLS = {(structure, "uniform") for structure in memory_table.STRUCTURES}
 
 
 @pytest.mark.parametrize(("structure", "workload"), sorted(MEMORY_CELLS))
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_a_cell_of_the_memory_table(structure: str, workload: str) -> None:
     cell = memory_table.cell(structure, workload, 1_000)
     assert (0 if structure == "heap" else 1_000) == cell["drained"]
@@ -236,7 +236,7 @@ def test_results_are_told_as_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["near", "far"])
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_object_storage_is_caught_up_with(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = tier.main(["--records", "2000", "--segments", "10", "--schedule", schedule, "--cache-mib", "1"])
     assert json.loads(capsys.readouterr().out) == found

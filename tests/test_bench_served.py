@@ -36,7 +36,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", CONTESTANTS)
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_clients_send_one_by_one(name: str) -> None:
     found = once("sends", name, clients=2, records=6) if _present(name) else {}
     assert found.keys() >= SIDES | {"p50_ms", "p99_ms"}
@@ -48,7 +48,7 @@ def test_clients_send_one_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTESTANTS)
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_many_at_a_time(name: str) -> None:
     _present(name)
     bulk, drain = once("bulk", name, batch=3, records=7), once("drain", name, limit=2, records=5)
@@ -57,7 +57,7 @@ def test_many_at_a_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [OURS, EMBEDDED])
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_who_waits_is_told(name: str) -> None:
     _present(name)
     found = once("lateness", name, clients=4, rate=40, seconds=0.2)
@@ -65,7 +65,7 @@ def test_who_waits_is_told(name: str) -> None:
     assert 0 <= found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_what_it_costs_that_clients_wait() -> None:
     _present(OURS)
     found = once("waiting", OURS, clients=30, seconds=0.1)
@@ -74,7 +74,7 @@ def test_what_it_costs_that_clients_wait() -> None:
     assert 0 <= once("idle", OURS, seconds=0.1)["core_percent"] < 100
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_a_soak() -> None:
     _present(OURS)
     found = once("soak", OURS, minutes=0.04, rate=20, every_s=0.1, first=30)

@@ -53,7 +53,7 @@ def test_a_rival_hands_out_all_in_due_order(tmp_path: Path, name: str, spread: l
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_a_killed_rival_has_everything(name: str) -> None:
     job = run.Job("any", Load(30, 20, "uniform", 10), fsync=False, rounds=1, served=_present(name).served)
     failures: list[str] = []
@@ -105,7 +105,7 @@ def test_a_phase_that_fails_tells_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SERVED)
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_a_server_is_gone_after_an_error(name: str) -> None:
     _present(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +170,7 @@ def test_limits_of_the_machine(tmp_path: Path) -> None:
     assert {f"{name}_cpu_us" for name in ("write_fsync", "write", "copy", "crc", "gather")} <= found.keys()
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_a_run_is_saved_with_its_load(tmp_path: Path) -> None:
     lines: list[str] = []
     kept: list[dict[str, Any]] = []

@@ -211,8 +211,8 @@ def cancelled_image() -> Image:
 def of_cancels(path: str, data: bytes) -> Iterator[tuple[str, bytes | None]]:
     """Bits of the logs and of the cancel indexes, which also shrink and vanish."""
     if path.endswith(CANCEL_INDEX):
-        yield from campaigns.share(bits(path, data), 23)
-        yield from campaigns.share(lengths(path, data), 23)
+        yield from campaigns.share(bits(path, data), 46)
+        yield from campaigns.share(lengths(path, data), 46)
         yield "deleted", None
     elif path.endswith(LOG):
         yield from campaigns.share(bits(path, data), 89)

@@ -91,7 +91,7 @@ SEEN = "D[0-9]+|earlier one|there are|said to have gone"
         "key_is_forgotten",  # by a key that is held twice, by one that is not found, or by `check`
     ],
 )
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 def test_planted_bug_is_caught(bug: str, workers: Workers, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="^" if bug == "key_is_forgotten" else SEEN):
         kill_again_and_again(workers, tmp_path, LIVES_MAX, bug, seed="1")

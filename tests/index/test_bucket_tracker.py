@@ -164,7 +164,7 @@ def test_killed_at_any_call_it_goes_on_with_what_is_stored(max_num_buckets: int)
     expected = sorted(zip(due.tolist(), offset.tolist(), strict=True))
     limits = {"min_index_count": 10, "max_num_buckets": max_num_buckets}
     left_over = 0
-    for call in campaigns.share(itertools.count(1), 3):
+    for call in campaigns.share(itertools.count(1), 6):
         folder = new_folder()
         files = FailingFiles(UnsyncedFiles(), fail_at(call, errno.EIO, for_ever=True))
         tracker, taken = BucketTracker(storage_of(folder, files=files), **limits), list[tuple[int, int]]()

@@ -285,7 +285,7 @@ def test_indexes_that_the_checkpoints_do_not_know_are_made_anew(damage: Callable
     checkpoints.update(sealed=(unknown, second, *others))
     disk = SimulatedFiles(disk.image())
     opened(disk)
-    for upto in campaigns.share(range(len(disk.operations) + 1), 12):
+    for upto in campaigns.share(range(len(disk.operations) + 1), 48):
         for state in crash_states(disk.operations, upto, start=disk.start):
             files = state.files()
             opened(files)

@@ -94,7 +94,7 @@ def test_appends_between_any_two_of_its_calls(delayed: bool) -> None:
         setting.store.check()
         setting.check_reopened(killed(setting.disk), len(setting.sent))
         with campaigns.quiet():
-            for upto in campaigns.share(range(begun, len(setting.disk.operations) + 1), 48):
+            for upto in campaigns.share(range(begun, len(setting.disk.operations) + 1), 144):
                 written = sum(operation <= upto for _, operation in setting.sent)
                 setting.check_reopened(kill_state(setting.disk.operations, upto).files(), written)
                 for state in crash_states(setting.disk.operations, upto, model=CrashModel(every_byte_max=0)):

@@ -433,7 +433,7 @@ class TestCrash:
     def test_cut_off_at_every_change(self, folder: Path, number: int) -> None:
         lost, changes = self.repair_up_to(folder, number, None)
         assert changes > 15
-        for last in campaigns.share(range(changes), 10):
+        for last in campaigns.share(range(changes), 20):
             assert (lost, last) == self.repair_up_to(folder, number, last)
 
     @pytest.mark.parametrize("folder", [DELAYED, FIFO])

@@ -293,7 +293,7 @@ def nothing(operation: str, path: Path) -> OSError | None:
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_a_failing_call_amid_a_deletion(error: int) -> None:
     """The topic is there as it was, or gone; and the call can be made again, or a reopen ends it."""
-    for at in campaigns.share(range(1, 60), 4):
+    for at in campaigns.share(range(1, 60), 8):
         disk, clock, calls = SimulatedFiles(), ManualClock(NOW_MS), Calls()
         filled(disk, clock).close()
         store = open_small(HeldFiles(disk, calls), clock)
