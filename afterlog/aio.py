@@ -170,7 +170,7 @@ class AsyncSubscription(Closing):
         self._blocking = subscription
         self._blocking.background = calls.run
         self._run = calls.run
-        self._line = Line(waiters, subscription.taking.agenda)
+        self._line = Line(waiters, subscription.receiver.agenda)
 
     @property
     def topic(self) -> str:
@@ -193,27 +193,27 @@ class AsyncSubscription(Closing):
         A few are leased ahead. What was not handed out goes back, uncounted, when the iteration ends; where it is left
         by a `break`, the event loop ends it soon after.
         """
-        taking = self._blocking.taking
-        ahead = taking.begin()
+        receiver = self._blocking.receiver
+        ahead = receiver.begin()
 
         def fill() -> Coroutine[Any, Any, bool]:
-            return self._run(lambda: taking.fill(ahead), lambda _: taking.end(ahead))
+            return self._run(lambda: receiver.fill(ahead), lambda _: receiver.end(ahead))
 
         try:
-            while not taking.ended:
-                message = taking.pop(ahead)
+            while not receiver.ended:
+                message = receiver.pop(ahead)
                 if message is not None:
                     yield message
                 else:
                     await self._line.found(fill, None)
         finally:
-            await self._run(lambda: taking.end(ahead))
+            await self._run(lambda: receiver.end(ahead))
 
     async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         timeout = seconds("timeout", timeout)
 
         def look() -> Coroutine[Any, Any, Received | None]:
-            return self._run(lambda: self._blocking.taking.look(max_records), self._give_back)
+            return self._run(lambda: self._blocking.receiver.look(max_records), self._give_back)
 
         found = None if timeout == 0 or self._blocking.ended else await self._line.found(look, timeout)
         if found is None:
@@ -223,7 +223,7 @@ class AsyncSubscription(Closing):
     async def drain(self, timeout: float | None = None) -> bool:
         timeout, blocking = seconds("timeout", timeout), self._blocking
         await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
-        return await all_ended(blocking.blocks, blocking.taking.is_idle, timeout)
+        return await all_ended(blocking.blocks, blocking.receiver.is_idle, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
         return AsyncDraining(self, self._blocking.draining_on(signal, timeout=timeout), timeout)

@@ -37,7 +37,7 @@ class AsyncServedSubscription(Closing):
         self.topic = steps.topic
         self.name = steps.name
         self.blocks = steps.blocks
-        self.intake: FlowControl | None = steps.leased
+        self.flow: FlowControl | None = steps.leased
         steps.owner = cast(Settling, self)  # of which messages call nothing but what `background` awaits
 
     def __repr__(self) -> str:

@@ -90,7 +90,7 @@ class ServedSubscription:
         self.topic = steps.topic
         self.name = steps.name
         self.blocks = steps.blocks
-        self.intake: FlowControl | None = steps.leased
+        self.flow: FlowControl | None = steps.leased
         steps.owner = self
 
     def __enter__(self) -> ServedSubscription:

@@ -77,7 +77,7 @@ class Appender:
         self._safe_once_written = context.config.durability.kind == "os"
         self._versions = versions
         self._commit = commit
-        self._upkeep = upkeep
+        self._maintenance = upkeep
         self._dirty = dirty
         self._checkpoint = checkpoint
         self._queued_segment = -1
@@ -104,7 +104,7 @@ class Appender:
         if self._versions.current.written.position and (
             record.batch_bytes_max + PREFIX_BYTES_MAX > room_bytes or room_records < 1
         ):
-            self._upkeep.roll()
+            self._maintenance.roll()
         self._dirty.is_set = True
         version = self._versions.current
         active, (offset, position) = version.active, version.written
@@ -132,7 +132,7 @@ class Appender:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""
         fit = self._fitting(batches, row, self._prefix_max(origin))
         if fit == 0 and self._versions.current.written.position:
-            self._upkeep.roll()
+            self._maintenance.roll()
             return row
         last = row + max(fit, 1)
         self._dirty.is_set = True
@@ -272,7 +272,7 @@ class Appender:
         if self._versions.current.written.position and (
             control.size_max + control.records * self._prefix_max(origin) > room_bytes or control.records > room_records
         ):
-            self._upkeep.roll()
+            self._maintenance.roll()
         self._dirty.is_set = True
         stamp_ms = self._versions.begin(self._versions.current.written.offset + control.records)
         control = control.later_than(stamp_ms)
@@ -287,9 +287,9 @@ class Appender:
 
     def _checkpoint_when_due(self) -> None:
         """Move the recovery point where the mutable bucket is full, or much was appended; or see to it."""
-        if self._upkeep.recovery_point.due() and not self._queued_in_background():
+        if self._maintenance.recovery_point.due() and not self._queued_in_background():
             try:
-                self._upkeep.checkpoint()
+                self._maintenance.checkpoint()
             except StorageFull as error:
                 # The append itself succeeded, and the log holds all that the checkpoint would say.
                 logger.warning(
@@ -300,11 +300,11 @@ class Appender:
         """Whether a thread makes the checkpoint that is due, and is not far behind."""
         if self._context.checkpoint_queue is None:
             return False
-        if self._upkeep.recovery_point.due(BEHIND):
+        if self._maintenance.recovery_point.due(BEHIND):
             self.late_checkpoints += 1
             return False
         bucket = self._versions.current.delayed_index.bucket  # it begins where the one before was sealed
-        begun = bucket.start.offset if self._delayed else self._upkeep.recovery_point.offset
+        begun = bucket.start.offset if self._delayed else self._maintenance.recovery_point.offset
         if self._queued_segment != begun:
             self._queued_segment = begun
             self._context.checkpoint_queue(self._context.folder, self._checkpoint)

@@ -10,7 +10,7 @@ pointers, no I/O; the only one that readers take).
 A merge does its work without the append lock, and so does a checkpoint.
 
 *Interruptions.* An exception may strike between any two instructions: Ctrl-C, a signal's handler, MemoryError. An
-operation leaves a mark before it touches anything, and takes it away after its swap. Whoever comes next and finds one
+operation sets a dirty flag before it touches anything, and clears it after its swap. Whoever comes next and finds one
 heals: the file is cut at the end that the version tells, and the log begins anew from what is on disk, as after a kill.
 Nothing of an operation that did not reach its swap is believed; it may not have happened, or as a whole where its edit
 was durable already.
@@ -125,11 +125,11 @@ class PartitionLog:
         self.versions = VersionSet(version, self._clock)
         self.commit = Commit(self.versions, context.folder, context.config.durability, PartitionPoisoned, context.clock)
         self._dirty = DirtyFlag()
-        self._upkeep = Maintenance(
+        self._maintenance = Maintenance(
             context, self.checkpoints, self.versions, self.commit, self._clock, self._dirty.guard
         )
         self._appender = Appender(
-            context, self.versions, self.commit, self._upkeep, self._dirty, weakref.WeakMethod(self.checkpoint)
+            context, self.versions, self.commit, self._maintenance, self._dirty, weakref.WeakMethod(self.checkpoint)
         )
         self.letting_go = threading.RLock()
         """Held from where it is asked what the readers have acked until what that lets go is gone; and by a reader that
@@ -406,7 +406,7 @@ class PartitionLog:
 
         with self._append_lock, self._writing():
             appends = UniqueAppends(
-                self.context, self.versions, self._appender, self._upkeep.unique_keys, self._upkeep.file_edit
+                self.context, self.versions, self._appender, self._maintenance.unique_keys, self._maintenance.file_edit
             )
             sent = send(appends)
             end_offset = self.versions.current.written.offset
@@ -498,14 +498,14 @@ class PartitionLog:
         """Seal the active segment and begin another. An empty one stays."""
         with self._append_lock, self._writing():
             if self.version.written.position:
-                self._upkeep.roll()
+                self._maintenance.roll()
 
     def checkpoint(self) -> None:
         """Move the recovery point to where the log ends now. Appends go on while files are written.
 
         Raises StorageFull with nothing changed.
         """
-        point = self._upkeep.recovery_point
+        point = self._maintenance.recovery_point
         with self._checkpoint_lock:
             with self._append_lock, self._writing():
                 moment = point.begin()
@@ -514,7 +514,7 @@ class PartitionLog:
                 stored = None if moment is None else point.store(moment)
             if stored is not None:
                 with self._append_lock, self._writing():
-                    self._upkeep.finish_checkpoint(stored)
+                    self._maintenance.finish_checkpoint(stored)
 
     @property
     def late_checkpoints(self) -> int:
@@ -535,7 +535,7 @@ class PartitionLog:
         self._check_own("nothing is removed from it; remove the objects of the bucket where they are")
         self._read_far_ranks(floor)
         with self._append_lock, self._writing():
-            return self._upkeep.enforce_retention(floor)
+            return self._maintenance.enforce_retention(floor)
 
     def purge(self, upto: Key) -> int:
         """Put all up to this key out of reach, which is due, and remove the segments that hold nothing else.
@@ -547,7 +547,7 @@ class PartitionLog:
         if self.delayed:
             self.pin().delayed_index.rank(upto)  # what is far away is read before the lock is held
         with self._append_lock, self._writing():
-            return self._upkeep.purge(upto)
+            return self._maintenance.purge(upto)
 
     def held(self, floor: Floor | None = None) -> HeldBytes:
         """What holds the bytes of its logs on the local disk, by the rules by which they go, at this instant.
@@ -555,20 +555,20 @@ class PartitionLog:
         floor: as of `enforce_retention`. Deletes nothing. Raises CorruptFile.
         """
         self.commit.owned()
-        return self._upkeep.held(floor)
+        return self._maintenance.held(floor)
 
     def is_ripe(self, floor: Floor | None = None) -> bool:
         """Whether the active segment should be sealed: by its age, its size, or since retention could free it then.
 
         floor: as of `enforce_retention`. Raises CorruptFile.
         """
-        return not self.read_only and self._upkeep.is_ripe(floor)
+        return not self.read_only and self._maintenance.is_ripe(floor)
 
     def _read_far_ranks(self, floor: Floor | None) -> None:
         """What retention needs of runs far away is cached when the lock is held."""
         index = self.pin().delayed_index
         if self.delayed and any(run.remote for run in index.runs):
-            for segment in self._upkeep.expired(floor):
+            for segment in self._maintenance.expired(floor):
                 index.rank(Key(segment.mark.max_deliver_after, segment.end_offset - 1))
 
     @property
@@ -582,18 +582,18 @@ class PartitionLog:
         Their copies there were verified. What is in the folder stays there. A segment that is not is left as it is.
         """
         with self._append_lock, self._writing():
-            self._upkeep.uploaded(remote)
+            self._maintenance.uploaded(remote)
 
     @property
     def removals(self) -> tuple[str, ...]:
         """Attempts of segments that retention removed, and nobody reads any more: they may go from object storage."""
-        held = self._upkeep.obsolete.held()
+        held = self._maintenance.obsolete.held()
         return tuple(attempt for attempt in self.checkpoints.current.removals if attempt not in held)
 
     def removed(self, attempts: Collection[str]) -> None:
         """Note that segments which retention removed are not in object storage any more, under these attempts."""
         with self._append_lock, self._writing():
-            self._upkeep.removed(attempts)
+            self._maintenance.removed(attempts)
 
     def enforce_local_retention(self, ask: Callable[[], Collection[str]]) -> int:
         """Remove the local files that the topic's local retention lets go, of segments that are due as a whole.
@@ -601,14 +601,14 @@ class PartitionLog:
         `ask`: which attempts to upload object storage lists; what is not among them stays. Called where something would
         go, just before it does. The number of segments that were removed: from now on they are read from there.
         """
-        listed = ask() if self._upkeep.expired_here() else ()
+        listed = ask() if self._maintenance.expired_here() else ()
         with self._append_lock, self._writing():
-            return self._upkeep.enforce_local_retention(listed)
+            return self._maintenance.enforce_local_retention(listed)
 
     @property
     def crowded(self) -> bool:
         """Whether there may be something for `merge_buckets` to do."""
-        return self._upkeep.crowded
+        return self._maintenance.crowded
 
     def merge_buckets(self) -> int:
         """Merge runs until there are no more than `max_num_buckets` of sealed segments, nor of the active one.
@@ -617,7 +617,7 @@ class PartitionLog:
         or StoreClosed because of a `close` meanwhile, the log is as good as before: nothing is gone that has no copy.
         """
         with self._merge_lock:
-            return self._upkeep.merge_buckets(self._append_lock, self._writing, self._going_on)
+            return self._maintenance.merge_buckets(self._append_lock, self._writing, self._going_on)
 
     def while_still(self, look: Callable[[Version], FromVersion]) -> FromVersion:
         """What `look` makes of its folder, while nothing in it is changed but for files that nobody needs any more.
@@ -627,7 +627,7 @@ class PartitionLog:
         with self._append_lock:
             with self._writing():
                 pass  # what was interrupted is mended; what `look` fails at is not this log's disk
-            with self._upkeep.recovery_point.files_lock:
+            with self._maintenance.recovery_point.files_lock:
                 return look(self.version)
 
     def close(self) -> None:
@@ -644,8 +644,8 @@ class PartitionLog:
                 if not (self.commit.poisoned or self.commit.deleted):
                     self._mend()
                     try:
-                        self._upkeep.merge_parts()
-                        self._upkeep.checkpoint()
+                        self._maintenance.merge_parts()
+                        self._maintenance.checkpoint()
                         self.checkpoints.update(frontier=self._clock.frontier())
                     except StorageFull as error:
                         self.commit.sync()
@@ -662,7 +662,7 @@ class PartitionLog:
 
     def let_go(self) -> None:
         """Close it as it is: what is not durable yet is left to the next one who opens it."""
-        with self._upkeep.recovery_point.files_lock:  # nothing is written into the folder any more
+        with self._maintenance.recovery_point.files_lock:  # nothing is written into the folder any more
             self.commit.close()
         self.version.active.close()
         self.versions.notifier.notify()
@@ -673,7 +673,7 @@ class PartitionLog:
         with self._append_lock:
             self._mend()
             self.versions.check()
-            self._upkeep.check()
+            self._maintenance.check()
 
     # Interruptions.
 
@@ -703,7 +703,7 @@ class PartitionLog:
         if not self._dirty.is_set or self._recover is None or self.commit.poisoned:
             return
         logger.warning("%s: an operation was interrupted; beginning anew from what is on disk", self.path)
-        with self._upkeep.recovery_point.files_lock, self.commit.sync_lock:
+        with self._maintenance.recovery_point.files_lock, self.commit.sync_lock:
             before = self.version
             before.active.rollback(before.written.position)
             recovered = self._recover(self.context, self.checkpoints)

@@ -35,21 +35,21 @@ class OpenReader:
     def __init__(self, subscription: Subscription, calls: Calls, waiters: Waiters) -> None:
         self.subscription = subscription
         self._calls = calls
-        self._line = Line(waiters, subscription.taking.agenda)
+        self._line = Line(waiters, subscription.receiver.agenda)
 
     async def receive(self, max_records: int, wait_s: float) -> Received | None:
         """Lease up to so many due records; None where nothing is due, nor was for so long.
 
         Where the await is cancelled, what was taken goes back, uncounted. Raises as `Subscription.receive`.
         """
-        taking = self.subscription.taking
+        receiver = self.subscription.receiver
 
         def taken() -> Received | None:
-            one = taking.one() if max_records == 1 and not taking.ended else None
-            return taking.look(max_records) if one is None else one
+            one = receiver.one() if max_records == 1 and not receiver.ended else None
+            return receiver.look(max_records) if one is None else one
 
         async def look() -> Received | None:
-            if not (taking.agenda.due() or taking.ended):  # most look again and again, and a thread costs
+            if not (receiver.agenda.due() or receiver.ended):  # most look again and again, and a thread costs
                 return None
             return await self._calls.run(taken, self._give_back)
 

@@ -23,7 +23,7 @@ occurrence has come, and does not come again.
 
 Invariants: a schedule that is not paused or removed has one occurrence that is not due yet, once it was looked after;
 of an occurrence there is one record. Documents are written before memory is changed; where an exception strikes between
-the two the mark stays, and whoever comes next reads them anew.
+the two the dirty flag stays set, and whoever comes next reads them anew.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ of t seconds it takes at most rate * t + max(rate / 10, 1) records, whatever som
 
 In flight is what this reader has leased and nobody has settled (acked, nacked, released, rejected), what it has leased
 ahead included; a lease that has ended counts no more, and what was acked by the receipt of an earlier lease until its
-own ends. A reader that has no limits has no intake. All of it is elapsed time, by the boot-time clock: what is told as
+own ends. A reader that has no limits has no flow. All of it is elapsed time, by the boot-time clock: what is told as
 an instant counts from now.
 
 Invariants: what is in flight is at most `max_in_flight`. Only one call takes at a time: what it finds to be free is

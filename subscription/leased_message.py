@@ -34,7 +34,7 @@ class Settling(Protocol):
     background: AwaitedCall | None
     """Of `afterlog.aio`: how its messages are settled. None elsewhere."""
     blocks: ActiveHandlers[LeasedMessage]
-    intake: FlowControl | None
+    flow: FlowControl | None
     """None: it takes what there is."""
 
     def ack(self, message: LeasedMessage, /) -> object: ...
@@ -73,15 +73,15 @@ class LeasedMessage(Message):
     def settle(self) -> None:
         """Note that it was acked, nacked or released: the subscription does."""
         object.__setattr__(self, "settled", True)  # the one thing that changes
-        intake = self.subscription.intake
-        if intake is not None:
-            intake.settled(self._place())
+        flow = self.subscription.flow
+        if flow is not None:
+            flow.settled(self._place())
 
     def extended(self, deadline_ms: int) -> None:
         """Note that it is leased until then, in so far as it is leased."""
-        intake = self.subscription.intake
-        if intake is not None:
-            intake.extended([self._place()], deadline_ms)
+        flow = self.subscription.flow
+        if flow is not None:
+            flow.extended([self._place()], deadline_ms)
 
     def _place(self) -> Place:
         return self.partition, self.delivery_offset, self.lease_number

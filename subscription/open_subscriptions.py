@@ -168,7 +168,7 @@ class OpenSubscriptions:
 
     def _kept(self) -> list[KeptLeases]:
         """Of the readers whose leases are kept. No lock: it is held while a subscription is opened."""
-        return [kept for reader in self._readers.copy() if (kept := reader.taking.kept) is not None]
+        return [kept for reader in self._readers.copy() if (kept := reader.receiver.kept) is not None]
 
     def _read(self) -> set[PartName]:
         """What open readers name."""

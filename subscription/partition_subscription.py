@@ -133,27 +133,27 @@ class PartitionSubscription:
         """What `_changing` gives, made once."""
         self._closed = False
         self._nothing = Columns.empty(partition.topic)
-        self._fresh = UnreadCursor(partition, delay_ms)
+        self._unread = UnreadCursor(partition, delay_ms)
         self._log_start = 0
         """Below, nothing is un-acked."""
         self._leapt_ms = self._context.leapt_ms()
-        self._ledger = JournaledState(partition, name, self._sought(start))
+        self._journaled = JournaledState(partition, name, self._sought(start))
         self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
-        self._timers = Timers(self._ledger.state, self._precision_ms)
+        self._timers = Timers(self._journaled.state, self._precision_ms)
 
     @property
     def journal(self) -> Journal:
         """For the thread that syncs under `interval`."""
-        return self._ledger.journal
+        return self._journaled.journal
 
     @property
     def replayed(self) -> Replayed | None:
         """What was found when it was opened; None of a new one."""
-        return self._ledger.replayed
+        return self._journaled.replayed
 
     @property
     def _state(self) -> SubscriptionState:
-        return self._ledger.state
+        return self._journaled.state
 
     # Receiving.
 
@@ -196,20 +196,20 @@ class PartitionSubscription:
         with self._lock:
             if self._closed or self._dirty.is_set:
                 self._look()
-            ledger, timers = self._ledger, self._timers
-            state, now_ms = ledger.state, ledger.now_ms()
+            journaled, timers = self._journaled, self._timers
+            state, now_ms = journaled.state, journaled.now_ms()
             if state.dying or state.elsewhere or not timers.quiet(now_ms) or self._context.leapt_ms() != self._leapt_ms:
                 return None
-            found = self._fresh.one(state.acks.position, kind)
+            found = self._unread.one(state.acks.position, kind)
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found
             until_ms, delivery_offset = deadline_ms(now_ms, lease_ms), message.delivery_offset
             with self._one_changing:
                 if held:
-                    ledger.record(LeasedUntil(position, bits.of_one(delivery_offset), until_ms))
+                    journaled.record(LeasedUntil(position, bits.of_one(delivery_offset), until_ms))
                 else:
-                    ledger.record_leased_one(position, delivery_offset)
+                    journaled.record_leased_one(position, delivery_offset)
                 is_news = timers.lease_one(until_ms, delivery_offset)
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
         if is_news:
@@ -228,7 +228,7 @@ class PartitionSubscription:
             ackable = self._state.ackable(offsets)
             acked = len(ackable)
             if acked:
-                self._ledger.record(Acked(ackable))
+                self._journaled.record(Acked(ackable))
             end = self.journal.written
         self.journal.commit.committed(end)
         return AckResult(acked=acked, already=len(known) - acked, unknown=len(column) - len(known))
@@ -238,13 +238,13 @@ class PartitionSubscription:
         with self._lock:
             if self._closed or self._dirty.is_set:
                 self._look()
-            state, answer = self._ledger.state, _ALREADY
+            state, answer = self._journaled.state, _ALREADY
             acks = state.acks
             if not 0 <= delivery_offset < acks.position:
                 answer = _UNKNOWN
             elif delivery_offset in acks.unacked and delivery_offset not in state.dying:
                 with self._one_changing:
-                    self._ledger.record_acked_one(delivery_offset)
+                    self._journaled.record_acked_one(delivery_offset)
                 answer = _ACKED
             end = self.journal.written
         self.journal.commit.committed(end)
@@ -321,9 +321,9 @@ class PartitionSubscription:
         """Read on from there: all before counts as acked, all behind as never delivered. Raises as `sought` does."""
         letting_go = self.partition.log.letting_go  # what it goes back to is its own again, or has gone
         with letting_go, self._lock, self._changing():
-            self._ledger.record(Sought(self._sought(position)))
+            self._journaled.record(Sought(self._sought(position)))
             self._timers = Timers(self._state, self._precision_ms)
-            self._fresh = UnreadCursor(
+            self._unread = UnreadCursor(
                 self.partition, self.delay_ms
             )  # what was handed out by itself is handed out again
             self.seeks += 1
@@ -344,10 +344,10 @@ class PartitionSubscription:
             rows, column = self._good([letter.delivery_offset for letter in letters], lease_numbers)
             mine = tuple(letters[row] for row in rows.tolist())
             if any(letter.offset == UNKNOWN for letter in mine):
-                places = self._ledger.append_offsets(column).tolist()
+                places = self._journaled.append_offsets(column).tolist()
                 mine = tuple(replace(each, offset=at) for each, at in zip(mine, places, strict=True) if at != UNKNOWN)
             if mine:
-                self._ledger.record(Intended(mine))
+                self._journaled.record(Intended(mine))
         if mine:
             self.partition.log.commit.make_delivered_durable()
             self.journal.commit.sync()
@@ -358,7 +358,7 @@ class PartitionSubscription:
         with self._lock, self._changing():
             dying = [offset for offset in set(_column(delivery_offsets).tolist()) if offset in self._state.dying]
             if dying:
-                self._ledger.record(Dead(BitMap64(dying)))
+                self._journaled.record(Dead(BitMap64(dying)))
             end = self.journal.written
         self.journal.commit.committed(end)
         return len(dying)
@@ -375,7 +375,7 @@ class PartitionSubscription:
         """Others have it, too, from now on, or do not. Raises as `ack`."""
         with self._lock, self._changing():
             if self._state.is_replicated is not is_replicated:
-                self._ledger.record(Replicated(is_replicated))
+                self._journaled.record(Replicated(is_replicated))
             end = self.journal.written
         self.journal.commit.committed(end)
 
@@ -388,11 +388,11 @@ class PartitionSubscription:
             for origin, offsets in acked.items():
                 fresh = offsets - self._state.elsewhere.get(origin, BitMap64())
                 if fresh:
-                    self._ledger.record(AckedElsewhere(origin, fresh))
+                    self._journaled.record(AckedElsewhere(origin, fresh))
             unacked = column_of(self._state.ackable(self._state.acks.unacked))
-            known = unacked[self._acked_elsewhere(self._ledger.append_offsets(unacked))]
+            known = unacked[self._acked_elsewhere(self._journaled.append_offsets(unacked))]
             if len(known):
-                self._ledger.record(Acked(bits.of_column(known)))
+                self._journaled.record(Acked(bits.of_column(known)))
         self.journal.commit.sync()
         return len(known)
 
@@ -402,7 +402,7 @@ class PartitionSubscription:
         """
         with self._lock, self._changing():
             reading, begun = self.partition.reading(), self._state.position
-            high_watermark = self._fresh.high_watermark(reading)
+            high_watermark = self._unread.high_watermark(reading)
             while self._state.elsewhere and max(self._state.position, reading.log_start) < high_watermark:
                 position = max(self._state.position, reading.log_start)
                 upto = min(position + STEPPED_OVER, high_watermark)
@@ -410,7 +410,7 @@ class PartitionSubscription:
                 passed = (offset < 0) | self._acked_elsewhere(offset)  # what is hidden is nobody's
                 count = len(passed) if bool(passed.all()) else int(passed.argmin())
                 if count:
-                    self._ledger.record(Leased(position + count, BitMap64()))
+                    self._journaled.record(Leased(position + count, BitMap64()))
                 if count < len(passed):
                     break
             return self._state.position - begun
@@ -458,9 +458,9 @@ class PartitionSubscription:
         with self._lock:
             self._look()
             reading = self.partition.look()
-            high_watermark = self._fresh.high_watermark(reading)
+            high_watermark = self._unread.high_watermark(reading)
             state = self._state.behind_retention(reading.log_start)
-            return standing(state, self.partition, reading, high_watermark, self._fresh.upto(reading))
+            return standing(state, self.partition, reading, high_watermark, self._unread.upto(reading))
 
     def rest_ms(self) -> int:
         """Until when `receive` will find nothing but for what comes; not later than now where there is something."""
@@ -468,8 +468,8 @@ class PartitionSubscription:
         with self._lock:
             self._look()
             reading = self.partition.look()
-            times = [self._timers.next_ms(), self._fresh.next_due_ms(reading)]
-            if self._fresh.high_watermark(reading) > self._state.position:
+            times = [self._timers.next_ms(), self._unread.next_due_ms(reading)]
+            if self._unread.high_watermark(reading) > self._state.position:
                 times = [now_ms]
         ahead = min((ms for ms in times if ms is not None), default=NEVER_MS)
         return self.partition.rest_until(ahead, now_ms, delay_ms=self.delay_ms)
@@ -492,7 +492,7 @@ class PartitionSubscription:
                         leased -= self._state.held_among(leased)
                         now_ms = at_once_ms(self._now_ms(), self._precision_ms)
                         self._give_back(Reason.RELEASED, column_of(leased), now_ms)
-                    self._ledger.seal()
+                    self._journaled.seal()
             except (StoreClosed, StoreForked):
                 pass
             except StorageFull as error:  # what is leased counts as crashed, when it is opened again
@@ -506,7 +506,7 @@ class PartitionSubscription:
         """Prove the invariants. AssertionError where one does not hold."""
         with self._lock:
             self._look()
-            self._ledger.check()
+            self._journaled.check()
             self._timers.check()
             reading = self.partition.look()
             unacked = column_of(self._state.acks.unacked)
@@ -531,10 +531,10 @@ class PartitionSubscription:
         if not self._dirty.is_set or self.journal.commit.poisoned:
             return
         logger.warning("%s: a call was interrupted; beginning anew from the journal", self.journal.path)
-        self._ledger.mend()
-        self._fresh = UnreadCursor(self.partition, self.delay_ms)
+        self._journaled.mend()
+        self._unread = UnreadCursor(self.partition, self.delay_ms)
         self._timers, nobodys = self._timers.anew(self._state)
-        self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._ledger.now_ms(), self._precision_ms))
+        self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._journaled.now_ms(), self._precision_ms))
         self.notifier.notify()
         self._dirty.is_set = False
 
@@ -543,7 +543,7 @@ class PartitionSubscription:
     def _now_ms(self) -> int:
         """Now by the log's clock, with all timers as far along as that has leapt. Raises StorageFull."""
         while True:
-            leapt_ms, now_ms = self._context.leapt_ms(), self._ledger.now_ms()
+            leapt_ms, now_ms = self._context.leapt_ms(), self._journaled.now_ms()
             if leapt_ms == self._context.leapt_ms():  # else it leapt between the two
                 break
         if leapt_ms != self._leapt_ms:
@@ -562,7 +562,7 @@ class PartitionSubscription:
         """Leases end and retries come later by what the clock leapt, for no time has gone by."""
         ms = leapt_ms - self._leapt_ms
         if self._state.held or self._state.retrying_count:
-            self._ledger.record(Leapt(ms))
+            self._journaled.record(Leapt(ms))
         self._timers, _ = self._timers.anew(self._state, ms)
         self._leapt_ms = leapt_ms
         self.notifier.notify()
@@ -572,15 +572,15 @@ class PartitionSubscription:
     def _receive(
         self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int, reading: Reading, held: bool
     ) -> Lease:
-        now_ms, high_watermark = reading.clock_ms, self._fresh.high_watermark(reading)
+        now_ms, high_watermark = reading.clock_ms, self._unread.high_watermark(reading)
         for ended_ms, offsets in self._timers.expired(now_ms):
             self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms, reading=reading)
         if reading.log_start > self._state.acks.mark_delete:
-            self._ledger.skip(reading.log_start)
+            self._journaled.skip(reading.log_start)
         self._log_start = reading.log_start
         end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held)
         try:
-            fresh, position = self._fresh.read(self._state.position, high_watermark, max_records, max_bytes, reading)
+            fresh, position = self._unread.read(self._state.position, high_watermark, max_records, max_bytes, reading)
         except CorruptFile:
             if not self._timers.has_due(now_ms):
                 raise
@@ -616,7 +616,7 @@ class PartitionSubscription:
         """Without those that nobody sees: cancelled ones and markers, which older versions may have leased."""
         rows = np.argsort(retries.offset)
         offset = np.empty_like(rows)
-        offset[rows] = self._ledger.append_offsets(retries.offset[rows], reading)
+        offset[rows] = self._journaled.append_offsets(retries.offset[rows], reading)
         hidden = (offset == UNKNOWN) & (retries.offset < reading.high_watermark)
         if not hidden.any():
             return retries
@@ -629,7 +629,7 @@ class PartitionSubscription:
             "%s: %d cancelled records or markers, from delivery offset %d on, were leased by an older version",
             self.journal.path, len(delivery_offset), int(delivery_offset.min()),
         )  # fmt: skip
-        self._ledger.record(Acked(bits.of_column(np.sort(delivery_offset))))
+        self._journaled.record(Acked(bits.of_column(np.sort(delivery_offset))))
 
     def _acked_elsewhere(self, offset: Int64Array) -> Bools:
         """Which records, by append offset, other clusters have acked; of UNKNOWN none."""
@@ -660,7 +660,7 @@ class PartitionSubscription:
         ascending = np.argsort(delivery_offset)
         context = np.empty_like(ascending)
         context[ascending] = np.arange(len(ascending))
-        offset = self._ledger.append_offsets(delivery_offset[ascending])[context]
+        offset = self._journaled.append_offsets(delivery_offset[ascending])[context]
         columns = [fresh[:fresh_count], self.partition.records_at(offset, delivery_offset, reading)]
         numbers = np.full(len(order), self._state.redeliveries.first)
         numbers[again] = self._state.redeliveries.lease_numbers(delivery_offset[ascending])[context]
@@ -678,7 +678,7 @@ class PartitionSubscription:
         if len(columns) or position > self._state.position:
             offsets = bits.of_column(np.sort(columns.delivery_offset))
             is_held = end.held and len(columns)
-            self._ledger.record(LeasedUntil(position, offsets, end.ms) if is_held else Leased(position, offsets))
+            self._journaled.record(LeasedUntil(position, offsets, end.ms) if is_held else Leased(position, offsets))
             if len(columns):
                 self._timers.lease(end.ms, offsets)
         exhausted, nobody = self._nothing, lease_number[:0]
@@ -709,7 +709,7 @@ class PartitionSubscription:
         held = self._state.held_among(offsets)
         held -= self._state.held.at(until_ms)
         if held:
-            self._ledger.record(Extended(until_ms, held))
+            self._journaled.record(Extended(until_ms, held))
         self._timers.extend(until_ms, offsets)
 
     def _returned(
@@ -753,15 +753,15 @@ class PartitionSubscription:
             return
         times = np.full(len(delivery_offset), retry_ms) if isinstance(retry_ms, int) else retry_ms
         if offset is None:
-            offset = self._ledger.append_offsets(delivery_offset, reading)
-        times = self._ledger.retry_ms(delivery_offset, times)
-        self._ledger.record(Returned(reason, delivery_offset, offset, times))
+            offset = self._journaled.append_offsets(delivery_offset, reading)
+        times = self._journaled.retry_ms(delivery_offset, times)
+        self._journaled.record(Returned(reason, delivery_offset, offset, times))
         self._timers.unlease(bits.of_column(delivery_offset))
         self._timers.retry(times, delivery_offset)
 
     def _sought(self, position: Position) -> int:
         if position is LATEST:
-            return self._fresh.high_watermark(self.partition.look())
+            return self._unread.high_watermark(self.partition.look())
         if isinstance(position, AtTime):
             position = AtTime(max(instant_ms(position.instant) - self.delay_ms, 0))
         return self.partition.beginning(position)

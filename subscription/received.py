@@ -154,15 +154,15 @@ class Received(Sequence[LeasedMessage]):
         """Note that all were acked, nacked or released."""
         for message in self._messages or ():
             message.settle()
-        intake = self.subscription.intake
-        if intake is not None:
-            intake.settled_many(self.receipts.places())
+        flow = self.subscription.flow
+        if flow is not None:
+            flow.settled_many(self.receipts.places())
 
     def extended(self, deadline_ms: int) -> None:
         """Note that all are leased until then, in so far as they are leased."""
-        intake = self.subscription.intake
-        if intake is not None:
-            intake.extended(self.receipts.places(), deadline_ms)
+        flow = self.subscription.flow
+        if flow is not None:
+            flow.extended(self.receipts.places(), deadline_ms)
 
     def _made(self) -> list[LeasedMessage]:
         if self._messages is None:

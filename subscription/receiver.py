@@ -1,6 +1,6 @@
 """The receiving side of one reader: takes due records of its partitions in turn, within its limits, and leases ahead.
 
-    look ──> due records, leased        of the partitions on the agenda, in turn; no more than the intake has room for
+    look ──> due records, leased        of the partitions on the agenda, in turn; no more than the flow has room for
     begin ──> fill ──> pop, pop, …      an iteration: a few leased ahead (`read_ahead.py`), handed out one by one
                 └── end, drain, close   what was not handed out goes back
 
@@ -54,7 +54,7 @@ class Receiver:
         self.blocks = ActiveHandlers[LeasedMessage]()
         """Of its messages, what is in handlers now."""
         self.kept = self._keeping() if settings.auto_extend else None
-        self.intake = self._limits()
+        self.flow = self._limits()
         self.draining = False
         self.closed = False
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class Receiver:
             return self.nothing()
         max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
         try:
-            return self._sweep(max_records) if self.intake is None else self._limited(self.intake, max_records)
+            return self._sweep(max_records) if self.flow is None else self._limited(self.flow, max_records)
         except StoreClosed:
             if not self.closed:  # else by another thread
                 raise
@@ -149,7 +149,7 @@ class Receiver:
         ahead.out = None
         self._give_back(ahead.drain())
         seeks, wanted = self._seeks(), ahead.wanted(self._now_ms())
-        share = None if self.intake is None else self.intake.share(len(self.aheads))
+        share = None if self.flow is None else self.flow.share(len(self.aheads))
         found = self.look(wanted if share is None else min(wanted, share))
         if found is None:
             return False
@@ -170,18 +170,18 @@ class Receiver:
 
     # The steps.
 
-    def _limited(self, intake: FlowControl, max_records: int) -> Received | None:
+    def _limited(self, flow: FlowControl, max_records: int) -> Received | None:
         """`_sweep`, of what there is room for; where there is none the agenda pauses."""
-        with intake.taking:
-            room = intake.room()
+        with flow.taking:
+            room = flow.room()
             if room <= 0:
-                self.agenda.pause(intake.until_ms())
-                if intake.room() > 0:  # somebody settled one before that
+                self.agenda.pause(flow.until_ms())
+                if flow.room() > 0:  # somebody settled one before that
                     self.agenda.resume()
                 return None
             found = self._sweep(min(max_records, room))
             if found is not None:
-                intake.took(found.receipts.places(), found.deadline_ms.tolist())
+                flow.took(found.receipts.places(), found.deadline_ms.tolist())
             return found
 
     def _sweep(self, max_records: int) -> Received | None:
@@ -233,7 +233,7 @@ class Receiver:
             for number, receipts in Receipts.of(messages).by_partition():
                 with contextlib.suppress(StoreClosed, StoreForked):
                     self._parts[number].release(receipts)
-            if self.intake is not None:
+            if self.flow is not None:
                 for message in messages:
                     message.settle()
 
@@ -268,8 +268,8 @@ class Receiver:
             )
             for number, receipts in every.by_partition()
         )
-        if self.intake is not None:
-            self.intake.extended(every.places(), until_ms)
+        if self.flow is not None:
+            self.flow.extended(every.places(), until_ms)
         return until_ms
 
     def _give_back_late(self, now_ms: int) -> None:

@@ -80,10 +80,10 @@ class Subscription(SubscriptionSurface):
         self._clock = clock
         self._usable = usable
         self._on_close = on_close
-        self.taking = Receiver(self, parts, settings, clock)
+        self.receiver = Receiver(self, parts, settings, clock)
         """The steps of receiving and iterating, none of which waits: for who must not block."""
-        self.blocks = self.taking.blocks
-        self.intake = self.taking.intake
+        self.blocks = self.receiver.blocks
+        self.flow = self.receiver.flow
         self.background: AwaitedCall | None = None
         """See `leased_message.Settling`."""
 
@@ -101,36 +101,36 @@ class Subscription(SubscriptionSurface):
     # Receiving.
 
     def __iter__(self) -> Iterator[LeasedMessage]:
-        taking = self.taking
-        ahead = taking.begin()
+        receiver = self.receiver
+        ahead = receiver.begin()
         try:
-            while not taking.ended:
-                message = taking.pop(ahead)
+            while not receiver.ended:
+                message = receiver.pop(ahead)
                 if message is not None:
                     yield message
-                elif not taking.fill(ahead):
-                    taking.agenda.wait(None)
+                elif not receiver.fill(ahead):
+                    receiver.agenda.wait(None)
         finally:
-            taking.end(ahead)
+            receiver.end(ahead)
 
     def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         self._check_open()
         timeout = seconds("timeout", timeout)
-        alone = type(max_records) is int and max_records == 1 and self.intake is None and not self.taking.draining
-        one = self.taking.one() if alone else None
+        alone = type(max_records) is int and max_records == 1 and self.flow is None and not self.receiver.draining
+        one = self.receiver.one() if alone else None
         return self._take(max_records, timeout) if one is None else one
 
     def _take(self, max_records: int, timeout: float | None) -> Received:
-        taking, deadline_s = self.taking, None if timeout is None else self._clock.monotonic_s() + timeout
-        while not taking.ended:
-            found = taking.look(max_records)
+        receiver, deadline_s = self.receiver, None if timeout is None else self._clock.monotonic_s() + timeout
+        while not receiver.ended:
+            found = receiver.look(max_records)
             if found is not None:
                 return found
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
             if left_s is not None and left_s <= 0:
                 break
-            taking.agenda.wait(left_s)
-        return taking.nothing()
+            receiver.agenda.wait(left_s)
+        return receiver.nothing()
 
     # What became of them. Each returns when it is safe under the durability of the store.
 
@@ -159,8 +159,8 @@ class Subscription(SubscriptionSurface):
         """`ack_many` of one receipt that somebody kept, by its numbers."""
         self._check_open()
         answer = self._part(partition).subscription.ack_one(delivery_offset)
-        if self.intake is not None:
-            self.intake.settled((partition, delivery_offset, lease_number))
+        if self.flow is not None:
+            self.flow.settled((partition, delivery_offset, lease_number))
         return answer
 
     def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
@@ -203,8 +203,8 @@ class Subscription(SubscriptionSurface):
         if not isinstance(messages, Receipts):
             for each in _each(messages):
                 each.extended(answer.deadline_ms)
-        elif self.intake is not None:
-            self.intake.extended(messages.places(), answer.deadline_ms)
+        elif self.flow is not None:
+            self.flow.extended(messages.places(), answer.deadline_ms)
         return answer
 
     # The whole subscription.
@@ -229,7 +229,7 @@ class Subscription(SubscriptionSurface):
         timeout = seconds("timeout", timeout)
         self._check_open()
         self.stop_taking()
-        return self.blocks.wait(self.taking.is_idle, self._clock, timeout)
+        return self.blocks.wait(self.receiver.is_idle, self._clock, timeout)
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> Draining:
         return Draining(self, signal, timeout)
@@ -244,10 +244,10 @@ class Subscription(SubscriptionSurface):
             try:
                 self._usable()
             except StoreForked:  # it is the parent's
-                self.taking.closed = True
+                self.receiver.closed = True
                 return
         try:
-            self.taking.close()
+            self.receiver.close()
         finally:
             self.blocks.listen(self._end)
             self._end()
@@ -255,14 +255,14 @@ class Subscription(SubscriptionSurface):
     @property
     def ended(self) -> bool:
         """Whether it takes nothing more: draining, or closed."""
-        return self.taking.ended
+        return self.receiver.ended
 
     def halt(self) -> None:
         """See `Drainable`, as the next."""
-        self.taking.halt()
+        self.receiver.halt()
 
     def stop_taking(self) -> None:
-        self.taking.stop_taking()
+        self.receiver.stop_taking()
 
     @property
     def cut_bytes(self) -> dict[int, int]:
@@ -276,7 +276,7 @@ class Subscription(SubscriptionSurface):
 
     def _end(self) -> None:
         """Let the partitions go, once no block is open."""
-        if self.taking.closed and not self.blocks:
+        if self.receiver.closed and not self.blocks:
             self._on_close()
 
     # Messages.
@@ -322,8 +322,8 @@ class Subscription(SubscriptionSurface):
         if not isinstance(messages, Receipts):
             for each in _each(messages):
                 each.settle()
-        elif self.intake is not None:
-            self.intake.settled_many(messages.places())
+        elif self.flow is not None:
+            self.flow.settled_many(messages.places())
 
     def _check_mine(self, messages: LeasedMessage | Received) -> None:
         """Raises InvalidReceipt where it is no message, or another subscription's."""
@@ -348,7 +348,7 @@ class Subscription(SubscriptionSurface):
     def _check_open(self, messages: MessagesToSettle | None = None) -> None:
         """A message whose block is open is settled behind a close, too."""
         self._usable()
-        if self.taking.closed and self.blocks.get(id(messages)) is None:
+        if self.receiver.closed and self.blocks.get(id(messages)) is None:
             raise StoreClosed("the subscription is closed; make another with store.subscribe(topic, name)")
 
 

@@ -555,7 +555,7 @@ def test_what_a_cancelled_receive_had_leased_goes_back(how: str, twice: bool, mo
                 call = lambda: subscription.receive(timeout=None)  # noqa: E731
                 receiving = asyncio.create_task(call())
                 await setting.waiting()
-            gate = held(monkeypatch, subscription._blocking.taking, "_sweep")
+            gate = held(monkeypatch, subscription._blocking.receiver, "_sweep")
             await setting.send(b"a")
             if how != "wait":
                 receiving = asyncio.create_task(call())

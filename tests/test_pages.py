@@ -58,7 +58,7 @@ LEFT_OUT = {"decisions"}
 
 
 @pytest.mark.parametrize("page", RUN)
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 def test_a_page_runs_as_pasted_from_top_to_bottom_in_one_folder(page: str, tmp_path: Path) -> None:
     with reading(tmp_path) as reader:
         ran = reader.read(f"docs/{page}")

@@ -92,7 +92,7 @@ def test_frozen_and_its_own(make: Callable[..., list[Any]]) -> None:
 
 @WAYS
 def test_more_slots_in_a_subclass(make: Callable[..., list[Any]]) -> None:
-    names, reader = [field.name for field in dataclasses.fields(LeasedMessage)], SimpleNamespace(intake=None)
+    names, reader = [field.name for field in dataclasses.fields(LeasedMessage)], SimpleNamespace(flow=None)
     [message] = make(
         LeasedMessage, 1, {name: [name] for name in names} | {"settled": Same(False), "subscription": Same(reader)}
     )

@@ -125,7 +125,7 @@ class TestSaved:
     def test_while_appends_go_on(self, numbered: Numbered) -> None:
         """What comes between the steps of a checkpoint is in the next file."""
         numbered.send()
-        point = numbered.log._upkeep.recovery_point
+        point = numbered.log._maintenance.recovery_point
         moment = point.begin()
         assert moment is not None
         numbered.send()
@@ -133,7 +133,7 @@ class TestSaved:
         stored = point.store(moment)
         assert stored is not None
         numbered.send(8)
-        numbered.log._upkeep.finish_checkpoint(stored)
+        numbered.log._maintenance.finish_checkpoint(stored)
         numbered.reopened().knows()
         numbered.log.checkpoint()
         assert [producer_file(3)] == numbered.names()
@@ -157,7 +157,7 @@ class TestSaved:
     def test_a_move_that_nobody_finished(self, numbered: Numbered) -> None:
         """What was stored is taken up by the next one, and no file is left over."""
         numbered.send()
-        point = numbered.log._upkeep.recovery_point
+        point = numbered.log._maintenance.recovery_point
         moment = point.begin()
         assert moment is not None
         numbered.store.sync()
@@ -171,7 +171,7 @@ class TestSaved:
         numbered.send()
         numbered.log.checkpoint()
         numbered.send(8)
-        point = numbered.log._upkeep.recovery_point
+        point = numbered.log._maintenance.recovery_point
         moment = point.begin()
         assert moment is not None
         numbered.store.sync()
@@ -179,7 +179,7 @@ class TestSaved:
         numbered.log._dirty.is_set = True  # somebody was interrupted
         numbered.send(9)
         assert stored is not None
-        numbered.log._upkeep.finish_checkpoint(stored)
+        numbered.log._maintenance.finish_checkpoint(stored)
         numbered.log.checkpoint()
         assert [producer_file(3)] == numbered.names()
         numbered.reopened().knows()

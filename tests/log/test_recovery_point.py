@@ -163,7 +163,7 @@ def test_another_that_comes_between_is_enough(store: Store, files: HeldFiles) ->
     """The moment of the first has gone when it gets to the files."""
     log = log_of(store)
     send(store, 5)
-    point = log._upkeep.recovery_point
+    point = log._maintenance.recovery_point
     moment = point.begin()
     send(store, 1)
     log.checkpoint()
@@ -176,13 +176,13 @@ def test_another_that_comes_between_is_enough(store: Store, files: HeldFiles) ->
 def test_another_that_comes_behind_its_files_is_enough(store: Store) -> None:
     log = log_of(store)
     send(store, 5)
-    point = log._upkeep.recovery_point
+    point = log._maintenance.recovery_point
     moment = point.begin()
     assert moment is not None
     stored = point.store(moment)
     assert stored is not None
     send(store, 1)
-    log._upkeep.checkpoint()
+    log._maintenance.checkpoint()
     assert (1, 6) == (len(log.index.runs), log.index.runs[0].count)
     point.finish(stored)
     store.check()
@@ -193,7 +193,7 @@ def test_what_was_interrupted_behind_its_files_is_made_good(store: Store, files:
     """In memory nothing has changed; on disk the recovery point has moved, and the run is there."""
     log = log_of(store)
     send(store, 5)
-    point = log._upkeep.recovery_point
+    point = log._maintenance.recovery_point
     moment = point.begin()
     assert moment is not None
     assert point.store(moment) is not None
@@ -213,7 +213,7 @@ def test_a_log_that_begins_anew_behind_its_files_keeps_the_run(files: HeldFiles,
     log = log_of(store)
     object.__setattr__(log.context, "checkpoint_queue", lambda path, due: None)
     send(store, records)
-    point = log._upkeep.recovery_point
+    point = log._maintenance.recovery_point
     moment = point.begin()
     assert moment is not None
     stored = point.store(moment)
@@ -232,12 +232,12 @@ def test_nothing_is_written_into_the_folder_of_a_closed_store(files: HeldFiles) 
     store.create_topic("t")
     log = log_of(store)
     send(store, 5)
-    moment = log._upkeep.recovery_point.begin()
+    moment = log._maintenance.recovery_point.begin()
     assert moment is not None
     store.close()
     calls = files.calls
     with pytest.raises(StoreClosed):
-        log._upkeep.recovery_point.store(moment)
+        log._maintenance.recovery_point.store(moment)
     with pytest.raises(StoreClosed):
         log.checkpoint()
     assert calls == files.calls
@@ -245,11 +245,11 @@ def test_nothing_is_written_into_the_folder_of_a_closed_store(files: HeldFiles) 
 
 def test_nothing_is_written_of_a_poisoned_log(store: Store) -> None:
     send(store, 5)
-    moment = log_of(store)._upkeep.recovery_point.begin()
+    moment = log_of(store)._maintenance.recovery_point.begin()
     assert moment is not None
     log_of(store).commit.poison(RuntimeError("found in a test"))
     with pytest.raises(PartitionPoisoned):
-        log_of(store)._upkeep.recovery_point.store(moment)
+        log_of(store)._maintenance.recovery_point.store(moment)
 
 
 class TestThread:

@@ -352,7 +352,7 @@ def test_those_that_were_sealed_when_any_record_was_believed_go_too(opened: bool
     setting.segment(1)
     believed = {each.base_offset: replace(each.mark, last_stamp_ms=-1) for each in setting.log.sealed}
     with setting.log._append_lock, setting.log._writing():
-        setting.log._upkeep._mark(believed)
+        setting.log._maintenance._mark(believed)
     setting.store.close()
     setting.clock.set(NOW_MS + 5_000)
     setting.store = open_small(setting.disk, setting.clock)

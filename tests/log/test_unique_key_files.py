@@ -132,7 +132,7 @@ class TestSaved:
     def test_while_appends_go_on(self, keyed: Keyed) -> None:
         """What comes between the steps of a checkpoint stays in memory."""
         keyed.send(0)
-        point = keyed.log._upkeep.recovery_point
+        point = keyed.log._maintenance.recovery_point
         moment = point.begin()
         assert moment is not None
         keyed.send(1)

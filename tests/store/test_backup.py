@@ -423,7 +423,7 @@ def test_a_run_that_was_merged_away_goes_while_it_is_linked(
                 log.merge_buckets()
         disk.store, disk.links = store, links
         if merged_before:
-            log._upkeep._buckets.max_num_buckets = 1
+            log._maintenance._buckets.max_num_buckets = 1
         assert log.merge_buckets()
         everything, made = held(store), disk.made
     assert made is not None, "it failed"

@@ -74,7 +74,7 @@ class Worker:
         self.does("nack", values(lease), lambda: self.sub.nack(*arguments))
 
     def begin_anew(self) -> None:
-        self.sub._ledger._begin_anew(self.partition.log_end_offset)
+        self.sub._journaled._begin_anew(self.partition.log_end_offset)
 
     def close(self) -> None:
         self.sub.close()

@@ -86,7 +86,7 @@ class TestDrain:
     def test_who_waits_for_a_record_comes_back(self, setting: Setting) -> None:
         with setting.subscribe() as sub:
             waiting = [Background(lambda: [*sub]), Background(lambda: [*sub.receive(timeout=None)])]
-            eventually(lambda: bool(sub.taking.aheads))
+            eventually(lambda: bool(sub.receiver.aheads))
             assert sub.drain(1)
             assert [[], []] == [each.answer() for each in waiting]
 

@@ -23,17 +23,17 @@ def setting() -> Iterator[Setting]:
 @pytest.mark.parametrize("rate", [0.5, 10, 95.5, 10_000])
 def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
     chance, now_ms, taken = random.Random(rate), 0, list[tuple[int, int]]()
-    intake = FlowControl(rate, None, now_ms=lambda: now_ms, boot_ms=lambda: now_ms, freed=lambda: None)
+    flow = FlowControl(rate, None, now_ms=lambda: now_ms, boot_ms=lambda: now_ms, freed=lambda: None)
     for _ in range(2_000):
         now_ms += chance.choice([0, 1, 7, 150, 5_000])
-        count = min(intake.room(), chance.choice([1, 10, 1_000]))
+        count = min(flow.room(), chance.choice([1, 10, 1_000]))
         if not count:
-            until_ms = intake.until_ms()
+            until_ms = flow.until_ms()
             assert until_ms > now_ms
             now_ms = until_ms
-            assert intake.room() or rate < 1
+            assert flow.room() or rate < 1
             continue
-        intake.took([(0, row, 0) for row in range(count)], [0] * count)
+        flow.took([(0, row, 0) for row in range(count)], [0] * count)
         taken.append((now_ms, count))
     burst = max(rate / 10, 1)
     for first in range(0, len(taken), 37):
@@ -47,16 +47,16 @@ def test_no_more_than_the_rate_in_any_time(rate: float) -> None:
 def test_time_is_what_goes_by() -> None:
     """Whatever somebody does to the clock on the wall."""
     now_ms = boot_ms = 10_000_000
-    intake = FlowControl(10, 2, now_ms=lambda: now_ms, boot_ms=lambda: boot_ms, freed=lambda: None)
+    flow = FlowControl(10, 2, now_ms=lambda: now_ms, boot_ms=lambda: boot_ms, freed=lambda: None)
     for step_ms in (-5_000_000, 5_000_000, 1):
-        intake.took([(0, 0, step_ms)], [now_ms + 50])
+        flow.took([(0, 0, step_ms)], [now_ms + 50])
         now_ms += step_ms
-        assert (0, 1) == (intake.room(), intake.in_flight())
-        assert now_ms + 100 == intake.until_ms()
+        assert (0, 1) == (flow.room(), flow.in_flight())
+        assert now_ms + 100 == flow.until_ms()
         now_ms, boot_ms = now_ms + 49, boot_ms + 49
-        assert (0, 1) == (intake.room(), intake.in_flight())
+        assert (0, 1) == (flow.room(), flow.in_flight())
         now_ms, boot_ms = now_ms + 51, boot_ms + 51
-        assert (1, 0) == (intake.room(), intake.in_flight())
+        assert (1, 0) == (flow.room(), flow.in_flight())
 
 
 def test_a_reader_takes_so_many_a_second(setting: Setting) -> None:
@@ -89,7 +89,7 @@ def test_so_many_at_a_time(setting: Setting, how: str) -> None:
         received = sub.receive()
         assert [3, 0, 0] == [len(received), len(sub.receive()), len(sub.receive(1))]
         waiting = Background(lambda: sub.receive(timeout=None))
-        eventually(lambda: sub.taking.agenda._paused_ms > 0)
+        eventually(lambda: sub.receiver.agenda._paused_ms > 0)
         if how == "ack_many":
             sub.ack_many(received)
         elif how == "block":
@@ -104,8 +104,8 @@ def test_so_many_at_a_time(setting: Setting, how: str) -> None:
                 "another reader": lambda: other.ack(received[0]),
             }[how]()
         assert 1 <= len(waiting.answer()) <= 3
-        assert sub.intake is not None
-        assert sub.intake.in_flight() <= 3
+        assert sub.flow is not None
+        assert sub.flow.in_flight() <= 3
 
 
 def test_a_lease_that_has_ended_counts_no_more(setting: Setting) -> None:
@@ -118,8 +118,8 @@ def test_a_lease_that_has_ended_counts_no_more(setting: Setting) -> None:
         clock.steps = [lambda: clock.set(clock.waits[-1][0] or 0)]
         assert 1 == len(sub.receive(timeout=None))
         assert 1 == len(clock.waits)
-        assert sub.intake is not None
-        assert 2 == sub.intake.in_flight()
+        assert sub.flow is not None
+        assert 2 == sub.flow.in_flight()
 
 
 @pytest.mark.parametrize("how", ["nack", "nack_many", "release", "extend"])
@@ -161,8 +161,8 @@ def test_iterations_share_what_may_be_in_flight(setting: Setting) -> None:
         for _ in range(8):
             for messages in (left, right):
                 with handling(next(messages)):
-                    assert sub.intake is not None
-                    assert sub.intake.in_flight() <= 4
+                    assert sub.flow is not None
+                    assert sub.flow.in_flight() <= 4
 
 
 def test_what_goes_back_is_not_in_flight(setting: Setting) -> None:
@@ -171,10 +171,10 @@ def test_what_goes_back_is_not_in_flight(setting: Setting) -> None:
         messages: Any = iter(sub)
         for _ in range(4):
             sub.ack(next(messages))
-        assert sub.intake is not None
-        assert sub.intake.in_flight() > 0
+        assert sub.flow is not None
+        assert sub.flow.in_flight() > 0
         messages.close()
-        assert 0 == sub.intake.in_flight()
+        assert 0 == sub.flow.in_flight()
         assert 8 == len(sub.receive(100))
 
 

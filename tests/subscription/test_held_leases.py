@@ -325,8 +325,8 @@ class TestReceipts:
         answers = [sub.ack_receipt(0, offset, 0) for offset in (0, 0, 2, -1, 2**63 - 1)]
         unknown = AckResult(acked=0, unknown=1)
         assert [AckResult(acked=1), AckResult(acked=0, already=1), unknown, unknown, unknown] == answers
-        assert sub.intake is not None
-        assert 1 == sub.intake.in_flight()
+        assert sub.flow is not None
+        assert 1 == sub.flow.in_flight()
         with pytest.raises(UnknownPartition):
             sub.ack_receipt(1, 0, 0)
         sub.close()
@@ -521,7 +521,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def begin_anew(self) -> None:
-        self.sub._ledger._begin_anew(self.partition.log_end_offset)
+        self.sub._journaled._begin_anew(self.partition.log_end_offset)
 
     @invariant()
     def same(self) -> None:

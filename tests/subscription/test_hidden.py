@@ -40,10 +40,10 @@ def leased(setting: Setting, *, nacked: bool) -> Subscription:
     subscription = setting.subscribe()
     [part] = subscription.parts()
     hidden = np.array([MARKER, CANCELLED, CONTROL])
-    part._ledger.record(Leased(6, BitMap64(range(6))))
+    part._journaled.record(Leased(6, BitMap64(range(6))))
     part._timers.lease(NOW_MS + 10_000, BitMap64(range(6)))
     if nacked:
-        part._ledger.record(Returned(Reason.NACKED, hidden, hidden, np.full(3, NOW_MS)))
+        part._journaled.record(Returned(Reason.NACKED, hidden, hidden, np.full(3, NOW_MS)))
         part._timers.unlease(BitMap64(hidden))
         part._timers.retry(np.full(3, NOW_MS), hidden)
     return subscription

@@ -335,15 +335,15 @@ class Machine(RuleBasedStateMachine):
     def drain(self, number: int, count: int) -> None:
         """Amid an iteration that has handed out some, with more leased ahead, and with what blocks are open."""
         side, reader = self.sides[READERS[number][0]], self.readers[number]
-        ahead, handed, message = reader.taking.begin(), list[LeasedMessage](), None
+        ahead, handed, message = reader.receiver.begin(), list[LeasedMessage](), None
         for _ in range(count):
-            message = reader.taking.pop(ahead)
+            message = reader.receiver.pop(ahead)
             if message is None:
                 before = self.before(number)
-                reader.taking.fill(ahead)
+                reader.receiver.fill(ahead)
                 filled = [*ahead._messages]
                 self.took(number, max(len(filled), 1), filled, before)
-                message = reader.taking.pop(ahead)
+                message = reader.receiver.pop(ahead)
             if message is None:
                 break
             handed.append(message)
@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
         assert (message is None and not inside) == reader.drain(0), "it waits for handlers, and for nothing else"
         for message in waiting:
             side.back(message.offset, at_once_ms(self.now_ms), failed=False)
-        assert (0, None) == (len(reader.receive(100)), reader.taking.pop(ahead)), "it takes more"
+        assert (0, None) == (len(reader.receive(100)), reader.receiver.pop(ahead)), "it takes more"
         self.same()
         for message in handed:
             self.settle_one(number, message, "ack", None)
@@ -360,7 +360,7 @@ class Machine(RuleBasedStateMachine):
             del self.blocks[id(message)]
             self.end_block(message)
         assert reader.drain(0)
-        reader.taking.end(ahead)
+        reader.receiver.end(ahead)
         reader.close()
         if [name for name, *_ in READERS].count(READERS[number][0]) == 1:  # the last one gives back what it has
             for offset in side.leases.keys() - side.held:
@@ -374,7 +374,7 @@ class Machine(RuleBasedStateMachine):
         assert keeper is not None
         keeper.look()
         for identity, (number, message, until_ms) in self.blocks.items():
-            (name, lease_ms, _), leases = READERS[number], self.readers[number].taking.kept
+            (name, lease_ms, _), leases = READERS[number], self.readers[number].receiver.kept
             last_ms = message.deadline_ms + (MAX_LEASES - 1) * lease_ms
             third_is_over = until_ms - self.now_ms <= lease_ms - lease_ms // 3
             if message.settled or not third_is_over or self.now_ms + lease_ms > last_ms:

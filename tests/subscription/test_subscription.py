@@ -404,7 +404,7 @@ def test_a_seek_takes_back_what_was_leased_ahead(setting: Setting) -> None:
 def test_iterating_ends_when_another_thread_closes(setting: Setting) -> None:
     sub = setting.subscribe()
     thread = Background(lambda: [message.value for message in sub])
-    eventually(lambda: bool(sub.taking.aheads))
+    eventually(lambda: bool(sub.receiver.aheads))
     sub.close()
     assert [] == thread.answer()
     with pytest.raises(StoreClosed):
@@ -450,7 +450,7 @@ def test_what_happens_between_looking_and_waiting_is_not_slept_through(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with setting.subscribe() as sub:
-        sweep, sweeps = sub.taking._sweep, []
+        sweep, sweeps = sub.receiver._sweep, []
 
         def sweeping(max_records: int) -> object:
             sweeps.append(sweep(max_records))
@@ -458,7 +458,7 @@ def test_what_happens_between_looking_and_waiting_is_not_slept_through(
                 setting.send(b"a")
             return sweeps[-1]
 
-        monkeypatch.setattr(sub.taking, "_sweep", sweeping)
+        monkeypatch.setattr(sub.receiver, "_sweep", sweeping)
         assert [b"a"] == values(sub.receive(timeout=5))
         assert [] == setting.clock.waits
 

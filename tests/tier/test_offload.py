@@ -289,7 +289,7 @@ class TestD13:
         setting = opened()
         setting.segment((b"a", 0))
         setting.store.send("mail", b"b", delay=5)
-        mark = type(setting.partition.log._upkeep)._mark
+        mark = type(setting.partition.log._maintenance)._mark
 
         def delivered_meanwhile(upkeep: object, marks: object, **frontier: int) -> None:
             if frontier:
@@ -297,7 +297,7 @@ class TestD13:
                 assert 2 == setting.partition.high_watermark()
             mark(upkeep, marks, **frontier)  # type: ignore[arg-type]
 
-        with patch.object(type(setting.partition.log._upkeep), "_mark", delivered_meanwhile):
+        with patch.object(type(setting.partition.log._maintenance), "_mark", delivered_meanwhile):
             assert 1 == setting.offload().freed
         read_at = setting.clock.now_ms()
         frontier = durable_frontier(setting.partition.log.context.files, setting.partition.log)
