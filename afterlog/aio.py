@@ -292,6 +292,7 @@ class AsyncStore(Closing):
 
     sync = awaited(BlockingStore.sync)
     enforce_retention = awaited(BlockingStore.enforce_retention)
+    clean = awaited(BlockingStore.clean)
     held_bytes = awaited(BlockingStore.held_bytes)
     offload = awaited(BlockingStore.offload)
     backup = awaited(BlockingStore.backup)

@@ -268,6 +268,14 @@ class _Families:
         self._evicted = CounterMetricFamily(
             "afterlog_evicted_records", "Records that a backlog's quota took unacked", labels=place
         )
+        self._cleaned = [
+            CounterMetricFamily(f"afterlog_cleaned_{what}", text, labels=place)
+            for what, text in (
+                ("segments", "Segments that were written anew with what is still to come, or went"),
+                ("written_bytes", "Bytes that were written so"),
+                ("freed_bytes", "Bytes of logs that went so"),
+            )
+        ]
         self._late_checkpoints = CounterMetricFamily(
             "afterlog_late_checkpoints",
             "Checkpoints that an append had to make, and wait for",
@@ -277,7 +285,7 @@ class _Families:
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges.values()
         yield from (self._build, self._unreadable, self._operations, self._latency, self._lateness, self._clamped)
-        yield from (self._late_checkpoints, self._held, self._evicted)
+        yield from (self._late_checkpoints, self._held, self._evicted, *self._cleaned)
         yield from self._counters.values()
 
     def add_build(self) -> None:
@@ -301,6 +309,8 @@ class _Families:
             self._ask(PARTITION_GAUGES, partition.counts(), labels)
         self._put(self._late_checkpoints, labels, partition.log.late_checkpoints)
         self._put(self._evicted, labels, partition.log.evicted_records)
+        for family, value in zip(self._cleaned, partition.log.cleaned, strict=True):
+            self._put(family, labels, value)
         if partition.lateness is None:
             return
         self._ask(INDEX_GAUGES, partition, labels)

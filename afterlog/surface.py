@@ -337,6 +337,17 @@ class StoreSurface(Closable, Protocol):
         Through a server AnswerLost, too.
         """
 
+    def clean(self, topic: str, *, partition: int | None = None) -> int:
+        """Write the topic's segments anew with what is still to come, now, whatever they hold; how many bytes went.
+
+        A thread does it where a partition holds more than twice what is to come and `cleaning_slack_bytes`. What the
+        topic's retention lets go is out of reach behind it, as after a purge, also where its segment would have stayed
+        longer. Without retention only what was purged goes. Raises UnknownTopic, UnknownPartition, CorruptFile,
+        StorageFull, PartitionPoisoned.
+
+        Through a server AnswerLost, too.
+        """
+
     def send(
         self,
         topic: str,

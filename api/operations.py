@@ -184,6 +184,11 @@ PURGE: Final = HttpOperation(
     answer=answer({"removed": COUNT}), repeatable=False,
     errors=(*_UNKNOWN, errors.TopicBusy, errors.OffsetOutOfRange, errors.ClockBehind),
 )  # fmt: skip
+CLEAN: Final = HttpOperation(
+    method="POST", path=f"{_TOPIC_PATH}/clean", scope=Scope.MANAGE,
+    summary="Write segments anew with what is still to come", body=Fields({"partition": PARTITION}),
+    answer=answer({"freed_bytes": COUNT}), repeatable=False, errors=_UNKNOWN,
+)  # fmt: skip
 TOPIC_STATS: Final = HttpOperation(
     method="GET", path=f"{_TOPIC_PATH}/stats", scope=Scope.LOOK, summary="How its partitions and subscriptions stand",
     answer=answer(

@@ -152,6 +152,11 @@ class Config:
 
     A partition in which nothing is to do costs some microseconds.
     """
+    cleaning_slack_bytes: int = 1 << 20
+    """What a partition with retention may hold beyond twice what is to come. Larger: fewer bytes written again.
+
+    A sixteenth of what it holds, from 64 KiB up to this; beyond that its segments are cleaned (docs/decisions/0070).
+    """
     frontier_lease_ms: int = 1_000
     """How far ahead the frontier is written. Larger: fewer writes, later stamps right after a crash."""
     replicated_subscriptions_snapshot_frequency_ms: int = 1_000
@@ -195,7 +200,7 @@ class Config:
             raise InvalidArgument("max_num_buckets must be at least 1, or -1: runs are never merged")
         if self.max_indexes_per_bucket_snapshot_segment != -1 and self.max_indexes_per_bucket_snapshot_segment < 1:
             raise InvalidArgument("max_indexes_per_bucket_snapshot_segment must be at least 1, or -1: no limit")
-        for name in ("linger_ms", "deliver_after_spread_ms"):
+        for name in ("linger_ms", "deliver_after_spread_ms", "cleaning_slack_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidArgument(f"{name} must not be negative")
         if self.checkpoint_ms is not None and self.checkpoint_ms < 1:

@@ -22,6 +22,8 @@
     00000000000000050000.timeindex          its time index
     00000000000000050000.deliverafterindex  its run
     00000000000000050000.cancelindex        what its control batches cancelled, where there are any
+    00000000000000050000.3.log              a segment that the third cleaning of the partition wrote; likewise its
+                                            indexes
     00000000000000050000-00000000000000100000.uniquekeys
                                             who holds which unique key, of the offsets [first, end)
     producers-00000000000000050000          what each producer appended last, of the offsets below
@@ -29,6 +31,8 @@
     buckets/00000000000000050000-00000000000000100000.deliverafterindex
                                             a bucket: a run of the offsets [first, end), either of a part of the
                                             active segment or of several sealed ones
+    buckets/00000000000000050000-00000000000000100000.3.deliverafterindex
+                                            one of segments of which the third cleaning was the last
     subscriptions/<group>/position          the committed position of a group
     subscriptions/<group>/position.copy     the same once more
     subscriptions/<name>/journal-00000000000000000003
@@ -94,7 +98,7 @@ _OFFSET_MAX = 2**63 - 1
 """Twenty digits hold more than an int64: such a name is not one of ours."""
 _NAME = re.compile(r"(?!-)[a-zA-Z0-9._-]{1,249}\Z")
 _PARTITION = re.compile(r"(?P<topic>(?!-)[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
-_SEGMENT = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)\Z")
+_SEGMENT = re.compile(r"(?P<base>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)\Z")
 _ATTEMPT = re.compile(r"[0-9a-f]{32}\Z")
 _REMOTE = re.compile(r"(?P<base>[0-9]{20})-(?P<attempt>[0-9a-f]{32})(?P<suffix>\.[a-z]+)\Z")
 _JOURNAL = re.compile(r"journal-(?P<number>[0-9]{20})\Z")
@@ -107,7 +111,9 @@ _PREPARED = re.compile(
 _PRODUCERS = re.compile(r"producers-[0-9]{20}\Z")
 _ORIGINS = re.compile(r"origins-[0-9]{20}\Z")
 _UNIQUE_KEYS = re.compile(r"[0-9]{20}-[0-9]{20}\.uniquekeys\Z")
-_BUCKET = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.deliverafterindex\Z")
+_BUCKET = re.compile(
+    r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,17}))?\.deliverafterindex\Z"
+)
 
 
 def check_name(name: str, what: str = "topic") -> str:
@@ -127,37 +133,61 @@ def parse_partition_folder(name: str) -> tuple[str, int] | None:
     return (match["topic"], int(match["partition"])) if match and match["topic"] not in _DOTS else None
 
 
-def segment_file(base_offset: int, suffix: str) -> str:
-    return f"{base_offset:020d}{suffix}"
+class SegmentFile(NamedTuple):
+    """What the name of a file of a segment says."""
+
+    base_offset: int
+    suffix: str
+    generation: int = 0
+    """The cleaning of the partition that wrote it; 0: it is as it was sealed."""
 
 
-def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """(base offset, suffix), or None where the name is no segment file's."""
+class Span(NamedTuple):
+    """What the name of a bucket says: it holds the offsets [first, end)."""
+
+    first: int
+    end: int
+    generation: int = 0
+    """It was made of segments that no later cleaning wrote."""
+
+
+def segment_file(base_offset: int, suffix: str, generation: int = 0) -> str:
+    return f"{base_offset:020d}{_cleaned(generation)}{suffix}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """None where the name is no segment file's."""
     match = _SEGMENT.match(name)
-    return (int(match["base"]), match["suffix"]) if match and int(match["base"]) <= _OFFSET_MAX else None
+    if match is None or int(match["base"]) > _OFFSET_MAX:
+        return None
+    return SegmentFile(int(match["base"]), match["suffix"], int(match["generation"] or 0))
 
 
-def bucket_file(first_offset: int, end_offset: int) -> str:
-    return f"{first_offset:020d}-{end_offset:020d}{DELIVER_AFTER_INDEX}"
+def bucket_file(first_offset: int, end_offset: int, generation: int = 0) -> str:
+    return f"{first_offset:020d}-{end_offset:020d}{_cleaned(generation)}{DELIVER_AFTER_INDEX}"
 
 
-def run_key(base_offset: int) -> str:
+def run_key(base_offset: int, generation: int = 0) -> str:
     """Of the run of one segment, in its partition's folder."""
-    return segment_file(base_offset, DELIVER_AFTER_INDEX)
+    return segment_file(base_offset, DELIVER_AFTER_INDEX, generation)
 
 
-def bucket_key(first_offset: int, end_offset: int) -> str:
+def bucket_key(first_offset: int, end_offset: int, generation: int = 0) -> str:
     """Of a bucket, in its partition's folder."""
-    return f"{BUCKETS}/{bucket_file(first_offset, end_offset)}"
+    return f"{BUCKETS}/{bucket_file(first_offset, end_offset, generation)}"
 
 
-def parse_bucket_file(name: str) -> tuple[int, int] | None:
-    """(first offset, end offset), or None where the name is no bucket's."""
+def parse_bucket_file(name: str) -> Span | None:
+    """None where the name is no bucket's."""
     match = _BUCKET.match(name)
     if match is None:
         return None
-    first, end = int(match["first"]), int(match["end"])
-    return (first, end) if first < end <= _OFFSET_MAX else None
+    span = Span(int(match["first"]), int(match["end"]), int(match["generation"] or 0))
+    return span if span.first < span.end <= _OFFSET_MAX else None
+
+
+def _cleaned(generation: int) -> str:
+    return f".{generation}" if generation else ""
 
 
 def unique_key_file(first_offset: int, end_offset: int) -> str:

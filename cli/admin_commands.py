@@ -1,6 +1,6 @@
 """Whole topics and readers, and the store as a whole.
 
-`afterlog alter | delete-topic | delete-subscription | delete-group | purge | reset | export | backup | metrics`
+`afterlog alter | delete-topic | delete-subscription | delete-group | purge | clean | reset | export | backup | metrics`
 """
 
 from __future__ import annotations
@@ -113,6 +113,21 @@ def delete_group(data: FolderOrAddress, topic: str, group: str, agreed: bool) ->
         _ask(f"Delete the group {group} of {topic}?", agreed)
         store.delete_group(topic, group)
     click.echo(f"{group} of {topic} deleted")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="Of one partition; of all, if left out.")
+def clean(data: FolderOrAddress, topic: str, partition: int | None) -> None:
+    """Write the segments of TOPIC anew with what is still to come, and free the rest now.
+
+    A store does so by itself where a partition holds more than twice what is to come. What the topic's retention lets
+    go is out of reach behind it; without retention only what was purged goes.
+    """
+    with opened(data) as store:
+        freed = store.clean(topic, partition=partition)
+    click.echo(f"{freed:,} bytes freed in {topic}")
 
 
 @click.command(cls=StoreCommand)

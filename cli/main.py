@@ -60,6 +60,7 @@ _ELSEWHERE = {
     "admin_commands": (
         "alter",
         "backup",
+        "clean",
         "delete-group",
         "delete-subscription",
         "delete-topic",

@@ -64,6 +64,7 @@ class AsyncServedStore(Closing):
     alter_topic = awaited(StoreSteps.alter_topic)
     delete_topic = awaited(StoreSteps.delete_topic)
     purge = awaited(StoreSteps.purge)
+    clean = awaited(StoreSteps.clean)
 
     send = awaited(StoreSteps.send)
     send_many = awaited(StoreSteps.send_many)

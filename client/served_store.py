@@ -72,6 +72,7 @@ class ServedStore:
     alter_topic = blocking(StoreSteps.alter_topic)
     delete_topic = blocking(StoreSteps.delete_topic)
     purge = blocking(StoreSteps.purge)
+    clean = blocking(StoreSteps.clean)
 
     send = blocking(StoreSteps.send)
     send_many = blocking(StoreSteps.send_many)

@@ -132,6 +132,11 @@ class StoreSteps:
         removed: int = yield asking(operations.PURGE, _field("removed"), body, topic=topic)
         return removed
 
+    def clean(self, topic: str, *, partition: int | None = None) -> Steps[int]:
+        body = {} if partition is None else {"partition": _partition(partition)}
+        freed: int = yield asking(operations.CLEAN, _field("freed_bytes"), body, topic=topic)
+        return freed
+
     # Sending.
 
     def send(

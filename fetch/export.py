@@ -113,7 +113,15 @@ def _by_append(version: Version, times: bool) -> Iterator[list[_Batch]]:
     visible, hidden, gone = version.readable(), np.sort(version.hidden.offsets()), version.log_start.key
     for segment in visible.segments:
         end = segment.size if isinstance(segment, SealedSegment) else visible.end.position
-        taken = steps(segment.view(0, end), 0, end, segment.base_offset, limit=4_096, foreign=segment.foreign)
+        taken = steps(
+            segment.view(0, end),
+            0,
+            end,
+            segment.base_offset,
+            limit=4_096,
+            foreign=segment.foreign,
+            gaps=segment.has_gaps,
+        )
         for found, fault, piece, start in taken:
             if fault:
                 raise CorruptFile(fault, path=segment.path, position=found.stop)

@@ -100,12 +100,13 @@ class _Slice:
         segment = segment_of(self._visible.segments, self._position)
         stop = segment.size if isinstance(segment, SealedSegment) else self._visible.end.position
         start = segment.sparse.offsets.floor(self._position)
-        for step in steps(segment.view(start, stop), start, stop, bodies=False, limit=STEP_ENTRIES):
+        taken = segment.view(start, stop)
+        for step in steps(taken, start, stop, bodies=False, limit=STEP_ENTRIES, gaps=segment.has_gaps):
             if step.fault:
                 raise CorruptFile(step.fault, path=segment.path, position=step.found.stop)
             if step.found.end_offset > self._position:
                 return step
-        # A gap that a repair left after the segment.
+        # A gap that a repair or a cleaning left after the segment.
         is_last = segment is self._visible.segments[-1]
         self._position = self._end if is_last else next_base(self._visible.segments, self._position)
         return None

@@ -41,6 +41,8 @@ from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Int8Array
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.scan import walk
+from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Version, Visible
 from afterlog.records import kernels
 from afterlog.records.batch import decode_own_headers
@@ -470,15 +472,13 @@ class Partition:
     def appended(self, start: int, end: int) -> Iterator[Columns]:
         """The records of append offsets from `start` to `end`, ascending, in chunks; delivery offsets are -1.
 
-        Holes that retention left are stepped over. Whether they are due or cancelled is not asked; control records are
-        among them. Raises CorruptFile.
+        Holes that retention and cleanings left are stepped over. Whether they are due or cancelled is not asked;
+        control records are among them. Raises CorruptFile.
         """
         version = self.look().version
         ends = [*(segment.end_offset for segment in version.sealed), version.written.offset]
         for segment, behind in zip(version.segments, ends, strict=True):
-            last = min(end, behind)
-            for first in range(max(start, segment.base_offset), last, APPENDED_RECORDS):
-                offsets = np.arange(first, min(first + APPENDED_RECORDS, last))
+            for offsets in _offsets_in(segment, max(start, segment.base_offset), min(end, behind)):
                 found = self.log.find(offsets, version)  # a repair may have left holes, too
                 offsets = offsets[found.records > 0]
                 found = found.take(np.flatnonzero(found.records))
@@ -584,6 +584,21 @@ class Partition:
             begin = behind if whole else behind - block.records + 1
             block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
         return verified.locate(block, visible, max_bytes)
+
+
+def _offsets_in(segment: Segment, start: int, end: int) -> Iterator[Int64Array]:
+    """The offsets from one to another that a segment may hold, in chunks."""
+    if not segment.has_gaps:
+        for first in range(start, end, APPENDED_RECORDS):
+            yield np.arange(first, min(first + APPENDED_RECORDS, end))
+        return
+    assert isinstance(segment, SealedSegment), "no other is cleaned"
+    for found in walk(segment, 0, segment.size, bodies=False, limit=APPENDED_RECORDS):
+        before = found.records.cumsum() - found.records
+        offsets = np.repeat(found.offset - before, found.records) + np.arange(int(found.records.sum()))
+        offsets = offsets[(offsets >= start) & (offsets < end)]
+        if len(offsets):
+            yield offsets
 
 
 def agenda_of(partitions: Sequence[Partition], clock: Clock, *, delay_ms: int = 0) -> Agenda:

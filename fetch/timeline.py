@@ -4,7 +4,8 @@
                              └ a merge iterator stands here       └ high watermark: counted, not merged
 
 A block is an immutable stretch of delivery order. Readers that follow each other find the same blocks; a reader that
-lags has an iterator of its own. Only blocks are held in memory, whatever is pending or behind.
+lags has an iterator of its own. Only blocks are held in memory, whatever is pending or behind. What is held says where
+entries lie as of the last cleaning: a reading of a later one begins anew, and one of an earlier one holds nothing.
 
 Invariants:
 
@@ -85,6 +86,14 @@ class Reading(NamedTuple):
         return self.version.hidden
 
 
+class LastFound(NamedTuple):
+    """Entries of one record that were found last, by its delivery offset."""
+
+    cleanings: int
+    """They lie where they lay as of this one."""
+    ones: dict[int, IndexEntry]
+
+
 class Timeline:
     """Delivery order of one delayed partition. Thread-safe."""
 
@@ -111,8 +120,9 @@ class Timeline:
             logger.warning("%s: opened, but nothing can be delivered yet: %s", log.context.folder, error)
             self._high_watermark, self.opened_at = version.log_start.delivery_offset, version.visible.offset
         self._lock = threading.Lock()
-        self._ones: dict[int, IndexEntry] = {}
-        """Entries of one record that were found last, by its delivery offset."""
+        self._cleanings = version.delayed_index.cleanings
+        """What is cached is as of this one."""
+        self._found = LastFound(self._cleanings, {})
         self._next_entry: IndexEntry | None = None
         self._next_counter = DueCounter()
         self._ahead_lock = threading.Lock()
@@ -178,7 +188,7 @@ class Timeline:
         """
         while position < reading.high_watermark:
             with self._lock:
-                block = self._cached(position)
+                block = self._cached(position, reading)
             if block is None:
                 block = self._merged(position, reading, want_entries)
             part = _stretch(block, position, reading.high_watermark)
@@ -197,22 +207,27 @@ class Timeline:
         """
         if reading.high_watermark != position + 1 or reading.hidden.count:
             return None
-        entry = self._ones.get(position)
-        before = self._ones.get(position - 1)
+        index, (cleanings, ones) = reading.version.delayed_index, self._found
+        if cleanings != index.cleanings:
+            return None
+        entry = ones.get(position)
+        before = ones.get(position - 1)
         if entry is None and before is not None:
             after = Key(before.deliver_after, before.offset)
-            entry = reading.version.delayed_index.bucket.first_single(after, reading.upto)
+            entry = index.bucket.first_single(after, reading.upto)
             if entry is None or entry.records != 1:
                 return None
-            self._remember(position, entry)
+            self._remember(position, entry, index.cleanings)
         return entry
 
-    def _remember(self, position: int, entry: IndexEntry) -> None:
-        """Of what is due, which entry holds the record at `position`."""
-        self._ones[position] = entry
-        self._ones.pop(position - ONES_MAX, None)
-        if len(self._ones) > 2 * ONES_MAX:
-            self._ones = {position: entry}
+    def _remember(self, position: int, entry: IndexEntry, cleanings: int) -> None:
+        """Of what is due, which entry holds the record at `position`, as of a cleaning."""
+        as_of, ones = self._found
+        if as_of < cleanings or (as_of == cleanings and len(ones) > 2 * ONES_MAX):
+            self._found = LastFound(cleanings, {position: entry})
+        elif as_of == cleanings:
+            ones[position] = entry
+            ones.pop(position - ONES_MAX, None)
 
     def key_before(self, position: int, reading: Reading) -> Key:
         """The key of the record before `position`, hidden or not; of the last that is due where that lies before."""
@@ -289,8 +304,9 @@ class Timeline:
             merging = sum(iterator.loaded_entries() for iterator in self._iterators.values())
             return sum(map(len, self._blocks.values())) + merging + self._counter.loaded_entries()
 
-    def _cached(self, position: int) -> Block | None:
-        row = -1 if self._torn else self._blocks.bisect_right(position) - 1
+    def _cached(self, position: int, reading: Reading) -> Block | None:
+        is_of_now = self._cleanings == reading.version.delayed_index.cleanings and not self._torn
+        row = self._blocks.bisect_right(position) - 1 if is_of_now else -1
         if row < 0:
             return None
         block: Block = self._blocks.peekitem(row)[1]
@@ -331,11 +347,11 @@ class Timeline:
         turn = self._turn(position)
         with turn.lock:
             with self._lock:
-                block = self._cached(position)
+                block = self._cached(position, reading)
                 iterator = None if block is not None else self._iterators.pop(position, None)
             if block is not None:
                 return block
-            before = self._ones.get(position - 1)
+            before = self._found.ones.get(position - 1)
             if iterator is None and before is not None:
                 iterator = MergeIterator(Key(before.deliver_after, before.offset), position)
             iterator = iterator or self._iterator_before(position, reading)
@@ -344,15 +360,19 @@ class Timeline:
                 block = iterator.next_block(reading.version.delayed_index, reading.upto, want)
                 if len(block) == 0 or block.end_delivery_offset > position:
                     if len(block) and int(block.records[-1]) == 1:
-                        self._remember(block.end_delivery_offset - 1, block.entry(-1))
+                        cleanings = reading.version.delayed_index.cleanings
+                        self._remember(block.end_delivery_offset - 1, block.entry(-1), cleanings)
                     return self._kept(first, block, iterator, reading)
 
     def _kept(self, first: int, block: Block, iterator: MergeIterator, reading: Reading) -> Block:
         """What is to be shown of a block that begins at `first`, cached, with the iterator that goes on behind it."""
         shown = reading.hidden.shown(block) if len(block) else block
+        cleanings = reading.version.delayed_index.cleanings
         with self._lock:
-            if self._torn:
-                self._forget()
+            if cleanings < self._cleanings:
+                return shown
+            if self._torn or cleanings > self._cleanings:
+                self._forget(cleanings)
             self._torn = True
             self._iterators[block.end_delivery_offset] = iterator
             while len(self._iterators) > ITERATORS_MAX:
@@ -362,8 +382,10 @@ class Timeline:
             self._torn = False
         return shown
 
-    def _forget(self) -> None:
-        """Begin with empty caches."""
+    def _forget(self, cleanings: int) -> None:
+        """Begin with empty caches, as of a cleaning."""
+        self._torn = True
+        self._cleanings = cleanings
         self._blocks, self._block_starts, self._cached_entries = SortedDict(), deque(), 0
         self._iterators = OrderedDict()
         self._torn = False

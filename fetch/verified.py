@@ -103,7 +103,7 @@ def _gathered(located: Located, remote: Mapping[int, SealedSegment], max_bytes: 
     block, which = located.block, located.which
     entry_bytes = np.zeros(len(block))
     for number, segment in remote.items():
-        record_bytes = segment.size / (segment.end_offset - segment.base_offset)
+        record_bytes = segment.size / segment.mark.records
         entry_bytes[which == number] = record_bytes
     entry_bytes *= block.records
     fit = max(int(entry_bytes.cumsum().searchsorted(2 * max_bytes, side="right")), 1)

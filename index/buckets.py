@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -110,9 +110,14 @@ class Buckets:
         return cheapest(group) if 0 <= self.max_num_buckets < _local(group) else ()
 
     def merge(
-        self, sources: Sequence[Run], *, after: Key | None = None, proceed: Callable[[], object] = lambda: None
+        self,
+        sources: Sequence[Run],
+        *,
+        after: Key | None = None,
+        generation: int = 0,
+        proceed: Callable[[], object] = lambda: None,
     ) -> Run:
-        """Store one run of adjacent ones of a group.
+        """Store one run of adjacent ones of a group. generation: the last cleaning of the partition.
 
         At least one entry must lie behind `after`. `proceed` is called for every block; what it raises ends the merge.
         """
@@ -125,14 +130,31 @@ class Buckets:
             last.end_segment,
             last.end_position,
         )
-        key = bucket_key(coverage.first_offset, coverage.end_offset)
+        key = bucket_key(coverage.first_offset, coverage.end_offset, generation)
         return self._merged(key, sources, coverage, after, proceed)
+
+    def part(self, run: Run, key: str, coverage: Coverage, after: Key, proceed: Callable[[], object]) -> Run | None:
+        """Store what a run holds behind `after` of a part of its offsets, as a run of its own; None: nothing."""
+
+        def blocks() -> Iterator[Entries]:
+            for block in merged([run], after=after):
+                here = (block.offset >= coverage.first_offset) & (block.offset < coverage.end_offset)
+                if bool(here.any()):
+                    yield block.take(np.flatnonzero(here))
+
+        found = blocks()
+        first = next(found, None)
+        return None if first is None else self.create(key, chain([first], found), coverage, proceed)
 
     def _merged(
         self, key: str, sources: Sequence[Run], coverage: Coverage, after: Key | None, proceed: Callable[[], object]
     ) -> Run:
+        return self.create(key, merged(sources, after=after), coverage, proceed)
+
+    def create(self, key: str, blocks: Iterable[Entries], coverage: Coverage, proceed: Callable[[], object]) -> Run:
+        """Store a run of blocks in delivery order, of which there is one at least. Raises as `merge`."""
         try:
-            return self._storage.create(key, _watched(merged(sources, after=after), proceed), coverage)
+            return self._storage.create(key, _watched(blocks, proceed), coverage)
         except BaseException:
             with contextlib.suppress(OSError):  # it may be there, if only its folder could not be synced
                 self._storage.delete(key)

@@ -34,11 +34,16 @@ class DelayedIndex:
     bucket: MutableBucket = field(default_factory=MutableBucket)
     removed_records: int = 0
     """Records that were in the log and are not in the index any more: they have delivery offsets still."""
+    cleanings: int = 0
+    """Of the partition: where entries lie is as of the last one. Before and behind it they lie elsewhere."""
 
     @staticmethod
-    def of(runs: Collection[Run], bucket: MutableBucket | None = None, removed_records: int = 0) -> DelayedIndex:
+    def of(
+        runs: Collection[Run], bucket: MutableBucket | None = None, removed_records: int = 0, cleanings: int = 0
+    ) -> DelayedIndex:
         """ValueError where the runs' offsets would overlap."""
-        return DelayedIndex(_in_offset_order(runs), MutableBucket() if bucket is None else bucket, removed_records)
+        bucket = MutableBucket() if bucket is None else bucket
+        return DelayedIndex(_in_offset_order(runs), bucket, removed_records, cleanings)
 
     @property
     def sealed_runs(self) -> tuple[Run, ...]:
@@ -61,9 +66,14 @@ class DelayedIndex:
         return sum(run.records for run in self.runs) + self.bucket.records
 
     def replacing(
-        self, remove: Collection[Run], add: Collection[Run], bucket: MutableBucket | None = None
+        self,
+        remove: Collection[Run],
+        add: Collection[Run],
+        bucket: MutableBucket | None = None,
+        *,
+        cleanings: int | None = None,
     ) -> DelayedIndex:
-        """The index without some runs, with others, and with another bucket where one is given.
+        """The index without some runs, with others, and with another bucket, or cleaning, where one is given.
 
         Sealing puts in a run of the bucket's entries and an empty bucket; the caller sees to it that none is added
         meanwhile. Merging puts in one run for several, retention takes runs out: the records of what is taken out and
@@ -77,7 +87,8 @@ class DelayedIndex:
         if remove:
             taken_out = sum(run.records for run in remove) + self.bucket.records
             removed_records += taken_out - sum(run.records for run in add) - fresh.records
-        return DelayedIndex(_in_offset_order([*kept, *add]), fresh, removed_records)
+        cleanings = self.cleanings if cleanings is None else cleanings
+        return DelayedIndex(_in_offset_order([*kept, *add]), fresh, removed_records, cleanings)
 
     def records_up_to(self, key: Key) -> int:
         """Records that are there with a key <= `key`. Touches one chunk per run."""

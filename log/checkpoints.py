@@ -36,6 +36,9 @@ Meaning:
   were forgotten. Left out where no producer ever did.
 - `origins`: where anything was replicated to the partition (log/origin_files.py): the offset after the highest of each
   origin, up to where the file tells of them, and the file: its offset and CRC-32C. Left out where nothing ever was.
+- `generation`, `held_records`, of a segment that was cleaned (log/cleaning.py): the cleaning that wrote its files, of
+  whose names it is a part, and how many records it left in them. Left out of one that is as it was sealed.
+- `cleanings`: how many cleanings of the partition there were. Left out where there was none.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
 """
 
@@ -63,6 +66,9 @@ BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
 _ABSENT = {
     "cancel_index": NO_FILE,
+    "cleanings": 0,
+    "generation": 0,
+    "held_records": -1,
     "last_stamp_ms": -1,
     "origins": None,
     "producers": None,
@@ -134,10 +140,9 @@ class SealedMark(SegmentFacts):
 
     @property
     def records(self) -> int:
-        """How many its run holds: as many as it has offsets, but of a Kafka broker's segment."""
-        if self.remote is None or self.remote.records is None:
-            return self.end_offset - self.base_offset
-        return self.remote.records
+        """How many its run holds."""
+        of_kafka = None if self.remote is None else self.remote.records
+        return self.kept if of_kafka is None else of_kafka
 
     @staticmethod
     def of_json(row: dict[str, Any]) -> SealedMark:
@@ -241,6 +246,7 @@ class Checkpoints:
     unique_keys: UniqueKeysMark | None = None
     producers: ProducersMark | None = None
     origins: OriginsMark | None = None
+    cleanings: int = 0
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -265,6 +271,7 @@ class Checkpoints:
                 unique_keys=None if (keys := body.get("unique_keys")) is None else UniqueKeysMark.of_json(keys),
                 producers=None if (known := body.get("producers")) is None else ProducersMark.of_json(known),
                 origins=None if (origins := body.get("origins")) is None else OriginsMark.of_json(origins),
+                cleanings=whole(body.get("cleanings", 0)),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error

@@ -34,8 +34,9 @@ def is_at_rest(files: Files, folder: Path) -> bool:
 
 def _is_complete(names: list[str], known: Checkpoints) -> bool:
     """Whether all files are there of which the checkpoints know, none too many, and none is to be made anew."""
-    alive = {known.active.base_offset, *(mark.base_offset for mark in known.sealed)}
-    found = {segment[0] for name in names if (segment := parse_segment_file(name)) is not None}
+    alive = {(known.active.base_offset, 0), *((mark.base_offset, mark.generation) for mark in known.sealed)}
+    parsed = map(parse_segment_file, names)
+    found = {(segment.base_offset, segment.generation) for segment in parsed if segment is not None}
     needed = {segment_file(known.active.base_offset, suffix) for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)}
     return (
         found <= alive
@@ -49,11 +50,10 @@ def _has_sizes(files: Files, folder: Path, known: Checkpoints) -> bool:
     """Whether each log ends where the checkpoints say, so that nothing follows the recovery point."""
     if known.recovery.segment != known.active.base_offset:
         return False
-    sizes = {mark.base_offset: mark.log_bytes for mark in known.sealed} | {
-        known.recovery.segment: known.recovery.position
-    }
-    for base_offset, size in sizes.items():
-        with opened(files, folder / segment_file(base_offset, LOG)) as file:
+    sizes = {mark.file(LOG): mark.log_bytes for mark in known.sealed}
+    sizes[segment_file(known.recovery.segment, LOG)] = known.recovery.position
+    for name, size in sizes.items():
+        with opened(files, folder / name) as file:
             if file.size() != size:
                 return False
     return True

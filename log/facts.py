@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from afterlog.base.checksum import crc32c
 from afterlog.base.files import Data
-from afterlog.base.names import CANCEL_INDEX, OFFSET_INDEX, TIME_INDEX
+from afterlog.base.names import CANCEL_INDEX, OFFSET_INDEX, TIME_INDEX, segment_file
 from afterlog.index.entries import Key
 from afterlog.index.run import Coverage
 
@@ -51,6 +51,24 @@ class SegmentFacts:
     last_stamp_ms: int = -1
     """When the last of its entries was appended, in a FIFO topic; or at the latest, where that one does not say and the
     records tell of a later time. -1: as they say, or nobody asked."""
+    generation: int = 0
+    """The cleaning of the partition that wrote its files, which are named by it; 0: it is as it was sealed."""
+    held_records: int = -1
+    """How many records a cleaning left of it; -1: as many as it has offsets."""
+
+    @property
+    def kept(self) -> int:
+        """How many records are in its log."""
+        return self.end_offset - self.base_offset if self.held_records < 0 else self.held_records
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets may be missing in between: it was cleaned."""
+        return self.held_records >= 0
+
+    def file(self, suffix: str) -> str:
+        """The name of its file, in its partition's folder."""
+        return segment_file(self.base_offset, suffix, self.generation)
 
     @property
     def counted_from_ms(self) -> int:

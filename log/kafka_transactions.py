@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import Files, map_file
-from afterlog.base.names import LOG, segment_file
-from afterlog.log.scan import GONE, Step, log_bases, steps
+from afterlog.log.scan import GONE, Step, logs_in, steps
 from afterlog.records.batch import decode_compacted
 from afterlog.records.columns import Int64Array
 from afterlog.records.header import CONTROL, TRANSACTIONAL
@@ -87,9 +86,9 @@ class Transactions:
 
 def later_logs(files: Files, path: Path, base_offset: int) -> Iterator[Path]:
     """The logs behind one in its folder, in order."""
-    for base in log_bases(files, path.parent):  # asked when the first one is
+    for base, later in logs_in(files, path.parent).items():  # asked when the first one is
         if base > base_offset:
-            yield path.parent / segment_file(base, LOG)
+            yield later
 
 
 def _first_markers(files: Files, following: Iterable[Path], producers: Collection[int]) -> dict[int, int]:

@@ -54,7 +54,7 @@ def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) ->
         entries = _walk(segment, int(start[first]), int(stop[last - 1]))
         row = entries.offset.searchsorted(offsets[first:last], "right") - 1
         there = (row >= 0) & (offsets[first:last] < (entries.offset + entries.records)[row])
-        if not segment.foreign and not bool(there.all()):
+        if not (segment.foreign or segment.has_gaps or bool(there.all())):
             raise CorruptFile(
                 f"no batch holds offset {int(offsets[first])}", path=segment.path, position=int(start[first])
             )

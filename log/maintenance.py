@@ -1,4 +1,4 @@
-"""The edits of a partition besides appends: checkpoints, rolls, merges of runs, retention.
+"""The edits of a partition besides appends: checkpoints, rolls, merges of runs, retention, cleanings.
 
     appends ──> active ──┬── checkpoint: bucket sealed into a run, sparse indexes saved (log/recovery_point.py)
                          └── roll: sealed, one run for all of it ──> sealed ──> retention: gone
@@ -20,7 +20,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +37,7 @@ from afterlog.index.run import Run
 from afterlog.log import retention
 from afterlog.log.broker_time import first_appended_ms, last_stamp_ms
 from afterlog.log.checkpoints import CheckpointFile, RemoteMark, SealedMark
+from afterlog.log.cleaning import Cleaned, Cleaner, Guard
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.held import HeldBytes, held_bytes
@@ -52,8 +52,6 @@ from afterlog.log.unique_key_files import UniqueKeyFiles, check_unique_keys
 from afterlog.log.version import End, Version, VersionSet
 
 logger = logging.getLogger("afterlog.log")
-
-Guard = Callable[[], AbstractContextManager[object]]
 
 
 class _Waiting(NamedTuple):
@@ -126,6 +124,7 @@ class Maintenance:
         self._context = context
         self._files = context.files
         self._delayed = context.settings.delayed
+        self._cleaner = Cleaner(context, checkpoints, versions, self._buckets, self.file_edit, self._let_go)
         self._began = (-1, 0)
         """Of which active segment is known when it began, and when."""
 
@@ -231,7 +230,7 @@ class Maintenance:
             proceed()
             with lock, writing():
                 version = self._versions.current
-                log_start = version.log_start.key
+                log_start, generation = version.log_start.key, self._checkpoints.current.cleanings
                 index = buckets.without(version.delayed_index, log_start)
                 if index is not version.delayed_index:
                     with self._marked():
@@ -251,7 +250,7 @@ class Maintenance:
                 run = (
                     self._buckets.merge_parts(sources, proceed)
                     if parts
-                    else self._buckets.merge(sources, after=after, proceed=proceed)
+                    else self._buckets.merge(sources, after=after, generation=generation, proceed=proceed)
                 )
                 with lock, writing():
                     version = self._versions.current
@@ -324,6 +323,78 @@ class Maintenance:
             self._context.sealed()
         version = self._versions.current
         return (version.log_start.delivery_offset if self._delayed else version.log_start_offset) - before
+
+    # Cleaning.
+
+    @property
+    def cleaned(self) -> Cleaned:
+        """What was cleaned since the log was opened."""
+        return self._cleaner.done
+
+    def weigh(self, proceed: Callable[[], object]) -> None:
+        """As of `Cleaner`, without a lock."""
+        if self._delayed:
+            self._cleaner.weigh(proceed)
+
+    def cleaning_key(self, floor: Floor | None, *, thorough: bool) -> Key | None:
+        """Up to where the log start has to move, so that something can be cleaned; None: nothing is to be. No lock.
+
+        By the topic's retention, and no further than the readers leave it: floor, as of `enforce_retention`.
+        """
+        settings, version = self._context.settings, self._versions.current
+        if not self._delayed or not settings.has_retention or (settings.retention_by_subscriptions and floor is None):
+            return None
+        try:
+            now_ms = self._retention_ms()
+        except ClockBehind:
+            return None
+        if not self._cleaner.is_due(Key(now_ms, INT64_MAX), thorough=thorough):
+            return None
+        key = Key(self._lets_go_upto(version, floor, now_ms), INT64_MAX)
+        return key if key > version.log_start.key and self._cleaner.is_due(key, thorough=thorough) else None
+
+    def _lets_go_upto(self, version: Version, floor: Floor | None, now_ms: int) -> int:
+        """The last instant of which retention lets go all that became due by then; -1 of none."""
+        settings, index = self._context.settings, version.delayed_index
+        upto_ms = now_ms if settings.lets_go_at_once else -1
+        if settings.retention_ms is not None:
+            upto_ms = max(upto_ms, now_ms - settings.retention_ms)
+        if settings.retention_bytes is not None:
+            upto_ms = max(upto_ms, self._cleaner.ms_leaving(settings.retention_bytes, now_ms))
+        if settings.retention_by_subscriptions:
+            assert floor is not None, "else nothing goes"
+            begin_ms = version.log_start.deliver_after - 1  # of the instant itself a part may be left
+            upto_ms = min(upto_ms, _last_before(index, floor.acked, begin_ms, now_ms))
+            if floor.evicted:
+                upto_ms = max(upto_ms, _last_before(index, floor.evicted, begin_ms, now_ms))
+        return min(upto_ms, now_ms)
+
+    def move_log_start(self, upto: Key) -> None:
+        """Put all up to a key out of reach, which retention lets go; segments that hold nothing else go, too."""
+        self._commit.sync()  # a log start speaks of what is durable alone
+        version = self._versions.current
+        if upto > version.log_start.key:
+            self._remove([segment for segment in version.sealed if segment.mark.last_key <= upto], upto)
+
+    def clean(
+        self,
+        lock: threading.Lock,
+        writing: Guard,
+        proceed: Callable[[], object],
+        pause: Callable[[int], object],
+        *,
+        thorough: bool,
+    ) -> Cleaned:
+        """As of `Cleaner`."""
+        if not self._delayed:
+            return Cleaned()
+        done = self._cleaner.clean(lock, writing, proceed, pause, thorough=thorough)
+        with lock, writing():
+            self.sweep()
+        return done
+
+    def _let_go(self, segment: SealedSegment) -> None:
+        self.obsolete.add(segment, retention.files_of(segment))
 
     def _ends_before(self, version: Version, upto: Key) -> bool:
         """Whether the active segment holds nothing after a key."""
@@ -596,6 +667,15 @@ class Maintenance:
             assert end.offset == held + known.removed_records
             assert end.offset == index.records + index.removed_records
             assert known.log_start.delivery_offset == index.rank(known.log_start.key)
+
+
+def _last_before(index: DelayedIndex, rank: int, begin_ms: int, end_ms: int) -> int:
+    """The last instant from one to another by which no more than so many records are due."""
+    low, high = begin_ms, end_ms
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if index.rank(Key(middle, INT64_MAX)) <= rank else (low, middle - 1)
+    return low
 
 
 def _not_here(mark: SealedMark) -> SealedMark:

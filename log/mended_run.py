@@ -17,14 +17,14 @@ import numpy as np
 from afterlog.base.checksum import crc32c
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import Files, publish, read_file
-from afterlog.base.names import LOG, segment_file
+from afterlog.base.names import parse_bucket_file, parse_segment_file
 from afterlog.index.bucket_snapshot import MappedSnapshot
 from afterlog.index.entries import Entries
 from afterlog.index.offset_bitmap import BitmapBuilder
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_format import FilePart
 from afterlog.index.run_writer import stored_chunk
-from afterlog.log.scan import log_bases, read_log
+from afterlog.log.scan import logs_in, read_log
 
 logger = logging.getLogger("afterlog.log")
 
@@ -35,7 +35,9 @@ def mended(files: Files, folder: Path, run: Run) -> MappedSnapshot:
     CorruptFile, FileNotFoundError: the log does not give it.
     """
     data, directory, first_offset = bytearray(read_file(files, run.path)), run.directory, run.coverage.first_offset
-    entries, bitmap = _entries(files, folder, run.coverage), BitmapBuilder()
+    named = parse_segment_file(run.path.name) or parse_bucket_file(run.path.name)
+    cleaning = 0 if named is None else named.generation
+    entries, bitmap = _entries(files, folder, run.coverage, cleaning), BitmapBuilder()
     for chunk in range(run.chunks):
         held = _between(entries, run, chunk)
         bitmap.add((held.offset - first_offset).astype("<u4"), held.records.astype("<u4"))
@@ -61,14 +63,18 @@ def _mend(run: Run, data: bytearray, part: FilePart, made: bytes) -> None:
     data[position : position + size] = made
 
 
-def _entries(files: Files, folder: Path, coverage: Coverage) -> Entries:
-    """What the covered log holds, in delivery order, as far as its segments are here. CorruptFile."""
+def _entries(files: Files, folder: Path, coverage: Coverage, cleaning: int) -> Entries:
+    """What the covered log holds, in delivery order, as far as its segments are here. CorruptFile.
+
+    cleaning: the last one that it knows of.
+    """
     first, last = coverage.start_segment, coverage.end_segment
     found = []
-    for base in (base for base in log_bases(files, folder) if first <= base <= last):
+    for base, path in logs_in(files, folder, cleaning=cleaning).items():
+        if not first <= base <= last:
+            continue
         start, offset = (coverage.start_position, coverage.first_offset) if base == first else (0, base)
         end = coverage.end_position if base == last else None
-        path = folder / segment_file(base, LOG)
         found.append(read_log(files, path, offset, start=start, end=end).whole().entries)
     return Entries.concatenate(found).sorted()
 

@@ -56,6 +56,7 @@ from afterlog.log.append import Appender
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Int8Array
 from afterlog.log.checkpoints import CheckpointFile, LogStart, RemoteMark
+from afterlog.log.cleaning import Cleaned
 from afterlog.log.commit import Commit
 from afterlog.log.context import LogContext
 from afterlog.log.dirty_flag import DirtyFlag
@@ -548,6 +549,38 @@ class PartitionLog:
             self.pin().delayed_index.rank(upto)  # what is far away is read before the lock is held
         with self._append_lock, self._writing():
             return self._maintenance.purge(upto)
+
+    @property
+    def cleaned(self) -> Cleaned:
+        """What was cleaned since the log was opened."""
+        return self._maintenance.cleaned
+
+    def weigh(self) -> None:
+        """Read what a cleaning has to know of segments in which something became due. Raises StoreClosed."""
+        self._maintenance.weigh(self._going_on)
+
+    def begin_cleaning(self, floor: Floor | None = None, *, thorough: bool = False) -> None:
+        """Move the log start as far as the topic's retention lets go, where that lets `clean` write something anew.
+
+        floor: as of `enforce_retention`. thorough: as of `clean`. Raises StorageFull.
+        """
+        key = self._maintenance.cleaning_key(floor, thorough=thorough)
+        if key is not None:
+            with self._append_lock, self._writing():
+                self._maintenance.move_log_start(key)
+
+    def clean(self, pause: Callable[[int], object] = lambda size: None, *, thorough: bool = False) -> Cleaned:
+        """Write segments anew with what of them lies after the log start, until no more than twice that is held.
+
+        Appends and fetches go on meanwhile. pause: called with the bytes that were just written. thorough: all of which
+        a fifth or more lies before it. Where it raises
+        StorageFull, StorageError or OSError, or StoreClosed because of a `close` meanwhile, the log is as before.
+        While runs are merged nothing is cleaned, unless thoroughly: another time does, and a pass has more to do.
+        """
+        if self._merge_lock.locked() and not thorough:
+            return Cleaned()
+        with self._merge_lock:
+            return self._maintenance.clean(self._append_lock, self._writing, self._going_on, pause, thorough=thorough)
 
     def held(self, floor: Floor | None = None) -> HeldBytes:
         """What holds the bytes of its logs on the local disk, by the rules by which they go, at this instant.

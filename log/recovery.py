@@ -32,6 +32,7 @@ from afterlog.base.names import (
     OFFSET_INDEX,
     SUBSCRIPTIONS,
     TIME_INDEX,
+    Span,
     bucket_key,
     is_origin_file,
     is_producer_file,
@@ -39,7 +40,6 @@ from afterlog.base.names import (
     origin_file,
     parse_segment_file,
     producer_file,
-    run_key,
     segment_file,
     unique_key_file,
 )
@@ -58,7 +58,7 @@ from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.origin_files import recovered_origins
 from afterlog.log.partition_log import PartitionLog, RecoveredLog
 from afterlog.log.producer_files import recovered_producers
-from afterlog.log.run_files import Span, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.run_files import runs_of_active, runs_of_sealed, spans_of
 from afterlog.log.scan import Intact, read, read_segment, steps
 from afterlog.log.segment import ActiveSegment, SealedSegment, Segment, load_cancelled
 from afterlog.log.unique_key_files import recovered_keys
@@ -109,9 +109,9 @@ def _logs(files: Files, folder: Path) -> Iterator[tuple[int, int]]:
         return
     for name in names:
         segment = parse_segment_file(name)
-        if segment is not None and segment[1] == LOG:
+        if segment is not None and segment.suffix == LOG:
             with opened(files, folder / name) as file:
-                yield segment[0], file.size()
+                yield segment.base_offset, file.size()
 
 
 def open_log(context: LogContext, *, new: bool = False) -> PartitionLog:
@@ -197,10 +197,13 @@ def _sync_names(files: Files, folder: Path) -> None:
 
 
 def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
-    """Remove what unfinished writes, rolls and retention left behind: nothing acknowledged is only in these files."""
+    """Remove what unfinished writes, rolls, cleanings and retention left behind.
+
+    Nothing acknowledged is only in these files.
+    """
     active = known.active.base_offset
-    alive = {mark.base_offset for mark in known.sealed} | {active}
-    remote = {mark.base_offset for mark in known.sealed if not mark.local}
+    alive = {(mark.base_offset, mark.generation) for mark in known.sealed} | {(active, 0)}
+    remote = {(mark.base_offset, mark.generation) for mark in known.sealed if not mark.local}
     tables = {unique_key_file(mark.first, mark.end) for mark in known.unique_keys.files} if known.unique_keys else set()
     if known.producers is not None and known.producers.file is not None:
         tables.add(producer_file(known.producers.file.offset))
@@ -208,14 +211,13 @@ def _unlink_leftovers(files: Files, folder: Path, known: Checkpoints) -> None:
         tables.add(origin_file(known.origins.file.offset))
     for name in files.names(folder):
         segment = parse_segment_file(name)
-        if segment is not None and segment[0] > active and segment[1] == LOG:
+        if segment is not None and segment.base_offset > active and segment.suffix == LOG:
             path = folder / name
             with opened(files, path) as file:
                 if file.size():
                     raise CorruptFile("newer than the checkpoints, which were put back to an older copy", path=path)
-        unneeded = segment is not None and (
-            segment[0] not in alive or (segment[0] in remote and segment[1] != CANCEL_INDEX)
-        )
+        held = None if segment is None else (segment.base_offset, segment.generation)
+        unneeded = segment is not None and (held not in alive or (held in remote and segment.suffix != CANCEL_INDEX))
         is_table = is_unique_key_file(name) or is_producer_file(name) or is_origin_file(name)
         if unneeded or name.endswith(TEMPORARY_SUFFIX) or (is_table and name not in tables):
             files.unlink(folder / name)
@@ -343,7 +345,7 @@ def _assembled(
     runs = [group.run for group in found.groups if group.run is not None]
     runs += [run for parts in found.parts.values() for run in parts]
     for mark in (mark for mark in found.missing if mark not in found.parts):
-        segment, key = sealed[mark.base_offset], run_key(mark.base_offset)
+        segment, key = sealed[mark.base_offset], mark.file(DELIVER_AFTER_INDEX)
         remote = None if mark.local else segment.remote_copy().run()
         runs.append(remote or _rebuilt(storage, key, segment, mark.end_offset, mark.log_bytes))
     runs_of_this = _runs_of_active(context, storage, spans, known, active)
@@ -357,7 +359,8 @@ def _assembled(
     bucket = MutableBucket(start, stale=() if stale is None else (stale.key,))
     bucket.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else known.recovery.offset
-    index = DelayedIndex.of(runs, bucket, end_offset - sum(run.records for run in runs) - bucket.records)
+    removed_records = end_offset - sum(run.records for run in runs) - bucket.records
+    index = DelayedIndex.of(runs, bucket, removed_records, known.cleanings)
     needed = buckets.without(index, known.log_start.key)
     for run in index.runs:
         if run not in needed.runs and not run.remote:

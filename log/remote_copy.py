@@ -80,7 +80,7 @@ class _NoCopy:
 
     def __init__(self, mark: SealedMark) -> None:
         self._mark = mark
-        self.key = run_key(mark.base_offset)
+        self.key = run_key(mark.base_offset, mark.generation)
         self.path = Path(self.key)
         self.length = 0 if mark.remote is None else mark.remote.run.size
 

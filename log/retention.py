@@ -157,7 +157,7 @@ def checkpoints_without(
     uploaded = tuple(mark.remote.attempt for mark in known.sealed if mark in gone and mark.remote is not None)
     return {
         "log_start": log_start,
-        "removed_records": known.removed_records + sum(mark.end_offset - mark.base_offset for mark in gone),
+        "removed_records": known.removed_records + sum(mark.records for mark in gone),
         "sealed": tuple(mark for mark in known.sealed if mark not in gone),
         "removals": (*known.removals, *uploaded),
     }

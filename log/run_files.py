@@ -9,6 +9,9 @@
 A segment that was just sealed may have several runs still, those of when it was active: they are merged behind the
 roll (docs/decisions/0045), and after a crash then, too.
 
+A bucket whose segments a later cleaning wrote anew than the one in its name holds places where their entries were
+before: it is not in use.
+
 A crash between the end of a merge and the removal of its sources leaves both, and either is right: the larger one is
 taken, the others go. Some of the segments that a bucket covers may be gone: retention took them, and what the bucket
 still holds of them lies before the log start.
@@ -24,14 +27,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from afterlog.base.errors import CorruptFile
-from afterlog.base.names import bucket_key, parse_bucket_file, run_key
+from afterlog.base.names import DELIVER_AFTER_INDEX, Span, bucket_key, parse_bucket_file
 from afterlog.index.run import Coverage, Run
 from afterlog.log.checkpoints import Checkpoints, SealedMark
 
 OpenRun = Callable[[str], Run]
 """A run by its key. FileNotFoundError, CorruptFile."""
-Span = tuple[int, int]
-"""[first, end) of a bucket's name, offsets."""
 
 
 class Reach(NamedTuple):
@@ -64,7 +65,7 @@ class SealedRuns(NamedTuple):
         """The same, and those runs that are not there at all and should be."""
         rotten = {fault.path for fault in self.faults}
         missing = (mark for mark in self.missing if mark.local and mark not in self.parts)
-        gone = (folder / run_key(mark.base_offset) for mark in missing)
+        gone = (folder / mark.file(DELIVER_AFTER_INDEX) for mark in missing)
         return [*self.faults, *(CorruptFile("the file is gone", path=path) for path in gone if path not in rotten)]
 
 
@@ -78,7 +79,10 @@ def runs_of_sealed(open_run: OpenRun, spans: Collection[Span], known: Checkpoint
     needed = {mark for mark in known.sealed if mark.last_key > known.log_start.key}
     candidates = [(bucket_key(*span), span, _segments_in(span, known)) for span in spans]
     candidates.sort(key=lambda candidate: -len(candidate[2]))
-    candidates += [(run_key(each.base_offset), (each.base_offset, each.end_offset), (each,)) for each in known.sealed]
+    candidates += [
+        (mark.file(DELIVER_AFTER_INDEX), Span(mark.base_offset, mark.end_offset, mark.generation), (mark,))
+        for mark in known.sealed
+    ]
     groups, faults, left = list[Group](), list[CorruptFile](), set(known.sealed)
     for key, span, segments in candidates:
         if left.issuperset(segments) and not needed.isdisjoint(segments):
@@ -103,7 +107,7 @@ def runs_of_active(open_run: OpenRun, spans: Iterable[Span], known: Checkpoints)
 def _tiling(open_run: OpenRun, spans: Iterable[Span], upto: Reach, segment: int) -> list[Run]:
     """Runs that follow each other from the beginning of a segment to a place in it; none where none reach it."""
     offset, position, runs = segment, 0, list[Run]()
-    for first, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+    for first, end, _ in sorted(spans, key=lambda span: (span.first, -span.end)):
         if first != offset or end > upto.offset:
             continue
         with contextlib.suppress(CorruptFile, FileNotFoundError):
@@ -116,14 +120,15 @@ def _tiling(open_run: OpenRun, spans: Iterable[Span], upto: Reach, segment: int)
 
 
 def _segments_in(span: Span, known: Checkpoints) -> tuple[SealedMark, ...]:
-    """The sealed segments that lie in a span; none where it begins or ends inside of one."""
-    first, end = span
+    """The sealed segments that lie in a span; none where it begins or ends inside of one, or one was cleaned since."""
+    first, end, generation = span
     row = bisect_left(known.sealed, first, key=lambda mark: mark.base_offset)
     behind = bisect_left(known.sealed, end, key=lambda mark: mark.base_offset)
     cut = row and known.sealed[row - 1].end_offset > first
     if cut or row == behind or known.sealed[behind - 1].end_offset > end or end > known.active.base_offset:
         return ()
-    return known.sealed[row:behind]
+    segments = known.sealed[row:behind]
+    return () if any(mark.generation > generation for mark in segments) else segments
 
 
 def _intact(open_run: OpenRun, key: str, span: Span, last: SealedMark, faults: list[CorruptFile]) -> Run | None:
@@ -135,7 +140,7 @@ def _intact(open_run: OpenRun, key: str, span: Span, last: SealedMark, faults: l
     except CorruptFile as error:
         faults.append(error)
         return None
-    first, end = span
+    first, end, _ = span
     end_place = run.coverage.end_segment, run.coverage.end_position
     if last.end_offset == end:
         end_place = last.base_offset, last.log_bytes

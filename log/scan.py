@@ -12,7 +12,7 @@ module are those in the log, whatever piece an entry lies in.
 A fault is why the next entry was not taken, in words (`records/columns.py`); empty where nothing is wrong. It stands at
 the byte where that entry begins: `CorruptFile` there is for who cannot do with less than all. Bare batches do not cover
 their offset with a checksum: each must follow the one before it. Those of a Kafka broker (*foreign*) may leave gaps,
-but never fall.
+and so does what a cleaning left of a segment (*gaps*); but offsets never fall.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from afterlog.base.errors import CorruptFile, InvalidBatch
 from afterlog.base.files import Bytes, Files, lost, map_file
-from afterlog.base.names import LOG, parse_segment_file
+from afterlog.base.names import LOG, parse_segment_file, segment_file
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries
 from afterlog.index.sparse import SparseIndexes
@@ -82,6 +82,9 @@ class Scannable(Protocol):
 
     @property
     def foreign(self) -> bool: ...
+
+    @property
+    def has_gaps(self) -> bool: ...
 
     def view(self, start: int, end: int) -> Pieces: ...
 
@@ -160,17 +163,18 @@ def steps(
     first: int | None = None,
     limit: int | None = None,
     foreign: bool = False,
+    gaps: bool = False,
     advance: Advance = unheard,
 ) -> Iterator[Step]:
     """The entries between two bytes, at the first of which one begins. A fault ends the last step, and all.
 
     offset: of the first entry; -1: any. bodies: their checksums, too; all else is always checked. limit: entries of a
-    step, `first` of the first one.
+    step, `first` of the first one. gaps: offsets may be missing between entries.
     """
     for piece_start, piece in pieces:
         position, stop = max(start - piece_start, 0), min(end - piece_start, len(piece))
         while position < stop:
-            dense = -1 if foreign else offset
+            dense = -1 if foreign or gaps else offset
             lost_before = lost(piece).pages
             found = kernels.scan_entries(piece, position, stop, dense, bodies, first or limit or STEP_ENTRIES, foreign)
             if foreign and found.fault == LENGTH:
@@ -179,7 +183,7 @@ def steps(
             if foreign and found.fault and left >= LENGTH_END and not bool(piece[found.stop : stop].any()):
                 found = found._replace(stop=stop, fault=OK)  # made that long before it was filled: `log.preallocate`
             if dense < 0:
-                found = _in_order(found, offset, foreign)
+                found = _in_order(found, offset, foreign or gaps)
             if lost(piece).pages != lost_before:
                 found = _before(found, lost(piece).first - piece_start)
             advance(found.stop - position if not found.fault else end - piece_start - position)
@@ -231,7 +235,17 @@ def walk(
 ) -> Iterator[Scan]:
     """The entries between two bytes, of the first of which the offset index says that one begins there. CorruptFile."""
     known = log.base_offset if start == 0 else -1
-    taken = steps(log.view(start, end), start, end, known, bodies=bodies, first=first, limit=limit, foreign=log.foreign)
+    taken = steps(
+        log.view(start, end),
+        start,
+        end,
+        known,
+        bodies=bodies,
+        first=first,
+        limit=limit,
+        foreign=log.foreign,
+        gaps=log.has_gaps,
+    )
     for step in checked(log, taken, start, known):
         yield step.found
 
@@ -253,11 +267,19 @@ def checked(log: Scannable, taken: Iterable[Step], start: int, known: int = -1) 
 
 
 def read(
-    path: Path, base_offset: int, taken: Iterable[Step], *, start: int, size: int, foreign: bool = False
+    path: Path,
+    base_offset: int,
+    taken: Iterable[Step],
+    *,
+    start: int,
+    size: int,
+    foreign: bool = False,
+    gaps: bool = False,
 ) -> Intact:
     """What the steps, which begin at byte `start`, have found.
 
-    The last entry is left out where it is a RESCHEDULE, whose follower is torn: then neither was acknowledged.
+    The last entry is left out where it is a RESCHEDULE, whose follower is torn: then neither was acknowledged. Behind
+    gaps it may have been cleaned away.
     CorruptFile where a control batch is none that is known here: that is nothing to repair.
     """
     parts, controls, producers, origins = list[Scan](), list[Controls](), list[ProducerRows](), list[Origins]()
@@ -271,7 +293,7 @@ def read(
                 found = origins_of_step(path, step, controls[-1])
                 origins += [found] if found is not NO_ORIGINS else []
         stop, fault = step.found.stop, step.fault
-    if parts and controls[-1].unfollowed(parts[-1]):
+    if parts and not gaps and controls[-1].unfollowed(parts[-1]):
         parts[-1] = parts[-1].first(len(parts[-1].offset) - 1, SHORT)
         stop, fault = parts[-1].stop, FAULTS[SHORT]
 
@@ -318,7 +340,7 @@ def origins_of_step(path: Path, step: Step, controls: Controls | None = None) ->
 
 def intact_steps(log: Scannable, stop: int) -> Iterator[Step]:
     """The entries of a segment up to a byte, in chunks. Raises CorruptFile."""
-    for step in steps(log.view(0, stop), 0, stop, log.base_offset):
+    for step in steps(log.view(0, stop), 0, stop, log.base_offset, gaps=log.has_gaps):
         if step.fault:
             raise CorruptFile(step.fault, path=log.path, position=step.found.stop)
         yield step
@@ -342,16 +364,24 @@ def _controls(path: Path, step: Step) -> Controls:
 
 def read_segment(log: Scannable, end: int) -> Intact:
     """The entries of a segment up to the byte `end`, all of which must be intact. CorruptFile."""
-    taken = steps(log.view(0, end), 0, end, log.base_offset)
-    return read(log.path, log.base_offset, taken, start=0, size=end).whole()
+    taken = steps(log.view(0, end), 0, end, log.base_offset, gaps=log.has_gaps)
+    return read(log.path, log.base_offset, taken, start=0, size=end, gaps=log.has_gaps).whole()
 
 
 def read_log(
-    files: Files, path: Path, base_offset: int, *, start: int = 0, end: int | None = None, advance: Advance = unheard
+    files: Files,
+    path: Path,
+    base_offset: int,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    gaps: bool | None = None,
+    advance: Advance = unheard,
 ) -> Intact:
     """The entries of a log from byte `start`, which begins offset `base_offset`, to `end` (None: all of the file).
 
-    Raises CorruptFile where a control batch is none that is known here.
+    gaps: whether offsets may be missing in between; by default where the name says that a cleaning wrote it. Raises
+    CorruptFile where a control batch is none that is known here.
     """
     try:
         data, fault = map_file(files, path), ""
@@ -360,8 +390,11 @@ def read_log(
     stop = len(data) if end is None else min(end, len(data))
     if end is not None and stop < end:
         fault = fault or f"{end} bytes were durable, {stop} are left"
-    taken = steps([(0, data)], start, stop, base_offset, advance=advance)
-    found = read(path, base_offset, taken, start=min(start, stop), size=len(data))
+    if gaps is None:
+        named = parse_segment_file(path.name)
+        gaps = named is not None and named.generation > 0
+    taken = steps([(0, data)], start, stop, base_offset, gaps=gaps, advance=advance)
+    found = read(path, base_offset, taken, start=min(start, stop), size=len(data), gaps=gaps)
     return replace(found, fault=found.fault or fault)
 
 
@@ -373,6 +406,7 @@ def check_log(
     size: int,
     end_offset: int,
     foreign: bool = False,
+    gaps: bool = False,
     sparse: SparseIndexes | None = None,
 ) -> None:
     """Every check of every entry of a log that is sealed, in little memory. CorruptFile, FileNotFoundError.
@@ -383,7 +417,7 @@ def check_log(
     if len(data) != size:
         raise CorruptFile(f"sealed at {size} bytes, now {len(data)}", path=path)
     offset = base_offset
-    for found, fault, *_ in steps([(0, data)], 0, size, base_offset, foreign=foreign):
+    for found, fault, *_ in steps([(0, data)], 0, size, base_offset, foreign=foreign, gaps=gaps):
         if fault:
             raise CorruptFile(fault, path=path, position=found.stop)
         if sparse is not None:
@@ -397,7 +431,7 @@ def more_faults(data: Bytes, position: int) -> Iterator[tuple[int, str]]:
     """Where and why entries are broken behind the broken one at `position`, as far as intact ones are found between."""
     view = view_of(data)
     while (position := _next_entry(view, position)) < len(data):
-        for found, fault, *_ in steps([(0, data)], position, len(data)):
+        for found, fault, *_ in steps([(0, data)], position, len(data), gaps=True):
             position = found.stop
             if fault:
                 yield position, fault
@@ -455,7 +489,15 @@ def _next_entry(view: memoryview, position: int) -> int:
     return len(view)
 
 
-def log_bases(files: Files, folder: Path) -> list[int]:
-    """Base offsets of the segments that have a log in the folder, ascending."""
+def logs_in(files: Files, folder: Path, *, cleaning: int | None = None) -> dict[int, Path]:
+    """The logs in a folder by base offset, ascending; of several of one base the one of the last cleaning.
+
+    cleaning: none that a later one wrote.
+    """
     parsed = (parse_segment_file(name) for name in files.names(folder))
-    return sorted(one[0] for one in parsed if one is not None and one[1] == LOG)
+    found = sorted(
+        (each.base_offset, each.generation)
+        for each in parsed
+        if each is not None and each.suffix == LOG and (cleaning is None or each.generation <= cleaning)
+    )
+    return {base: folder / segment_file(base, LOG, generation) for base, generation in found}

@@ -69,7 +69,7 @@ class SealedSegment:
         self.base_offset = mark.base_offset
         self.end_offset = mark.end_offset
         self.mark = mark
-        self.path = folder / segment_file(mark.base_offset, LOG)
+        self.path = folder / mark.file(LOG)
         self.foreign_bytes_max = foreign_bytes_max
         self._files = files
         self._interval_bytes = interval_bytes
@@ -84,6 +84,11 @@ class SealedSegment:
     def foreign(self) -> bool:
         """Whether a Kafka broker wrote it: when its batches are due they say themselves (`kafka_segment`)."""
         return self.foreign_bytes_max is not None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a cleaning may have left gaps between its offsets."""
+        return self.mark.has_gaps
 
     def mapped(self) -> Bytes | None:
         """The whole log, if it is in the folder."""
@@ -179,6 +184,7 @@ class ActiveSegment:
 
     foreign_bytes_max = None
     foreign = False
+    has_gaps = False
 
     def __init__(
         self, files: Files, folder: Path, base_offset: int, interval_bytes: int, size: int | None = None

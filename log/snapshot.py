@@ -91,6 +91,9 @@ def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int
         SealedSegment(files, folder, mark, interval_bytes, context.remote, foreign_bytes_max=limit)
         for mark in known.sealed
     )
+    if context.settings.delayed and context.settings.has_retention:  # a cleaning takes files of what is alive
+        for segment in sealed:
+            segment.mapped()
     used_ms = shared.joined(context.folder.name, known.frontier).used_ms
     frontier_ms = max(used_ms, known.recovery.stamp_ms)
     if at_ms is None:
@@ -148,7 +151,8 @@ def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedS
     runs = [group.run for group in found.groups if group.run is not None]
     runs += [run for parts in found.parts.values() for run in parts]
     runs += [*(segment.remote_copy().run() for segment in missing), *active]
-    return DelayedIndex.of(runs, removed_records=known.recovery.offset - sum(run.records for run in runs))
+    removed_records = known.recovery.offset - sum(run.records for run in runs)
+    return DelayedIndex.of(runs, removed_records=removed_records, cleanings=known.cleanings)
 
 
 def _cancelled(context: LogContext, known: Checkpoints, segments: tuple[Segment, ...]) -> Cancelled:

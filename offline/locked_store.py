@@ -20,14 +20,12 @@ from afterlog.base.files import Files, map_file, opened
 from afterlog.base.names import (
     CHECKPOINTS,
     LOCK,
-    LOG,
     SUBSCRIPTIONS,
     TOPICS,
     parse_partition_folder,
     partition_folder,
     position_file,
     position_files,
-    segment_file,
     subscription_folder,
 )
 from afterlog.fetch.group import GroupPosition
@@ -35,7 +33,7 @@ from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.context import LogContext
 from afterlog.log.log_clock import BEHIND_MS_MAX
 from afterlog.log.remote_copy import NO_REMOTE_LOG, RemoteLog
-from afterlog.log.scan import Advance, log_bases, steps, unheard
+from afterlog.log.scan import Advance, logs_in, steps, unheard
 from afterlog.log.store_frontier import SharedLease, frontier_path, read_frontier, write_frontier
 from afterlog.log.topic_settings import FOREIGN, TopicSettings
 from afterlog.log.topics_document import is_store, legible_topics, write_topics
@@ -176,8 +174,8 @@ class OfflineStore:
         total = 0
         for context in self._contexts(topic):
             with contextlib.suppress(FileNotFoundError):
-                for base in log_bases(self._files, context.folder):
-                    with opened(self._files, context.folder / segment_file(base, LOG)) as file:
+                for path in logs_in(self._files, context.folder).values():
+                    with opened(self._files, path) as file:
                         total += file.size()
         return total
 
@@ -404,8 +402,8 @@ def _sealed(files: Files, folder: Path) -> tuple[SealedMark, ...]:
 
 def _first_due(files: Files, folder: Path) -> int | None:
     """When the first entry that is found at a log's beginning is due; -1 where it does not say."""
-    for base in log_bases(files, folder):
-        data = map_file(files, folder / segment_file(base, LOG))
+    for path in logs_in(files, folder).values():
+        data = map_file(files, path)
         first = next(steps([(0, data)], 0, len(data), bodies=False, limit=1), None)
         if first is not None and len(first.found.offset):
             return int(first.found.deliver_after[0])

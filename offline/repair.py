@@ -62,9 +62,9 @@ def apply(plan: RepairPlan) -> None:
         ActiveSegment.create(files, folder, active.base_offset, plan.context.config.index_interval_bytes).close()
     _unlink(files, folder, plan.stale)
     CheckpointFile.create(files, folder / CHECKPOINTS, plan.checkpoints)
-    kept = {mark.base_offset for mark in plan.checkpoints.sealed} | {active.base_offset}
+    kept = {mark.file(LOG) for mark in plan.checkpoints.sealed} | {segment_file(active.base_offset, LOG)}
     for cut in plan.cuts:
-        if files.exists(cut.path) and cut.path.name in {segment_file(base, LOG) for base in kept}:
+        if files.exists(cut.path) and cut.path.name in kept:
             _cut(files, cut.path, cut.position)
     files.sync_folder(folder)
     open_log(plan.context).close()

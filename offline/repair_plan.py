@@ -18,7 +18,15 @@ from pathlib import Path
 
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import map_file
-from afterlog.base.names import CANCEL_INDEX, CHECKPOINTS, LOG, bucket_key, segment_file
+from afterlog.base.names import (
+    CANCEL_INDEX,
+    CHECKPOINTS,
+    LOG,
+    SegmentFile,
+    bucket_key,
+    parse_segment_file,
+    segment_file,
+)
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.origin_index import OriginIndex
@@ -38,7 +46,7 @@ from afterlog.log.checkpoints import (
 from afterlog.log.context import LogContext
 from afterlog.log.facts import UNKNOWN
 from afterlog.log.origin_files import note
-from afterlog.log.scan import CUT, GONE, Intact, log_bases, read_log
+from afterlog.log.scan import CUT, GONE, Intact, logs_in, read_log
 from afterlog.offline.verify import (
     active_fault,
     active_index_faults,
@@ -57,6 +65,7 @@ from afterlog.offline.verify import (
 ListedMarks = Callable[[], Sequence[SealedMark]]
 """Asks object storage for the segments of the partition that it lists, as segments that are only there."""
 WITH_REMOTE = "give --remote"
+NO_SEGMENT = SegmentFile(0, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +132,8 @@ class RepairPlanner:
         self._steps: list[str] = []
         self._cuts: list[Cut] = []
         self._sealed: list[SealedMark] = []
+        self._paths: dict[int, Path] = {}
+        """Of the logs, by base offset, where a cleaning wrote them."""
         self._logs: dict[int, Intact] = {}
         """Those that are read from here."""
         self._anew = False
@@ -131,6 +142,7 @@ class RepairPlanner:
     def plan(self, put_clock_back: bool) -> RepairPlan:
         """What would make the partition whole. Once; raises CorruptFile where nothing would."""
         known = self._known()
+        self._paths.update({mark.base_offset: self._folder / mark.file(LOG) for mark in known.sealed})
         for mark in known.sealed:
             if mark.local:
                 self._keep_sealed(mark)
@@ -205,7 +217,7 @@ class RepairPlanner:
         return self._from_logs(reason) if reason else known
 
     def _from_logs(self, reason: str) -> Checkpoints:
-        bases = log_bases(self._files, self._folder)
+        bases = self._bases()
         if not bases:
             raise CorruptFile("neither checkpoints nor a log: restore the folder from a copy", path=self._path)
         self._anew = True
@@ -232,11 +244,24 @@ class RepairPlanner:
             topic_id=self._context.settings.topic_id,
         )
 
+    def _bases(self) -> list[int]:
+        """Of the logs that are here, ascending. What a cleaning wrote counts, and not what it was made of."""
+        taken, logs = list[tuple[int, int]](), logs_in(self._files, self._folder)
+        generations = {base: (parse_segment_file(path.name) or NO_SEGMENT).generation for base, path in logs.items()}
+        for base in sorted(logs, key=lambda base: -generations[base]):
+            self._paths[base] = logs[base]
+            end_offset = max(self._read(base).end_offset, base + 1) if generations[base] else base + 1
+            if all(end_offset <= first or base >= end for first, end in taken):
+                taken.append((base, end_offset))
+            else:
+                self._logs.pop(base, None)
+        return sorted(base for base, _ in taken)
+
     def _runs_end(self, base_offset: int) -> tuple[int, int]:
         """Offset and position after the last run of the active segment; zeros without one."""
         ends = [(0, 0)]
         for span in bucket_spans(self._files, self._folder):
-            if span[0] >= base_offset:
+            if span.first >= base_offset:
                 with contextlib.suppress(CorruptFile):
                     coverage = Run.open(self._files, self._folder / bucket_key(*span)).coverage
                     ends.append((coverage.end_offset, coverage.end_position))
@@ -266,13 +291,14 @@ class RepairPlanner:
 
     def _read(self, base_offset: int, end: int | None = None) -> Intact:
         if base_offset not in self._logs:
-            path = self._folder / segment_file(base_offset, LOG)
+            path = self._paths.get(base_offset, self._folder / segment_file(base_offset, LOG))
             self._logs[base_offset] = read_log(self._files, path, base_offset, end=end)
         return self._logs[base_offset]
 
     def _mark(self, log: Intact) -> SealedMark:
         """Of a segment that ends where the log does; its indexes are recovery's to make."""
         due = log.entries.deliver_after
+        named = parse_segment_file(log.path.name) or NO_SEGMENT
         return SealedMark(
             base_offset=log.base_offset,
             end_offset=log.end_offset,
@@ -283,6 +309,8 @@ class RepairPlanner:
             index=UNKNOWN,
             time_index=UNKNOWN,
             cancel_index=UNKNOWN,
+            generation=named.generation,
+            held_records=int(log.entries.records.sum()) if named.generation else -1,
         )
 
     def _keep_sealed(self, mark: SealedMark) -> None:
@@ -310,7 +338,7 @@ class RepairPlanner:
 
     def _keep_remote(self, mark: SealedMark) -> None:
         """Keep the row of a segment that is in object storage only; of its files the cancel index is here."""
-        path = self._folder / segment_file(mark.base_offset, LOG)
+        path = self._folder / mark.file(LOG)
         fault = cancel_index_fault(self._files, path, mark)
         if fault and self._listed is None:
             raise CorruptFile(

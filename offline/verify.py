@@ -33,6 +33,7 @@ from afterlog.base.names import (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
+    Span,
     origin_file,
     producer_file,
     segment_file,
@@ -55,8 +56,8 @@ from afterlog.log.checkpoints import (
 )
 from afterlog.log.facts import UNKNOWN, FileMark
 from afterlog.log.log_clock import BEHIND_MS_MAX
-from afterlog.log.run_files import Group, OpenRun, SealedRuns, Span, runs_of_active, runs_of_sealed, spans_of
-from afterlog.log.scan import GONE, Advance, Intact, log_bases, more_faults, read_log, unheard
+from afterlog.log.run_files import Group, OpenRun, SealedRuns, runs_of_active, runs_of_sealed, spans_of
+from afterlog.log.scan import GONE, Advance, Intact, logs_in, more_faults, read_log, unheard
 from afterlog.log.segment import load_cancelled
 from afterlog.records.columns import Int64Array
 
@@ -93,8 +94,8 @@ def verify(files: Files, folder: Path, delayed: bool, now_ms: int, advance: Adva
         known = CheckpointFile.open(files, path).current
     except CorruptFile as error:
         yield Finding.of(error, REPAIR)
-        for base in log_bases(files, folder):
-            log = read_log(files, folder / segment_file(base, LOG), base, advance=advance)
+        for base, log_path in logs_in(files, folder).items():
+            log = read_log(files, log_path, base, advance=advance)
             yield from _log_faults(files, log)
         return
     fault = checkpoint_fault(files, folder, known)
@@ -134,8 +135,8 @@ def checkpoint_fault(files: Files, folder: Path, known: Checkpoints) -> str:
         return "segments overlap"
     if known.frontier.used_ms > known.frontier.lease_ms:
         return "the frontier lies above its lease"
-    for base in log_bases(files, folder):
-        if base > bases[-1] and map_file(files, folder / segment_file(base, LOG)).size:
+    for base, path in logs_in(files, folder).items():
+        if base > bases[-1] and map_file(files, path).size:
             return f"they were put back to an older copy: the log of {base} is newer"
     return ""
 
@@ -264,7 +265,7 @@ def run_fault(
     stored = stored.take(np.argsort(stored.offset))
     for mark in away:
         first, last = map(int, stored.offset.searchsorted([mark.base_offset, mark.end_offset]))
-        held, records = int(stored.records[first:last].sum()), mark.end_offset - mark.base_offset
+        held, records = int(stored.records[first:last].sum()), mark.records
         if held > records or (held < records and after == BEFORE_ALL):
             message = f"{held} records of the segment at {mark.base_offset}, which has {records}"
             return CorruptFile(message, path=run.path)
@@ -295,11 +296,11 @@ def _verify_sealed(
     for run, segments in runs.groups:
         parts, whole, away = list[Entries](), True, [mark for mark in segments if not mark.local]
         for mark in away:
-            path = folder / segment_file(mark.base_offset, LOG)
+            path = folder / mark.file(LOG)
             if fault := cancel_index_fault(files, path, mark):
                 yield Finding(path=path.with_suffix(CANCEL_INDEX), message=fault, remedy=OPEN_REMOTE)
         for mark in (mark for mark in segments if mark.local):
-            path = folder / segment_file(mark.base_offset, LOG)
+            path = folder / mark.file(LOG)
             log = read_log(files, path, mark.base_offset, end=mark.log_bytes, advance=advance)
             yield from _verify_segment(files, log, mark, delayed)
             parts.append(log.entries)

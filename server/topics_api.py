@@ -58,6 +58,11 @@ async def purge_topic(served: Served, request: Request) -> Reply:
     return as_json({"removed": await served.run(lambda: served.store.purge(request.topic, upto, **asked))})
 
 
+async def clean_topic(served: Served, request: Request) -> Reply:
+    freed = await served.run(lambda: served.store.clean(request.topic, partition=request.body["partition"]))
+    return as_json({"freed_bytes": freed})
+
+
 async def topic_stats(served: Served, request: Request) -> Reply:
     def ask() -> dict[str, Any]:
         topic = served.store.topic(request.topic)
@@ -96,6 +101,7 @@ ENDPOINTS: Final = endpoints(
         operations.ALTER_TOPIC: alter_topic,
         operations.DELETE_TOPIC: delete_topic,
         operations.PURGE: purge_topic,
+        operations.CLEAN: clean_topic,
         operations.TOPIC_STATS: topic_stats,
         operations.HELD_BYTES: held_bytes,
         operations.POSITIONS: positions,

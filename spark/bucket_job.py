@@ -170,7 +170,15 @@ class _Job:
         coverage, folder = coverage_of(group), group[0].folder
         try:
             records = sum(source.records for source in group)
-            bucket = publish(self._files, folder, coverage, self._parts(group), records, self._config)
+            bucket = publish(
+                self._files,
+                folder,
+                coverage,
+                self._parts(group),
+                records,
+                self._config,
+                cleanings=group[0].cleanings,
+            )
         except CorruptFile as fault:
             return _row(group, "corrupt", **_of_fault(fault))
         finally:

@@ -23,7 +23,14 @@ import numpy as np
 from afterlog.base.config import Config
 from afterlog.base.errors import CorruptFile, UnknownTopic
 from afterlog.base.files import TEMPORARY_SUFFIX, File, Files, publishing, unused_name
-from afterlog.base.names import BUCKETS, CHECKPOINTS, bucket_key, parse_bucket_file, partition_folder, run_key
+from afterlog.base.names import (
+    BUCKETS,
+    CHECKPOINTS,
+    DELIVER_AFTER_INDEX,
+    bucket_key,
+    parse_bucket_file,
+    partition_folder,
+)
 from afterlog.index.entries import Entries, Key
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
@@ -49,6 +56,8 @@ class SourceRun:
     coverage: Coverage
     after: Key
     """The log start: entries up to this key are left out."""
+    cleanings: int = 0
+    """Of the partition, so far: the bucket's name says of which it knows."""
     entries: int = 0
     records: int = 0
     """After the log start: known once it was read through."""
@@ -77,7 +86,7 @@ def _runs_of(files: Files, folder: Path, topic: str, partition: int) -> Iterator
     sealed = runs_of_sealed(lambda key: Run.open(files, folder / key), spans, known)
     for run, segments in sealed.groups:
         mark, obstacle = segments[0], None
-        path = folder / run_key(mark.base_offset) if run is None else run.path
+        path = folder / mark.file(DELIVER_AFTER_INDEX) if run is None else run.path
         if run is None:
             if mark not in sealed.missing:  # all that it holds is out of reach
                 continue
@@ -89,6 +98,7 @@ def _runs_of(files: Files, folder: Path, topic: str, partition: int) -> Iterator
             path=path,
             coverage=run.coverage if run else mark.coverage,
             after=known.log_start.key,
+            cleanings=known.cleanings,
             entries=run.count if run else 0,
             obstacle=obstacle,
         )
@@ -97,7 +107,7 @@ def _runs_of(files: Files, folder: Path, topic: str, partition: int) -> Iterator
 def _fault_at(mark: SealedMark, path: Path, faults: Iterable[CorruptFile]) -> CorruptFile | None:
     """What is wrong with the run of a segment at `path`, or with a bucket that should hold it."""
     for fault in faults:
-        first, end = parse_bucket_file(fault.path.name) or (-1, -1)
+        first, end, _ = parse_bucket_file(fault.path.name) or (-1, -1, 0)
         if fault.path == path or first <= mark.base_offset < end:
             return fault
     return None
@@ -182,12 +192,21 @@ def write_part(
     return path
 
 
-def publish(files: Files, folder: Path, coverage: Coverage, parts: Iterable[Path], records: int, config: Config) -> Run:
+def publish(
+    files: Files,
+    folder: Path,
+    coverage: Coverage,
+    parts: Iterable[Path],
+    records: int,
+    config: Config,
+    *,
+    cleanings: int = 0,
+) -> Run:
     """Make one bucket of its parts, which must have so many records together, durably. The parts stay.
 
     Nothing is decoded, chunks are copied. CorruptFile where a part is not as it was written, or something is missing.
     """
-    path = folder / bucket_key(coverage.first_offset, coverage.end_offset)
+    path = folder / bucket_key(coverage.first_offset, coverage.end_offset, cleanings)
     in_order = sorted((run.first_key, run.records, run.path) for run in (Run.open(files, part) for part in parts))
     found = sum(count for _, count, _ in in_order)
     if found != records:

@@ -29,20 +29,20 @@ from afterlog.base.locks import Condition
 from afterlog.base.names import (
     BUCKETS,
     CHECKPOINTS,
+    DELIVER_AFTER_INDEX,
     LOG,
     MANIFEST,
     TOPICS,
     parse_partition_folder,
     parse_segment_file,
     partition_folder,
-    run_key,
     segment_file,
 )
 from afterlog.index.run import Run
 from afterlog.log.build import SegmentToIndex, abandoned
 from afterlog.log.checkpoints import CheckpointFile
 from afterlog.log.run_files import runs_of_sealed, spans_of
-from afterlog.log.scan import log_bases
+from afterlog.log.scan import logs_in
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
 from afterlog.tier.manifest import Manifest
@@ -221,7 +221,7 @@ def _listed(remote: RemoteStore, topic: str, partition: int) -> Iterator[StoredS
 
 def _kafka(topic: str, partition: int, sizes: Mapping[str, int]) -> Iterator[StoredSegment]:
     parsed = [(segment, size) for name, size in sorted(sizes.items()) if (segment := parse_segment_file(name))]
-    logs = [(base, size) for (base, suffix), size in parsed if suffix == LOG]
+    logs = [(segment.base_offset, size) for segment, size in parsed if segment.suffix == LOG]
     bases = tuple(base for base, _ in logs)
     for base, size in logs:
         yield StoredSegment(
@@ -264,11 +264,11 @@ def _of_partition(
             topic=topic,
             partition=partition,
             base_offset=mark.base_offset,
-            path=folder / segment_file(mark.base_offset, LOG),
+            path=folder / mark.file(LOG),
             log_bytes=mark.log_bytes,
             mark=mark,
             delayed=settings.delayed,
-            has_run=settings.delayed and (mark in found.missing or folder / run_key(mark.base_offset) in runs),
+            has_run=settings.delayed and (mark in found.missing or folder / mark.file(DELIVER_AFTER_INDEX) in runs),
         )
 
 
@@ -282,8 +282,7 @@ def _of_kafka(
     for folder, (topic, partition) in folders:
         if topics is not None and topic not in topics:
             continue
-        for base in log_bases(files, folder):
-            path = folder / segment_file(base, LOG)
+        for base, path in logs_in(files, folder).items():
             with opened(files, path) as file:
                 size = file.size()
             yield SegmentToIndex(topic=topic, partition=partition, base_offset=base, path=path, log_bytes=size)

@@ -101,6 +101,12 @@ class Administration:
                         committed.commit(each.log_start)
             return count
 
+    def clean(self, name: str, partition: int | None) -> int:
+        """What of the topic can be freed; how many bytes were."""
+        topic = self.topic_of(name)
+        chosen = range(topic.partition_count) if partition is None else [topic.checked_partition(partition)]
+        return sum(self.cleanup().clean(topic, number).freed_bytes for number in chosen)
+
     # Readers.
 
     def subscription_names(self, topic: str) -> list[str]:

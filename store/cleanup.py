@@ -3,6 +3,7 @@
     each partition ──┬── nobody has opened it ──> its checkpoints: may anything be to do yet? ── no ──> next one
                      └── open ──> ripe? seal the active segment ──> retention: what the rule lets go, goes
                                   by subscriptions: what they have acked, and their quota ──┘
+                              ──> cleaning: segments of which little is left are written anew
 
 A thread of the store does it every `retention_check_interval_ms`, `Store.enforce_retention` does it at once. A
 partition that nobody has opened is opened when something may be to do in it, and not before: that is reckoned once,
@@ -20,16 +21,20 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from itertools import takewhile
 from typing import NamedTuple
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import AfterlogError, BacklogQuotaExceeded, PartitionPoisoned, StoreClosed, TopicDeleted
+from afterlog.base.locks import Condition
 from afterlog.base.names import CHECKPOINTS, partition_folder
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import AtTime
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints
+from afterlog.log.cleaning import Cleaned
+from afterlog.log.cleaning_plan import SLACK_BYTES_MIN
 from afterlog.log.held import HeldBytes, held_bytes
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.retention import Floor, by_rule_alone, nothing_goes
@@ -39,6 +44,10 @@ from afterlog.store.topics import OpenTopics
 from afterlog.subscription.backlog import Backlogs
 
 logger = logging.getLogger("afterlog.store.store")
+RESTS_MS_MAX = 86_400_000
+"""A partition that holds more than a cleaning would leave it is opened so long after the last record that it got."""
+CLEANED_BYTES_PER_S = 16 << 20
+"""Of the thread. Larger: disk is freed sooner, appends wait longer."""
 
 
 class Backlog(NamedTuple):
@@ -63,6 +72,14 @@ class Cleanup:
         self._rests_until_ms: dict[tuple[str, int], int] = {}
         """When to look again at partitions that nobody has opened."""
         self._lock = threading.Lock()
+        self._condition = Condition()
+        self._ending = False
+
+    def end(self) -> None:
+        """What is being cleaned is given up, and nothing begun. Returns at once."""
+        with self._condition:
+            self._ending = True
+            self._condition.notify_all()
 
     def run(self, *, raising: bool = False) -> int:
         """Once over all of them; the number of segments that went.
@@ -75,7 +92,8 @@ class Cleanup:
                 for number in range(topic.partition_count) if topic.settings.is_cleaned_up else ():
                     try:
                         if not self._may_rest(topic, number):
-                            count += self._clean(topic, number)
+                            pause = _unpaced if raising else self._paced
+                            count += self._cleaned(topic, number, pause)[0]
                     except (AfterlogError, OSError) as error:
                         if self._topics.by_name.get(topic.name) is not topic:
                             break  # it is being deleted
@@ -84,6 +102,13 @@ class Cleanup:
                         if not isinstance(error, StoreClosed | PartitionPoisoned):
                             logger.error("%s-%d: nothing is let go: %s", topic.name, number, error)
         return count
+
+    def clean(self, topic: Topic, number: int) -> Cleaned:
+        """Free what can be of one partition, whatever the budget. Raises as a pass does."""
+        with self._lock:
+            _, done = self._cleaned(topic, number, _unpaced)  # which seals what is ripe
+            topic.log(number).merge_buckets()  # of several runs a segment is not cleaned
+            return done.plus(self._cleaned(topic, number, _unpaced, thorough=True)[1])
 
     def forget(self, topic: str) -> None:
         """Its settings are others, or it is another one."""
@@ -148,9 +173,21 @@ class Cleanup:
         path = self._topics.path / partition_folder(topic.name, number) / CHECKPOINTS
         return CheckpointFile.open(self._topics.files, path).current
 
-    def _clean(self, topic: Topic, number: int) -> int:
+    def _paced(self, size: int) -> None:
+        """Behind each write of a cleaning: whoever appends has the disk, and the interpreter."""
+        with self._condition:
+            if not self._ending:
+                self._topics.clock.wait(self._condition, None, size / CLEANED_BYTES_PER_S)
+            if self._ending:
+                raise StoreClosed("the store is being closed; a cleaning is given up, and begins anew another time")
+
+    def _cleaned(
+        self, topic: Topic, number: int, pause: Callable[[int], object], *, thorough: bool = False
+    ) -> tuple[int, Cleaned]:
+        """How many segments went, and what was written anew."""
         self._rests_until_ms.pop((topic.name, number), None)
         log = topic.log(number)
+        log.weigh()
         with log.letting_go:
             floor = None
             if topic.settings.retention_by_subscriptions:
@@ -161,9 +198,11 @@ class Cleanup:
             if log.is_ripe(floor):
                 log.roll()
             log.enforce_retention(floor)
+            log.begin_cleaning(floor, thorough=thorough)
         if floor is not None and floor.evicted:
             self._tell(log, floor, started)
-        return len(before - _base_offsets(log))
+        count = len(before - _base_offsets(log))
+        return count, log.clean(pause, thorough=thorough)
 
     def _floor(self, partition: Partition, acked: int) -> Floor:
         """What its readers leave of it, who have acked so much, and its quota."""
@@ -212,6 +251,10 @@ class Cleanup:
             logger.warning("%s: %d records went that were not acked: the backlog's quota", log.path, evicted)
 
 
+def _unpaced(size: int) -> None:
+    """Who asks for it waits for it."""
+
+
 def rests_until_ms(known: Checkpoints, settings: TopicSettings) -> int:
     """When something may be to do in a partition of which that is known, and to which nothing happens; early at most.
 
@@ -224,6 +267,8 @@ def rests_until_ms(known: Checkpoints, settings: TopicSettings) -> int:
         for mark in known.sealed
     ]
     times = times if settings.has_retention else []
+    if times and settings.delayed and sum(mark.log_bytes for mark in known.sealed) > SLACK_BYTES_MIN:
+        times.append(known.recovery.stamp_ms + kept_ms + RESTS_MS_MAX)  # by then some may have to be cleaned
     if known.recovery.position:
         ages_ms = [kept_ms] if settings.has_retention else []
         if settings.segment_age_ms is not None:

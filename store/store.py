@@ -297,6 +297,10 @@ class Store(StoreSurface):
             topic, upto, pending=flag("pending", pending), partition=partition, force=flag("force", force)
         )
 
+    def clean(self, topic: str, *, partition: int | None = None) -> int:
+        self._usable()
+        return self._administration().clean(topic, partition)
+
     # Sending.
 
     def send(
@@ -736,6 +740,8 @@ class Store(StoreSurface):
         )  # fmt: skip
 
     def _let_go(self) -> None:
+        if self._cleanup is not None:
+            self._cleanup.end()
         for background in (self._sync, self._checkpointer, self._due_checkpoints, self._cleaner, self._scheduler):
             if background is not None:
                 background.stop()

@@ -143,10 +143,10 @@ class StoreImage:
         return taken
 
     def _take_sealed(self, writer: BackupWriter, folder: str, version: Version) -> None:
-        bases = {segment.base_offset for segment in version.sealed if segment.is_local()}
+        held = {(segment.base_offset, segment.mark.generation) for segment in version.sealed if segment.is_local()}
         for name in self.files.names(self.path / folder):
             parsed = parse_segment_file(name)
-            if parsed is not None and parsed[0] in bases:
+            if parsed is not None and (parsed.base_offset, parsed.generation) in held:
                 with contextlib.suppress(FileMissing):  # merged away, or let go
                     writer.link(f"{folder}/{name}")
 
@@ -265,7 +265,7 @@ class StoreImage:
 
     def _take_files(self, writer: BackupWriter, folder: str, known: Checkpoints, *, whole: bool) -> None:
         """All of a partition but for its readers. whole: the active log, too, as it lies."""
-        sealed = {mark.base_offset for mark in known.sealed if mark.local}
+        sealed = {(mark.base_offset, mark.generation) for mark in known.sealed if mark.local}
         links, copies, runs, unknown = {CHECKPOINTS}, set[str](), set[str](), list[str]()
         held = () if known.unique_keys is None else known.unique_keys.files
         tables = {unique_key_file(mark.first, mark.end) for mark in held}
@@ -274,10 +274,10 @@ class StoreImage:
         if known.origins is not None and known.origins.file is not None:
             tables.add(origin_file(known.origins.file.offset))
         for name in self.files.names(self.path / folder):
-            base, suffix = parse_segment_file(name) or (-1, "")
-            if base in sealed:
+            base, suffix, generation = parse_segment_file(name) or (-1, "", 0)
+            if (base, generation) in sealed:
                 (runs if suffix == DELIVER_AFTER_INDEX else links).add(name)
-            elif base == known.active.base_offset and (whole or suffix != LOG):
+            elif (base, generation) == (known.active.base_offset, 0) and (whole or suffix != LOG):
                 copies.add(name)
             elif is_unique_key_file(name) or is_producer_file(name) or is_origin_file(name):
                 if name in tables:

@@ -47,6 +47,7 @@ def small(**settings: Any) -> Config:
         "index_interval_bytes": 256,
         "min_index_count_per_bucket": 8,
         "max_indexes_per_bucket_snapshot_segment": 4,
+        "cleaning_slack_bytes": 0,
     }
     return Config(**{**defaults, **settings})
 

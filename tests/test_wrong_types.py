@@ -60,6 +60,7 @@ STORE: dict[str, dict[str, Any]] = {
     "topic": {"name": "t"},
     "alter_topic": {"name": "t"},
     "delete_topic": {"name": "other"},
+    "clean": {"topic": "other"},
     "purge": {"topic": "other"},
     "replicated_subscriptions": {"topic": "t"},
     "subscriptions": {"topic": "t"},

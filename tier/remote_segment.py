@@ -88,6 +88,8 @@ class RemoteSegment(SegmentFacts):
         _check(self.end_offset - self.base_offset <= _RECORDS_MAX, "number of records")
         _check(isinstance(self.attempt, str) and is_attempt(self.attempt), "attempt")
         _check(isinstance(self.state, SegmentState), "state")
+        _check(-1 <= whole(self.held_records) <= self.end_offset - self.base_offset, "number of records held")
+        _check((whole(self.generation) > 0) == self.has_gaps, "cleaning")
         for name in ("started_ms", "max_deliver_after", "max_timestamp", "last_stamp_ms"):
             _check(-1 <= whole(getattr(self, name)) <= _INT64_MAX, name)
         for mark in (FileMark(self.log_bytes, self.log_crc), self.index, self.time_index, self.cancel_index, self.run):
@@ -120,6 +122,7 @@ class RemoteSegment(SegmentFacts):
             "max_deliver_after": self.max_deliver_after,
             "max_timestamp": self.max_timestamp,
             **({} if self.last_stamp_ms < 0 else {"last_stamp_ms": self.last_stamp_ms}),
+            **({"generation": self.generation, "held_records": self.held_records} if self.has_gaps else {}),
             "files": {suffix: list(mark) for suffix, mark in self.files.items()},
         }
 

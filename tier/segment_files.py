@@ -27,7 +27,6 @@ from afterlog.base.names import (
     DELIVER_AFTER_INDEX,
     LOG,
     parse_partition_folder,
-    segment_file,
 )
 from afterlog.index.run import Coverage, Run
 from afterlog.index.sparse import SparseIndexes
@@ -47,12 +46,12 @@ def segment_files(
     `delayed`: of the topic; a FIFO topic has no runs. `attempt`: an `unused_name`, best that of the upload.
     CorruptFile: the log or the cancel index is not as it was sealed. FileNotFoundError: see above. StorageFull.
     """
-    path = folder / segment_file(mark.base_offset, LOG)
+    path = folder / mark.file(LOG)
     topic, partition = parse_partition_folder(folder.name) or (folder.name, 0)
     segment = SegmentToIndex(
         topic=topic, partition=partition, base_offset=mark.base_offset, path=path, log_bytes=mark.log_bytes, mark=mark
     )
-    check_log(files, path, mark.base_offset, size=mark.log_bytes, end_offset=mark.end_offset)
+    check_log(files, path, mark.base_offset, size=mark.log_bytes, end_offset=mark.end_offset, gaps=mark.has_gaps)
     mend_sparse(files, segment, config, attempt=attempt)
     paths = {suffix: path.with_suffix(suffix) for suffix in (LOG, *mark.indexes)}
     if load_cancelled(files, path, mark.cancel_index) is None:

@@ -71,7 +71,9 @@ class TestPartitionFolder:
 class TestSegmentFile:
     @given(OFFSETS, st.sampled_from([names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.DELIVER_AFTER_INDEX]))
     def test_what_is_built_is_parsed(self, base_offset: int, suffix: str) -> None:
-        assert (base_offset, suffix) == names.parse_segment_file(names.segment_file(base_offset, suffix))
+        for generation in (0, 1, 20):
+            name = names.segment_file(base_offset, suffix, generation)
+            assert (base_offset, suffix, generation) == names.parse_segment_file(name)
 
     @given(OFFSETS, OFFSETS)
     def test_names_sort_as_offsets(self, one: int, two: int) -> None:
@@ -95,6 +97,10 @@ class TestSegmentFile:
             "-0000000000000005000.log",
             "09223372036854775808.log",
             "99999999999999999999.log",
+            "00000000000000050000.0.log",
+            "00000000000000050000.01.log",
+            "00000000000000050000..log",
+            "00000000000000050000.1.2.log",
         ],
     )
     def test_nothing_else_is(self, name: str) -> None:
@@ -105,8 +111,9 @@ class TestBucketFile:
     @given(OFFSETS, OFFSETS)
     def test_what_is_built_is_parsed(self, first: int, end: int) -> None:
         low, high = sorted((first, end))
-        parsed = names.parse_bucket_file(names.bucket_file(low, high))
-        assert ((low, high) if low < high else None) == parsed
+        for generation in (0, 1, 20):
+            parsed = names.parse_bucket_file(names.bucket_file(low, high, generation))
+            assert ((low, high, generation) if low < high else None) == parsed
 
     @pytest.mark.parametrize(
         "name",
@@ -118,6 +125,7 @@ class TestBucketFile:
             "00000000000000000005-00000000000000000000.deliverafterindex",
             "00000000000000000005-00000000000000000005.deliverafterindex",
             "00000000000000000000-99999999999999999999.deliverafterindex",
+            "00000000000000000000-00000000000000000005.0.deliverafterindex",
         ],
     )
     def test_nothing_else_is(self, name: str) -> None:

@@ -134,6 +134,7 @@ def small(durability: Durability = ALWAYS, **settings: Any) -> Config:
             "min_index_count_per_bucket": 4,
             "max_indexes_per_bucket_snapshot_segment": 2,
             "frontier_lease_ms": 20,
+            "cleaning_slack_bytes": 0,
         }
         | settings
     )
@@ -525,6 +526,36 @@ def retention(session: Session) -> None:
     session.send((b"f", 0))
 
 
+def cleans(session: Session) -> None:
+    """Segments with something far away, under a bucket and beside it, are written anew, once more, and become one.
+
+    One that is cancelled is far away, too, and its control batch.
+    """
+    session.send((b"a", 1), (b"b", 10**6), (b"c", 2))
+    session.partition.log.roll()
+    session.send((b"d", 3), (b"e" * 90, 2))
+    session.send((b"f", 10**6 + 1))
+    session.partition.log.roll()
+    session.send((b"g", 10**6), (b"h", 10**6))
+    session.partition.log.roll()
+    session.merge()
+    session.send((b"i" * 90, 5), (b"j", 90), (b"k", 10**6))
+    session.cancel(1)
+    session.partition.log.roll()
+    session.advance(30)
+    session.poll()
+    session.commit()
+    session.store.enforce_retention()
+    session.send((b"l", 1), (b"m" * 90, 10**6 - 1))
+    session.merge()
+    session.advance(120)
+    session.poll()
+    session.partition.log.roll()
+    session.store.enforce_retention()
+    session.partition.log.clean(thorough=True)
+    session.send((b"n", 0))
+
+
 def acked(session: Session) -> None:
     """Passes between acks: of one that stays open, and one that is closed with some left. One record is pending."""
     session.send((b"a", 1), (b"b", 2))
@@ -761,6 +792,7 @@ SCENARIOS = (
     Scenario("replicated", replicated),
     Scenario("cancels go", cancels_go, topic={"retention_ms": 20}),
     Scenario("retention", retention, topic={"retention_ms": 20}),
+    Scenario("cleans", cleans, small(max_num_buckets=1), topic={"retention_ms": 20}),
     Scenario("acked", acked, topic={"retention_by_subscriptions": True}),
     Scenario("acked later", acked, small(INTERVAL), topic={"retention_by_subscriptions": True}),
     Scenario("acked fifo", acked_in_order, topic={"retention_by_subscriptions": True, "delayed": False}),
@@ -1114,21 +1146,23 @@ def contents(partition: Partition) -> list[tuple[bytes, int] | None]:
     for segment in visible.segments:
         end = visible.end.position if segment is visible.segments[-1] else segment.size
         data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
-        found += [None] * (segment.base_offset - len(found))
-        found += records_in(data, segment.base_offset)
-    return found
+        for offset, record in records_in(data, -1 if segment.has_gaps else segment.base_offset):
+            found += [None] * (offset - len(found))
+            found.append(record)
+    return found + [None] * (visible.end.offset - len(found))
 
 
 @functools.lru_cache(maxsize=256)
-def records_in(data: bytes, base_offset: int) -> list[tuple[bytes, int]]:
-    """(value, due) of the records of a segment, by its bytes."""
-    found: list[tuple[bytes, int]] = []
+def records_in(data: bytes, base_offset: int) -> list[tuple[int, tuple[bytes, int]]]:
+    """Offset, and (value, due), of the records of a segment, by its bytes; -1: with gaps between offsets."""
+    found: list[tuple[int, tuple[bytes, int]]] = []
     scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, base_offset, True)
     assert scan.fault == 0, FAULTS[scan.fault]
     for position in scan.position.tolist():
         entry = decode_entry(data, position)
         due = entry.metadata.deliver_after if entry.metadata else 0
-        for record in decode_batch(data[entry.batch_position : entry.position + entry.size], limit_bytes=1 << 20):
+        records = decode_batch(data[entry.batch_position : entry.position + entry.size], limit_bytes=1 << 20)
+        for offset, record in enumerate(records, entry.header.base_offset):
             assert record.value is not None
-            found.append((record.value, due))
+            found.append((offset, (record.value, due)))
     return found

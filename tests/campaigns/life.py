@@ -401,6 +401,16 @@ class Life:
         """Of a topic from which retention takes, too."""
         self.store.purge("old", pending=True)
 
+    def clean(self) -> None:
+        """Of the first segment a part is due for long, and of what a quota evicts all but one is."""
+        self.clock.advance(2_000)
+        for name in ("old", "late"):
+            log = self.store.topic(name).log(0)
+            self.store.topic(name).partition(0).high_watermark()
+            log.weigh()
+            log.begin_cleaning(thorough=True)
+            log.clean(thorough=True)
+
     def close_subscription(self) -> None:
         self.subscription.close()
 
@@ -642,6 +652,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "checkpoint": lambda life: (life.send(b"struck"), life.partition.log.checkpoint()),
     "merge": lambda life: life.partition.log.merge_buckets(),
     "retention": lambda life: life.store.enforce_retention(),
+    "clean": lambda life: life.clean(),
     "cancel": Life.cancel,
     "reschedule": Life.reschedule,
     "poll": Life.poll,

@@ -17,7 +17,16 @@ import numpy as np
 from afterlog.base import document
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import TEMPORARY_SUFFIX, Data, Files
-from afterlog.base.names import BUCKETS, FRONTIER, LATER_TOPICS, LOG, UNIQUE_KEYS, is_producer_file, segment_file
+from afterlog.base.names import (
+    BUCKETS,
+    FRONTIER,
+    LATER_TOPICS,
+    LOG,
+    UNIQUE_KEYS,
+    Span,
+    is_producer_file,
+    segment_file,
+)
 from afterlog.index import buckets, merge
 from afterlog.index.buckets import Buckets
 from afterlog.index.cancel_index import Cancelled
@@ -27,9 +36,10 @@ from afterlog.index.producer_states import facts
 from afterlog.index.run import Run
 from afterlog.index.unique_key_file import KeyFileMark, UniqueKeyFile
 from afterlog.index.unique_keys import RecentKeys, to_merge
-from afterlog.log import producer_files, recovery, unique_key_files, unique_key_scan
+from afterlog.log import cleaning, producer_files, recovery, run_files, unique_key_files, unique_key_scan
 from afterlog.log.append import Appender
-from afterlog.log.checkpoints import CheckpointFile, FrontierLease
+from afterlog.log.checkpoints import CheckpointFile, Checkpoints, FrontierLease, SealedMark
+from afterlog.log.cleaning import Cleaner
 from afterlog.log.commit import Commit
 from afterlog.log.log_clock import LogClock
 from afterlog.log.maintenance import Maintenance
@@ -43,6 +53,7 @@ from afterlog.log.unique_key_files import UniqueKeyFiles, UnsavedKeys, opened_fi
 from afterlog.log.version import End, Version
 from afterlog.records.control import Control, Controls, ControlType
 from afterlog.records.encode import Batches
+from afterlog.records.header import CONTROL
 from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
 from afterlog.store.cleanup import Cleanup
@@ -168,6 +179,40 @@ def unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
         for gone in set(checkpoints.current.sealed) - set(changes["sealed"]):
             checkpoints._files.unlink(checkpoints._path.parent / segment_file(gone.base_offset, LOG))
     ORIGINAL_UPDATE(checkpoints, **changes)
+
+
+def cleaned_unlinks_first(checkpoints: CheckpointFile, **changes: Any) -> None:
+    """A cleaning takes the files away that it has read before it is durable which it has written."""
+    if "cleanings" in changes:
+        for gone in set(checkpoints.current.sealed) - set(changes["sealed"]):
+            checkpoints._files.unlink(checkpoints._path.parent / gone.file(LOG))
+    ORIGINAL_UPDATE(checkpoints, **changes)
+
+
+def cleaned_counts_by_offsets(checkpoints: CheckpointFile, **changes: Any) -> None:
+    """A cleaning counts what it takes by the ends of segments."""
+    if "cleanings" in changes:
+        before = sum(mark.end_offset - mark.base_offset for mark in checkpoints.current.sealed)
+        after = sum(mark.end_offset - mark.base_offset for mark in changes["sealed"])
+        changes["removed_records"] = checkpoints.current.removed_records + before - after
+    ORIGINAL_UPDATE(checkpoints, **changes)
+
+
+def without_controls(cleaner: Cleaner, *arguments: Any) -> Iterator[Any]:
+    """A cleaning leaves control batches out: it takes what they cancelled for gone."""
+    with patch.object(cleaning, "steps", steps_without_controls):
+        yield from ORIGINAL_SURVIVORS(cleaner, *arguments)
+
+
+def steps_without_controls(*arguments: Any, **settings: Any) -> Iterator[Any]:
+    for step in steps(*arguments, **settings):
+        due = np.where(step.found.attributes & CONTROL, -1, step.found.deliver_after)
+        yield step._replace(found=step.found._replace(deliver_after=due))
+
+
+def any_bucket(span: Span, known: Checkpoints) -> tuple[SealedMark, ...]:
+    """A bucket is in use whatever was cleaned since."""
+    return ORIGINAL_SEGMENTS_IN(span._replace(generation=1 << 60), known)
 
 
 def acked_as_it_is(backlogs: Backlogs, log: PartitionLog, *, durable: bool = True) -> int | None:
@@ -327,6 +372,8 @@ ORIGINAL_KEY_MERGE = UniqueKeyFiles.merge
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
 ORIGINAL_APPEND_ONE = Appender.append_one
+ORIGINAL_SURVIVORS = Cleaner._survivors
+ORIGINAL_SEGMENTS_IN = run_files._segments_in
 ORIGINAL_ONE = PartitionLog.append_one
 ORIGINAL_UNSAVED = ProducerFiles.unsaved
 ORIGINAL_WROTE = Appender._wrote
@@ -402,7 +449,16 @@ BUGS = (
     Bug("a segment goes that a closed subscription has not acked", NAMED["acked"],
         planted=patched(Backlogs, "_of_closed", nothing)),
     Bug("eviction of what is pending", NAMED["evicted"], planted=evicting_anything),
+    Bug("no sync of a cleaned log", NAMED["cleans"], without(lambda _, path: path.name.endswith(f".1{LOG}.tmp"))),
+    Bug("a cleaning unlinks first", NAMED["cleans"],
+        planted=patched(CheckpointFile, "update", cleaned_unlinks_first)),
+    Bug("a cleaning counts by offsets", NAMED["cleans"],
+        planted=patched(CheckpointFile, "update", cleaned_counts_by_offsets)),
+    Bug("a cleaning without control batches", NAMED["cleans"],
+        planted=patched(Cleaner, "_survivors", without_controls)),
+    Bug("a bucket of before a cleaning in use", NAMED["cleans"],
+        planted=patched(run_files, "_segments_in", any_bucket), kill=True),
     Bug("retention unlinks first", NAMED["retention"], planted=patched(CheckpointFile, "update", unlinks_first)),
 )  # fmt: skip
-"""Left out, since it is no bug here: no sync of the folder behind the files of a new segment (the checkpoints that name
-it sync the same folder)."""
+"""Left out, since they are no bugs here: no sync of the folder behind the files of a new segment (the checkpoints that
+name it sync the same folder); a cleaning that begins before the log start is durable (its checkpoints say it, too)."""

@@ -32,6 +32,7 @@ STATES_MIN = {
     "replicated": 30_000,
     "cancels go": 19_500,
     "retention": 25_000,
+    "cleans": 75_000,
     "acked": 36_000,
     "acked later": 36_000,
     "acked fifo": 16_500,

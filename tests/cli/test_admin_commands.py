@@ -54,6 +54,17 @@ def test_purge(data: Path) -> None:
     assert [] == rows(run("pending", data, "mail", "--json"))
 
 
+def test_clean(data: Path) -> None:
+    with afterlog.open(data) as store:
+        store.alter_topic("mail", segment_ms=1)
+    run("purge", data, "mail", "--yes")
+    freed = run("clean", data, "mail").stdout
+    assert freed.endswith(" bytes freed in mail\n")
+    assert not freed.startswith("0 ")
+    assert "0 bytes freed in mail\n" == run("clean", data, "mail").stdout
+    assert 1 == len(rows(run("pending", data, "mail", "--json")))
+
+
 def test_alter(data: Path) -> None:
     run("alter", data, "mail", "--max-delay", "2h", "--retention", "7d", "--partitions", "3")
     [row] = rows(run("topics", data, "--json"))

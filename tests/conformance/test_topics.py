@@ -55,6 +55,7 @@ class TestAskingFor:
             lambda: setting.store.alter_topic("mail", retention_ms=1),
             lambda: setting.store.delete_topic("mail"),
             lambda: setting.store.purge("mail"),
+            lambda: setting.store.clean("mail"),
             lambda: setting.store.pending("mail"),
             lambda: setting.store.subscriptions("mail"),
             lambda: setting.store.groups("mail"),
@@ -137,6 +138,27 @@ class TestPurging:
         assert 2 == setting.store.purge("mail", partition=1)
         with pytest.raises(UnknownPartition):
             setting.store.purge("mail", partition=2)
+
+
+class TestCleaning:
+    def test_what_is_to_come_stays(self, setting: Setting) -> None:
+        setting.store.create_topic("mail", partitions=2, retention_ms=0, segment_ms=1)
+        for delay in (0, 0, 60, 0, 0):
+            setting.store.send("mail", b"x" * 100, delay=delay, partition=1)
+        setting.clock.advance(10)
+        assert 0 == setting.store.clean("mail", partition=0)
+        assert 400 < setting.store.clean("mail")
+        assert 0 == setting.store.clean("mail")
+        assert [2] == [each.offset for each in setting.store.pending("mail")]
+        with setting.store.consumer("mail", group="g") as consumer:
+            assert [] == [*consumer.poll(9)]
+            setting.clock.advance(60_000)
+            assert [2] == [message.offset for message in consumer.poll(9)]
+
+    def test_no_such_partition(self, setting: Setting) -> None:
+        setting.store.create_topic("mail")
+        with pytest.raises(UnknownPartition):
+            setting.store.clean("mail", partition=1)
 
 
 def test_a_name_is_found_among_the_topics(setting: Setting) -> None:

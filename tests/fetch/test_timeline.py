@@ -200,7 +200,7 @@ def test_blocks_of_one_record_count_for_what_they_take(monkeypatch: pytest.Monke
             setting.clock.advance(1)
             position += len(setting.read(position))
         held = tracemalloc.get_traced_memory()[0]
-        setting.timeline._forget()
+        setting.timeline._forget(0)
         held -= tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -108,6 +108,11 @@ class Scene:
         offset = self.log.append_note(ControlType.ACKED, b"marker")
         self.log.commit.committed(offset + 1)
 
+    def clean(self) -> None:
+        self.log.weigh()
+        self.log.begin_cleaning(thorough=True)
+        self.log.clean(thorough=True)
+
     def look(self) -> None:
         """At any line: is the version that somebody has just put there as it should be?"""
         versions = self.log.versions
@@ -141,7 +146,7 @@ class Scene:
 def facts(log: PartitionLog) -> dict[str, object]:
     version: Version = log.version
     found: dict[str, object] = {
-        "sealed": [segment.base_offset for segment in version.sealed],
+        "sealed": [(segment.base_offset, segment.mark.generation, segment.mark.records) for segment in version.sealed],
         "active": version.active.base_offset,
         "log start": version.log_start,
         "ends": (version.written, version.visible),
@@ -171,6 +176,7 @@ OPERATIONS: dict[str, Callable[[Scene], object]] = {
     "checkpoint": lambda scene: (scene.store.send("t", b"one"), scene.log.checkpoint()),
     "merge": lambda scene: scene.log.merge_buckets(),
     "retention": lambda scene: scene.store.enforce_retention(),
+    "clean": lambda scene: scene.clean(),
     "purge": lambda scene: scene.store.purge("t"),
 }
 SENT: set[bytes | None] = {

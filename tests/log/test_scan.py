@@ -40,6 +40,7 @@ class Segment:
     """A log of single records and batches, cancels among them, and how many bytes of it a piece has."""
 
     foreign = False
+    has_gaps = False
 
     def __init__(self, delayed: bool = True, pieces: int = 1) -> None:
         self.disk = SimulatedFiles()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,12 @@ from afterlog.base.clock import ManualClock
 from afterlog.base.errors import BacklogQuotaExceeded, CorruptFile, InvalidTopic, StoreClosed, TopicDeleted
 from afterlog.base.names import SUBSCRIPTIONS
 from afterlog.fetch.positions import EARLIEST
+from afterlog.log.checkpoints import Checkpoints, SealedMark
+from afterlog.log.cleaning_plan import SLACK_BYTES_MIN
+from afterlog.log.facts import NO_FILE
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.topic_settings import TopicSettings
+from afterlog.store.cleanup import CLEANED_BYTES_PER_S, RESTS_MS_MAX, rests_until_ms
 from afterlog.store.store import open_store
 from afterlog.store.store_image import StoreImage
 from afterlog.subscription import backlog, journal
@@ -402,7 +408,7 @@ def test_eviction_takes_nothing_that_is_pending() -> None:
     scene.send()
     scene.ack("s", 1)
     scene.cleaned(5_000)
-    assert (1, 0) == (scene.partition.pending(), scene.partition.log_start_offset)
+    assert (1, 10) == (scene.partition.pending(), scene.partition.log_start_offset)
     scene.clock.advance(3_600_000_000)
     assert b"far" in drained(scene.partition)
 
@@ -520,3 +526,49 @@ def test_what_is_just_being_deleted_is_no_fault(error: Exception) -> None:
         with pytest.raises(type(error)):
             scene.store.enforce_retention()
     scene.store.close()
+
+
+class TestCleaning:
+    def test_the_thread_paces_itself_and_ends_when_the_store_is_closed(self) -> None:
+        scene = Scene(retention_ms=5, segment_ms=1)
+        for number in range(3):
+            scene.store.send("t", b"far %d" % number, delay=3_600)
+            scene.send()
+            scene.partition.log.roll()
+        cleanup, waits = scene.store._cleaning_up(), list[float]()
+        with patch.object(ManualClock, "wait", lambda _, condition, until_ms, timeout_s: waits.append(timeout_s)):
+            cleanup.run()
+        written = scene.partition.log.cleaned.written_bytes
+        assert 3 == scene.partition.log.cleaned.segments
+        assert written == round(sum(waits) * CLEANED_BYTES_PER_S)
+        scene.store.check()
+        scene.send()
+        scene.partition.log.roll()
+        cleanup.end()
+        cleanup.run()
+        assert 3 == scene.partition.log.cleaned.segments
+        scene.store.check()
+
+    def test_a_partition_at_rest_is_looked_after(self) -> None:
+        """A day behind its last record at the latest, where it holds more than a cleaning would leave it."""
+        known = Checkpoints.of_new_log(10)
+        sealed = [
+            SealedMark(
+                base_offset=0, end_offset=10, log_bytes=size, max_deliver_after=NOW_MS * 2, max_timestamp=0,
+                index=NO_FILE, time_index=NO_FILE,
+            )
+            for size in (SLACK_BYTES_MIN, SLACK_BYTES_MIN + 1)
+        ]  # fmt: skip
+        settings = TopicSettings(retention_ms=7)
+        assert [NOW_MS * 2 + 7, RESTS_MS_MAX + 7] == [
+            rests_until_ms(replace(known, sealed=(mark,)), settings) for mark in sealed
+        ]
+
+    def test_it_is_told(self) -> None:
+        scene = Scene(retention_ms=5)
+        scene.store.send("t", b"far", delay=3_600)
+        scene.send()
+        scene.partition.log.roll()
+        scene.cleaned(100)
+        done = scene.partition.log.cleaned
+        assert (1, True) == (done.segments, 0 < done.written_bytes < done.freed_bytes)
