@@ -161,7 +161,7 @@ class Cleaner:
         version = self._versions.current
 
         def left(ms: int) -> int:
-            return version.written.position + sum(self._alive(each, ms) for each in version.sealed)
+            return version.written.position + sum(self._alive(each, ms)[0] for each in version.sealed)
 
         low, high = -1, now_ms
         if left(low) < size:
@@ -183,7 +183,7 @@ class Cleaner:
                 segment.base_offset,
                 segment.end_offset,
                 segment.size if segment.is_local() else 0,
-                self._alive(segment, upto_ms),
+                *self._alive(segment, upto_ms),
                 self._is_fixed(segment) or segment.base_offset in in_parts,
             )
             for segment in version.sealed
@@ -196,13 +196,13 @@ class Cleaner:
             thorough=thorough,
         )
 
-    def _alive(self, segment: SealedSegment, ms: int) -> int:
-        """Bytes of it that are due later, or somewhat fewer."""
+    def _alive(self, segment: SealedSegment, ms: int) -> tuple[int, int]:
+        """Bytes of it that are due later, between these two."""
         if segment.mark.max_deliver_after <= ms:
-            return 0
+            return 0, 0
         weight = self._weights.get(_name(segment.mark))
         size = segment.size if segment.is_local() else 0
-        return size if weight is None else weight.least_after(ms)
+        return (size, size) if weight is None else (weight.least_after(ms), weight.most_after(ms))
 
     def _is_fixed(self, segment: SealedSegment) -> bool:
         mark = segment.mark
@@ -239,7 +239,8 @@ class Cleaner:
             proceed()
             sources = version.sealed[group]
             try:
-                done = done.plus(self._rewritten(version, sources, lock, writing, proceed, pause))
+                # Of the version of now: the group before may have had something in the same bucket.
+                done = done.plus(self._rewritten(self._versions.current, sources, lock, writing, proceed, pause))
             except CorruptFile as error:
                 names = {segment.path: _name(segment.mark) for segment in sources}
                 if error.path not in names:

@@ -37,6 +37,8 @@ class DueBytes(NamedTuple):
     """Ascending; the first is before all."""
     after: Int64Array
     """From then on until the next of these instants, no fewer bytes are due later; the last is 0."""
+    upto: Int64Array
+    """Nor more."""
 
     @staticmethod
     def of(due_ms: Int64Array, size: Int64Array) -> DueBytes:
@@ -48,11 +50,18 @@ class DueBytes(NamedTuple):
         due, left = np.append(-1, due[last]), np.append(total, left[last])
         steps = total * STEP ** np.arange(int(np.log(total) / -np.log(STEP)) + 1)
         rows = np.unique(np.append((-left).searchsorted(-steps), len(left) - 1))  # the first with no more left
-        return DueBytes(due[rows], np.append(left[rows[1:] - 1], 0))
+        return DueBytes(due[rows], np.append(left[rows[1:] - 1], 0), left[rows])
 
     def least_after(self, ms: int) -> int:
         """No fewer bytes are due later, and hardly a tenth more."""
-        return int(self.after[self.due_ms.searchsorted(max(ms, -1), side="right") - 1])
+        return int(self.after[self._row(ms)])
+
+    def most_after(self, ms: int) -> int:
+        """No more bytes are due later, and hardly a tenth less."""
+        return int(self.upto[self._row(ms)])
+
+    def _row(self, ms: int) -> int:
+        return int(self.due_ms.searchsorted(max(ms, -1), side="right")) - 1
 
 
 class Weight(NamedTuple):
@@ -64,6 +73,8 @@ class Weight(NamedTuple):
     """Bytes of its log."""
     alive: int
     """Bytes of entries after the log start, or somewhat fewer."""
+    left: int
+    """The same, or somewhat more: what a cleaning leaves of it."""
     fixed: bool = False
     """It stays as it is: it counts as alive as a whole, and parts its neighbours."""
 
@@ -76,8 +87,8 @@ def plan(segments: Sequence[Weight], *, segment_bytes: int, slack_bytes: int, th
     """
     output_bytes = min(segment_bytes, OUTPUT_BYTES_MAX)
     victims = {*(_worn(segments) if thorough else _wasteful(segments, slack_bytes))}
-    left = [each._replace(held=each.alive) if row in victims else each for row, each in enumerate(segments)]
-    together = _crowded(left, output_bytes, small_max=1 if thorough else SMALL_MAX)
+    behind = [each._replace(held=each.left) if row in victims else each for row, each in enumerate(segments)]
+    together = _crowded(behind, output_bytes, small_max=1 if thorough else SMALL_MAX)
     return _grouped(segments, sorted(victims.union(together)), output_bytes)
 
 
@@ -88,14 +99,14 @@ def _wasteful(segments: Sequence[Weight], slack_bytes: int) -> list[int]:
     excess = held - 2 * alive - min(max(held // 16, SLACK_BYTES_MIN), slack_bytes)
     by_share = sorted(
         (row for row, each in enumerate(segments) if not each.fixed),
-        key=lambda row: segments[row].alive / max(segments[row].held, 1),
+        key=lambda row: segments[row].left / max(segments[row].held, 1),
     )
     victims = []
     for row in by_share:
         if excess <= 0:
             break
         victims.append(row)
-        excess -= segments[row].held - segments[row].alive
+        excess -= segments[row].held - segments[row].left
     return victims
 
 
@@ -109,9 +120,9 @@ def _grouped(segments: Sequence[Weight], victims: Sequence[int], output_bytes: i
     groups: list[slice] = []
     for row in victims:
         last = groups[-1] if groups else slice(-1, -1)
-        alive = sum(each.alive for each in segments[last.start : row + 1])
+        left = sum(each.left for each in segments[last.start : row + 1])
         span = segments[row].end_offset - segments[last.start].base_offset
-        if last.stop == row and alive <= output_bytes and span <= SPAN_MAX:
+        if last.stop == row and left <= output_bytes and span <= SPAN_MAX:
             groups[-1] = slice(last.start, row + 1)
         else:
             groups.append(slice(row, row + 1))
@@ -124,7 +135,7 @@ def _crowded(segments: Sequence[Weight], output_bytes: int, small_max: int) -> r
     if int(is_small.sum()) <= small_max:
         return range(0)
     large_before = np.append(0, np.cumsum(~is_small))
-    size_before = np.append(0, np.cumsum([each.alive for each in segments]))
+    size_before = np.append(0, np.cumsum([each.left for each in segments]))
     base_offset = np.array([each.base_offset for each in segments], np.int64)
     end_offset = np.array([each.end_offset for each in segments], np.int64)
     least, chosen = np.inf, range(0)

@@ -281,6 +281,17 @@ class TestRuns:
         assert [f"{BUCKETS}/00000000000000000000-00000000000000000016.1{DELIVER_AFTER_INDEX}"] == setting.stored()
         setting.check()
 
+    def test_two_groups_under_one_bucket(self, setting: Setting) -> None:
+        """The first takes the bucket away that the second one was planned with."""
+        setting.segment(*[1] * 9, FAR_MS)
+        setting.segment(FAR_MS, FAR_MS)
+        setting.segment(*[1] * 9, FAR_MS)
+        setting.log._maintenance._buckets.max_num_buckets = 1
+        setting.log.merge_buckets()
+        setting.log._maintenance._buckets.max_num_buckets = 9
+        assert 2 == setting.clean(100).segments
+        assert [(9, 10, 1), (10, 12, 2), (21, 22, 1)] == setting.shape()
+
     def test_segments_of_several_runs_wait(self, setting: Setting) -> None:
         object.__setattr__(setting.log.context, "checkpoint_queue", lambda *_: None)
         setting.segment(1, 2, FAR_MS, roll=False)

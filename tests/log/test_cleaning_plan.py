@@ -13,7 +13,10 @@ MIB = 1 << 20
 
 def weights(*shares: float, held: int = MIB, span: int = 100) -> list[Weight]:
     """Segments one after another, of which these shares are alive."""
-    return [Weight(row * span, (row + 1) * span, held, round(share * held)) for row, share in enumerate(shares)]
+    return [
+        Weight(row * span, (row + 1) * span, held, round(share * held), round(share * held))
+        for row, share in enumerate(shares)
+    ]
 
 
 def planned(segments: list[Weight], **settings: int | bool) -> list[tuple[int, int]]:
@@ -28,8 +31,10 @@ class TestDueBytes:
     def test_no_more_are_due_and_hardly_fewer(self, entries: list[tuple[int, int]], ms: int) -> None:
         due, size = np.array(entries, np.int64).T.copy()
         exact = int(size[due > ms].sum())
-        told = DueBytes.of(due, size).least_after(ms)
-        assert told <= exact <= told / STEP + 1
+        told = DueBytes.of(due, size)
+        least, most = told.least_after(ms), told.most_after(ms)
+        assert least <= exact <= most
+        assert most <= least / STEP + 1
 
     def test_it_is_small_whatever_it_tells_of(self) -> None:
         due = np.arange(100_000)
@@ -83,12 +88,12 @@ class TestPlan:
         assert [] == planned(alive[1:])
         assert [(0, SMALL_MAX + 1)] == planned(alive)
         parted = weights(*[1.0] * (SMALL_MAX + 2), held=1_000)
-        parted[3] = parted[3]._replace(held=MIB, alive=MIB)
+        parted[3] = parted[3]._replace(held=MIB, alive=MIB, left=MIB)
         assert [(4, SMALL_MAX + 2)] == planned(parted, segment_bytes=2 * MIB)
 
     def test_the_cheapest_for_the_square_of_how_many_go(self) -> None:
         sizes = [9_000] * 12 + [100] * 5 + [9_000] * 5
-        segments = [Weight(row, row + 1, size, size) for row, size in enumerate(sizes)]
+        segments = [Weight(row, row + 1, size, size, size) for row, size in enumerate(sizes)]
         [(first, stop)] = planned(segments)
         assert first <= 12 < 17 <= stop
 

@@ -1,0 +1,223 @@
+"""What is held on disk over simulated weeks, and what keeping it small costs: ours, and RocksDB doing the same.
+
+    python -m bench.cleaning [--records 5000] [--days 28] [--only "mix 1 %"] [--folder FOLDER]
+
+Each hour so many records of 100 bytes are sent, all that is due is taken, and a pass goes over the store; records are
+kept for an hour behind their due time. *held* are the bytes of sealed logs, *alive* those of records that are to come
+or within their hour. Bytes written are those that the process gave to the kernel (/proc/self/io), a byte of body.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import afterlog
+from afterlog.log.partition_log import PartitionLog
+from bench.harness import Times, machine
+from bench.workloads import START_MS
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+BODY_BYTES = 100
+Delays = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """delays: of so many records that are sent in an hour, the n-th; none: nothing is sent any more."""
+
+    delays: Callable[[np.random.Generator, int, int], Delays]
+    cancelled: float = 0.0
+    """Of what is pending, as a share of what is sent, an hour later."""
+
+
+def mix(far: float) -> Callable[[np.random.Generator, int, int], Delays]:
+    """Most within a minute, some within a day, a few within a year."""
+
+    def delays(draw: np.random.Generator, count: int, hour: int) -> Delays:
+        which = draw.random(count)
+        near, later, last = (draw.integers(1, most, count) for most in (60_000, DAY_MS, 365 * DAY_MS))
+        return np.where(which < 0.9, near, np.where(which < 1 - far, later, last))
+
+    return delays
+
+
+def within(days: float) -> Callable[[np.random.Generator, int, int], Delays]:
+    return lambda draw, count, hour: draw.integers(1, int(days * DAY_MS), count)
+
+
+def burst(draw: np.random.Generator, count: int, hour: int) -> Delays:
+    """All of what comes within the month on its first day, and nothing behind it."""
+    return draw.integers(1, 30 * DAY_MS, 30 * count if hour < 24 else 0)
+
+
+def lognormal(draw: np.random.Generator, count: int, hour: int) -> Delays:
+    """Half an hour, as a rule; some for weeks."""
+    return np.minimum(draw.lognormal(np.log(HOUR_MS / 2), 3.0, count), 365 * DAY_MS).astype(np.int64) + 1
+
+
+WORKLOADS = {
+    "mix 1 %": Workload(mix(0.01)),
+    "mix 0.1 %": Workload(mix(0.001)),
+    "mix 0.01 %": Workload(mix(0.0001)),
+    "burst": Workload(burst),
+    "within a year": Workload(within(365)),
+    "within a month": Workload(within(30)),
+    "within an hour": Workload(within(1 / 24)),
+    "lognormal": Workload(lognormal),
+    "half cancelled": Workload(within(30), cancelled=0.5),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=5_000)
+    parser.add_argument("--days", type=int, default=28)
+    parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    print(json.dumps(machine()))
+    for name in [arguments.only] if arguments.only else WORKLOADS:
+        for kept in (ours, rocksdb):
+            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+                print(json.dumps(kept(Path(folder), name, arguments.records, arguments.days)), flush=True)
+
+
+def ours(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
+    """A topic that keeps each record for an hour behind its due time."""
+    clock, workload, draw = afterlog.ManualClock(START_MS), WORKLOADS[name], np.random.default_rng(1)
+    config = afterlog.Config(durability=afterlog.OS, retention_check_interval_ms=None, checkpoint_ms=None)
+    store = afterlog.open(folder, config=config, clock=clock)
+    store.create_topic("t", retention_ms=HOUR_MS)
+    log: PartitionLog = store.topic("t").partition(0).log
+    slack = config.cleaning_slack_bytes
+    due, sent, bodies = np.empty(0, np.int64), 0, 0
+    sending, passing, written_before = Times(), Times(), written_bytes()
+    worst, most_held, most_segments, drained = 0.0, 0, 0, store.consumer("t", group="g")
+    record_bytes = 0.0
+    for hour in range(24 * days):
+        at = clock.now_ms() + workload.delays(draw, records, hour)
+        if len(at):
+            with sending.measured():
+                offsets = store.send_many("t", bodies_of(draw, len(at)), deliver_after=at)
+            sent, bodies, due = sent + len(at), bodies + len(at) * BODY_BYTES, np.append(due, at)
+            record_bytes = record_bytes or sum(segment.size for segment in log.version.segments) / sent
+        clock.advance(HOUR_MS)
+        if workload.cancelled and len(at):
+            store.cancel_many("t", 0, offsets[draw.random(len(at)) < workload.cancelled])
+        while len(drained.poll_columns(100_000)):
+            pass
+        with passing.measured():
+            store.enforce_retention()
+            log.merge_buckets()  # what a thread does between two passes
+            store.enforce_retention()
+        due = due[due > clock.now_ms() - HOUR_MS]
+        held = sum(segment.size for segment in log.version.sealed)
+        alive = len(due) * record_bytes
+        worst = max(worst, (held - slack) / max(alive, 1))
+        most_held, most_segments = max(most_held, held), max(most_segments, len(log.version.sealed))
+    done = log.cleaned
+    store.close()
+    return {
+        "workload": name,
+        "engine": "afterlog",
+        "sent": sent,
+        "alive_mb": round(alive / 1e6, 1),
+        "held_mb": round(held / 1e6, 1),
+        "most_held_mb": round(most_held / 1e6, 1),
+        "worst_beyond_slack": round(worst, 2),
+        "most_segments": most_segments,
+        "cleaned_segments": done.segments,
+        "log_bytes_written_per_byte": round(1 + done.written_bytes / (sent * record_bytes), 3),
+        "written_per_body_byte": round((written_bytes() - written_before) / max(bodies, 1), 2),
+        "send_us": round(1e6 * sum(sending.cpu_s) / max(sent, 1), 2),
+        "pass_us": round(1e6 * sum(passing.cpu_s) / max(sent, 1), 2),
+    }
+
+
+def rocksdb(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
+    """Keys by due time and number; what is an hour behind goes by a range each hour, what is cancelled by its key."""
+    import rocksdict
+
+    workload, draw = WORKLOADS[name], np.random.default_rng(1)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_compression_type(rocksdict.DBCompressionType.none())
+    options.set_write_buffer_size(4 << 20)
+    options.set_max_background_jobs(2)
+    db, now_ms = rocksdict.Rdict(str(folder / "db"), options), START_MS
+    due, sent, written_before, sending, most_held = np.empty(0, np.int64), 0, written_bytes(), Times(), 0
+    for hour in range(24 * days):
+        at = now_ms + workload.delays(draw, records, hour)
+        data, keys = bodies_of(draw, len(at)) if len(at) else (), []
+        with sending.measured():
+            writes = rocksdict.WriteBatch(raw_mode=True)
+            for number, body in enumerate(_each(data), sent):
+                keys.append(int(at[number - sent]).to_bytes(8, "big") + number.to_bytes(8, "big"))
+                writes.put(keys[-1], body)
+            db.write(writes)
+        sent, due, now_ms = sent + len(at), np.append(due, at), now_ms + HOUR_MS
+        with sending.measured():
+            if workload.cancelled:
+                writes = rocksdict.WriteBatch(raw_mode=True)
+                for key, is_cancelled in zip(keys, draw.random(len(keys)) < workload.cancelled, strict=True):
+                    if is_cancelled:
+                        writes.delete(key)
+                db.write(writes)
+            db.delete_range(bytes(16), max(now_ms - HOUR_MS, 0).to_bytes(8, "big") + b"\xff" * 8)
+        due = due[due > now_ms - HOUR_MS]
+        held = _size(folder / "db")
+        most_held = max(most_held, held)
+    db.close()
+    return {
+        "workload": name,
+        "engine": "RocksDB",
+        "sent": sent,
+        "alive_mb": round(len(due) * (BODY_BYTES + 16) / 1e6, 1),
+        "held_mb": round(held / 1e6, 1),
+        "most_held_mb": round(most_held / 1e6, 1),
+        "written_per_body_byte": round((written_bytes() - written_before) / max(sent * BODY_BYTES, 1), 2),
+        "send_us": round(1e6 * sum(sending.cpu_s) / max(sent, 1), 2),
+    }
+
+
+def bodies_of(draw: np.random.Generator, count: int) -> tuple[Delays, npt.NDArray[np.uint8]]:
+    """Random bytes, as columns."""
+    return np.arange(count + 1) * BODY_BYTES, draw.integers(0, 256, count * BODY_BYTES, np.uint8)
+
+
+def _each(data: Any) -> Iterator[bytes]:
+    if data:
+        offsets, content = data
+        whole = content.tobytes()
+        for first in offsets[:-1].tolist():
+            yield whole[first : first + BODY_BYTES]
+
+
+def _size(folder: Path) -> int:
+    """Of its files; some go meanwhile."""
+    total = 0
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
+def written_bytes() -> int:
+    """That this process gave to the kernel so far."""
+    with open("/proc/self/io") as file:
+        return int(next(line for line in file if line.startswith("wchar")).split()[1])
+
+
+if __name__ == "__main__":
+    main()
