@@ -176,14 +176,13 @@ class Cleaner:
 
         thorough: as of `plan`.
         """
-        upto_ms = key.deliver_after if key.offset == INT64_MAX else key.deliver_after - 1
         in_parts = {parts[0].coverage.start_segment for parts in buckets.in_parts(version.delayed_index)}
         weights = [
             Weight(
                 segment.base_offset,
                 segment.end_offset,
                 segment.size if segment.is_local() else 0,
-                *self._alive(segment, upto_ms),
+                *self._alive(segment, key.deliver_after - (segment.end_offset > key.offset + 1)),
                 self._is_fixed(segment) or segment.base_offset in in_parts,
             )
             for segment in version.sealed

@@ -341,16 +341,17 @@ class Maintenance:
 
         By the topic's retention, and no further than the readers leave it: floor, as of `enforce_retention`.
         """
-        settings, version = self._context.settings, self._versions.current
+        settings = self._context.settings
         if not self._delayed or not settings.has_retention or (settings.retention_by_subscriptions and floor is None):
             return None
         try:
-            now_ms = self._retention_ms()
+            now_ms, version = self._versions.due_reading()
         except ClockBehind:
             return None
-        if not self._cleaner.is_due(Key(now_ms, INT64_MAX), thorough=thorough):
+        last = version.visible.offset - 1  # what is appended from now on may be due at this very instant
+        if not self._cleaner.is_due(Key(now_ms, last), thorough=thorough):
             return None
-        key = Key(self._lets_go_upto(version, floor, now_ms), INT64_MAX)
+        key = Key(self._lets_go_upto(version, floor, now_ms), last)
         return key if key > version.log_start.key and self._cleaner.is_due(key, thorough=thorough) else None
 
     def _lets_go_upto(self, version: Version, floor: Floor | None, now_ms: int) -> int:

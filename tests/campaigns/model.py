@@ -289,22 +289,25 @@ class Model:
         assert committed is None or committed <= log_end
 
     def check_d13_retention(
-        self, kept: Iterable[range], log_start: int, expired_ms: int | None, oversized: bool
+        self, kept: Iterable[Iterable[int]], log_start: int, expired_ms: int | None, oversized: bool
     ) -> None:
-        """D13, retention: removes only records that are due and satisfy the rule; the log start only grows, to just
-        after the last key removed. `expired_ms`: due up to here is old enough; `oversized`: the log was too large."""
+        """D13, retention: removes only records that are due and satisfy the rule; the log start only grows, to after
+        the last key removed, and puts nothing out of reach that does not satisfy it.
+
+        `expired_ms`: due up to here is old enough; `oversized`: the log was too large.
+        """
         kept_offsets = {offset for span in kept for offset in span}
         removed = set(range(len(self.records))) - kept_offsets
         assert self.removed <= removed, "a removed record came back"
         order = {offset: rank for rank, offset in enumerate(self.order())}
-        for offset in removed - self.removed:
+        gone = {offset for offset, rank in order.items() if self.log_start <= rank < log_start}
+        for offset in removed - self.removed | gone:
             due = self.records[offset].due
             assert not self.delayed or due <= self.reading_ms, "pending"
             is_expired = expired_ms is not None and due <= expired_ms
             assert oversized or is_expired or order[offset] < self.purged
         self.removed = removed
         assert max((order[offset] + 1 for offset in removed), default=0) <= log_start
-        assert max((order[offset] + 1 for offset in removed), default=0) == log_start or log_start == self.purged
         assert self.log_start <= log_start
         self.log_start = log_start
 

@@ -45,9 +45,11 @@ from afterlog import (
     encode_batch,
 )
 from afterlog.base.files import remove_tree
-from afterlog.base.names import LOG, is_producer_file
+from afterlog.base.names import LOG, is_producer_file, segment_file
 from afterlog.fetch.partition import Partition
 from afterlog.index.producer_file import RANGES_MAX
+from afterlog.log.scan import walk
+from afterlog.log.segment import SealedSegment, Segment
 from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import FAULTS, scan_entries
 from afterlog.records.times import AS_SOON_AS_POSSIBLE
@@ -91,14 +93,15 @@ def contents(partition: Partition) -> list[Expected | None]:
     for segment in visible.segments:
         end = visible.end.position if segment is visible.segments[-1] else segment.size
         data = b"".join(piece[:end].tobytes() for _, piece in segment.view(0, end))
-        found += [None] * (segment.base_offset - len(found))
-        found += records_in(data, segment.base_offset)
-    return found
+        for offset, record in records_in(data, -1 if segment.has_gaps else segment.base_offset):
+            found += [None] * (offset - len(found))
+            found.append(record)
+    return found + [None] * (visible.end.offset - len(found))
 
 
-def records_in(data: bytes, base_offset: int) -> list[Expected]:
-    """The records of a segment, by its bytes."""
-    found: list[Expected] = []
+def records_in(data: bytes, base_offset: int) -> list[tuple[int, Expected]]:
+    """The records of a segment, by its bytes; -1: with gaps between offsets."""
+    found: list[tuple[int, Expected]] = []
     scan = scan_entries(np.frombuffer(data, np.uint8), 0, -1, base_offset, True)
     assert scan.fault == 0, FAULTS[scan.fault]
     for position in scan.position.tolist():
@@ -106,15 +109,25 @@ def records_in(data: bytes, base_offset: int) -> list[Expected]:
         batch = data[entry.batch_position : entry.position + entry.size]
         due = entry.metadata.deliver_after if entry.metadata else 0
         asked = entry.metadata.deliver_after_asked if entry.metadata else AS_SOON_AS_POSSIBLE
-        for record in decode_batch(batch, limit_bytes=LIMIT_BYTES):
+        for offset, record in enumerate(decode_batch(batch, limit_bytes=LIMIT_BYTES), entry.header.base_offset):
             assert record.value is not None
-            found.append(Expected(value=record.value, asked=asked, due=due))
+            found.append((offset, Expected(value=record.value, asked=asked, due=due)))
     return found
 
 
 def is_log(path: str) -> bool:
-    """And none of a backup."""
-    return path.startswith(f"{PATH}/") and path.endswith(LOG)
+    """Of a segment as it was sealed, and none of a backup."""
+    return path.startswith(f"{PATH}/") and path.endswith(LOG) and Path(path).stem.isdigit()
+
+
+def offsets_in(segment: Segment) -> list[int]:
+    """Of a segment that was cleaned."""
+    found = list[int]()
+    if isinstance(segment, SealedSegment) and segment.has_gaps:
+        for scan in walk(segment, 0, segment.size):
+            for offset, count in zip(scan.offset.tolist(), scan.records.tolist(), strict=True):
+                found += range(offset, offset + count)
+    return found
 
 
 def removed_logs(disk: SimulatedFiles) -> dict[int, bytes]:
@@ -192,6 +205,7 @@ class LogMachine(RuleBasedStateMachine):
             max_indexes_per_bucket_snapshot_segment=4,
             max_time_step_per_bucket_snapshot_segment_s=1,
             frontier_lease_ms=self.lease_ms,
+            cleaning_slack_bytes=0,
             **config,
         )
         self.settings = {"delayed": delayed, "retention_ms": retention_ms, "retention_bytes": retention_bytes}
@@ -199,7 +213,7 @@ class LogMachine(RuleBasedStateMachine):
         self.clock = self.started()
         self.disk = SimulatedFiles()
         self.model = Model(delayed=delayed)
-        self.sizes: dict[int, int] = {}
+        self.sizes: dict[str, int] = {}
         self.numbered: dict[int, Numbered] = {}
         self.open()
 
@@ -236,7 +250,7 @@ class LogMachine(RuleBasedStateMachine):
         if due is None:
             removed = removed_logs(self.disk)
             base = max(base for base in removed if base <= offset)
-            due = records_in(removed[base], base)[offset - base].due
+            due = dict(records_in(removed[base], base))[offset].due
         return due
 
     def durable(self, to_end: bool) -> None:
@@ -450,6 +464,12 @@ class LogMachine(RuleBasedStateMachine):
         self.partition.high_watermark()
         self.store.enforce_retention()
 
+    @rule()
+    def clean(self) -> None:
+        self.partition.high_watermark()
+        if not self.halted:
+            self.store.clean("mail")
+
     @precondition(lambda self: not self.halted)
     @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
@@ -656,15 +676,16 @@ class LogMachine(RuleBasedStateMachine):
         segments = self.partition.log.version.segments
         behind = [*(segment.base_offset for segment in segments[1:]), len(self.model.records)]
         spans = [
-            range(segment.base_offset, getattr(segment, "end_offset", end))
+            offsets_in(segment) or range(segment.base_offset, getattr(segment, "end_offset", end))
             for segment, end in zip(segments, behind, strict=True)
         ]
-        sizes = {segment.base_offset: segment.size for segment in segments}
+        sizes = {segment.path.name: segment.size for segment in segments}
         known = self.sizes
         if known.keys() != sizes.keys():  # a segment may have grown, or have come, in the very step that took it away
             removed = removed_logs(self.disk)
-            known = known | {base: len(data) for base, data in removed.items() if base >= max(known, default=0)}
-        gone = [size for base, size in known.items() if base not in sizes]
+            names = {segment_file(base, LOG): len(data) for base, data in removed.items()}
+            known = known | {name: size for name, size in names.items() if name >= max(known, default="")}
+        gone = [size for name, size in known.items() if name not in sizes]
         limit_bytes, limit_ms = self.settings["retention_bytes"], self.settings["retention_ms"]
         oversized = limit_bytes is not None and sum(sizes.values()) + max(gone, default=0) > limit_bytes
         clock_ms = self.model.reading_ms if self.delayed else self.model.wall_most(self.now_ms())

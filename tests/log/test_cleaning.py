@@ -216,6 +216,18 @@ class TestWhatStays:
         assert [(2, 3, 1)] == setting.shape()
         setting.store.close()
 
+    def test_what_comes_at_the_very_instant(self) -> None:
+        """It is due at the instant up to which all is out of reach, and was not there then."""
+        setting = Setting(retention_ms=0)
+        setting.segment(1, 2, FAR_MS, 3)
+        assert 1 == setting.clean(100, thorough=True).segments
+        assert setting.clock.now_ms() == setting.log.log_start.deliver_after
+        setting.segment(0, roll=False)
+        assert setting.log.log_start.deliver_after == setting.sent[4][1]
+        setting.check()
+        assert 1 == setting.partition.high_watermark() - setting.partition.log_start
+        setting.store.close()
+
     def test_a_part_of_an_instant(self, setting: Setting) -> None:
         """A log start within it counts none of it as dead, and takes what lies before it all the same."""
         setting.segment(1, 1, 1, 1, 5, 5, 5, FAR_MS)
