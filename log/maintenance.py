@@ -332,8 +332,8 @@ class Maintenance:
         return self._cleaner.done
 
     def weigh(self, proceed: Callable[[], object]) -> None:
-        """As of `Cleaner`, without a lock."""
-        if self._delayed:
+        """As of `Cleaner`, without a lock; of a log of which nothing ever goes nothing is read."""
+        if self._delayed and (self._context.settings.has_retention or self._versions.current.log_start.delivery_offset):
             self._cleaner.weigh(proceed)
 
     def cleaning_key(self, floor: Floor | None, *, thorough: bool) -> Key | None:

@@ -39,6 +39,7 @@ CONFIG = afterlog.Config(
     min_index_count_per_bucket=16,
     max_num_buckets=2,
     frontier_lease_ms=20,
+    cleaning_slack_bytes=0,
 )
 DURABILITIES = [afterlog.ALWAYS, afterlog.OS, afterlog.Durability.interval(2)]
 ATTEMPTS = 3

@@ -15,6 +15,7 @@ from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_IND
 from afterlog.log.build import SegmentToIndex
 from afterlog.records.encode import parse
 from afterlog.records.times import AS_SOON_AS_POSSIBLE
+from afterlog.spark.bucket_job import merge_buckets
 from afterlog.spark.index_job import build_indexes, index_group
 from afterlog.spark.upload_job import upload_segments
 from afterlog.store.store import open_store
@@ -187,3 +188,37 @@ def test_a_task_without_spark(tmp_path: Path) -> None:
     assert ["built", "skipped"] == [
         row.action for _ in range(2) for row in index_group(group, CONFIG, verify_only=False)
     ]
+
+
+def test_segments_that_were_cleaned(spark: SparkSession, tmp_path: Path) -> None:
+    """Their logs have gaps, and names of a generation; a bucket over them knows of which."""
+    clock = ManualClock(NOW_MS)
+    with open_store(tmp_path / "data", CONFIG, clock, None, background=False) as store:
+        store.create_topic("mail", retention_ms=0)
+        log = store.topic("mail").log(0)
+        for _ in range(3):
+            due = [NOW_MS + 5] * 9 + [NOW_MS + 10**8]
+            store.send_many("mail", [b"v"] * 10, deliver_after=due)
+            log.roll()
+        clock.advance(100)
+        log.clean()  # nothing is worn yet
+        store.purge("mail")
+        log.weigh()
+        assert 3 == log.clean(thorough=True).segments
+        store.send_many("mail", [b"w"] * 3, deliver_after=[NOW_MS + 10**8] * 3)
+        log.roll()
+    files = sorted(path.name for path in (tmp_path / "data" / "mail-0").glob("*.1.*"))
+    assert ["00000000000000000009.1.deliverafterindex", "00000000000000000009.1.index"] == files[:2]
+    (tmp_path / "data" / "mail-0" / files[0]).unlink()
+    built = rows_of(build_indexes(spark, tmp_path / "data", config=CONFIG))
+    assert ["built", "skipped"] == [row["action"] for row in built]
+    assert [3, 3] == [row["records"] for row in built]
+    checked = rows_of(build_indexes(spark, tmp_path / "data", config=CONFIG, verify_only=True))
+    assert {"verified"} == {row["action"] for row in checked}
+    assert 1 == len(rows_of(merge_buckets(spark, tmp_path / "data")))
+    assert ["00000000000000000009-00000000000000000033.1.deliverafterindex"] == [
+        path.name for path in (tmp_path / "data" / "mail-0" / "buckets").iterdir()
+    ]
+    with open_store(tmp_path / "data", CONFIG, clock, None, background=False) as store:
+        store.check()
+        assert [9, 19, 29, 30, 31, 32] == [record.offset for record in store.pending("mail")]

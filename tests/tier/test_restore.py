@@ -389,3 +389,25 @@ class TestHostileManifest:
         with pytest.raises(RemoteMissing):
             setting.drained()
         assert setting.partition.fetch(2).batches
+
+
+def test_a_segment_that_was_cleaned_before_its_topic_had_object_storage() -> None:
+    """It goes up with its gaps, is read from there, and a fresh machine knows how many records it holds."""
+    setting = opened(remote_storage_enable=False, local_retention_ms=None, retention_ms=0)
+    for _ in range(2):
+        setting.segment(*[(b"due %d" % number, number) for number in range(9)], (b"far", 10**6))
+    setting.clock.advance(100)
+    assert 0 < setting.store.clean("mail")
+    setting.store.alter_topic("mail", remote_storage_enable=True, local_retention_ms=0)
+    setting.offload()
+    assert 0 == setting.store.clean("mail")
+    [mark] = setting.partition.log.checkpoints.current.sealed
+    assert (True, 2, (9, 20)) == (mark.remote is not None, mark.records, (mark.base_offset, mark.end_offset))
+    setting.settings = {"retention_ms": 0}
+    new = setting.fresh()
+    assert [9, 19] == [record.offset for record in new.store.pending("mail")]
+    new.store.check()
+    new.clock.advance(10**6)
+    assert [b"far", b"far"] == new.drained()
+    for each in (setting, new):
+        each.store.close()
