@@ -116,7 +116,7 @@ def test_a_job_that_fails_publishes_nothing_half(
 ) -> None:
     before = files_of(store)
 
-    def killed(*args: Any) -> Run:
+    def killed(*args: Any, **settings: Any) -> Run:
         assert any(name.endswith(".tmp") for name in files_of(store))
         raise KeyboardInterrupt
 
