@@ -13,6 +13,7 @@ import pytest
 
 import afterlog
 from bench import (
+    cleaning,
     commits,
     harness,
     longest,
@@ -273,6 +274,14 @@ def test_the_longest_append(tmp_path: Path) -> None:
     found = longest.longest(tmp_path / "store", 60_000, 4 << 20)
     assert found["rolls"] >= 1
     assert found["p50_ms"] <= found["longest_ms"][-1]
+
+
+def test_what_cleaning_holds(tmp_path: Path) -> None:
+    for name, workload in cleaning.WORKLOADS.items():
+        found = cleaning.ours(tmp_path / name, name, 20, 2)
+        assert found["sent"] > 0 < found["written_per_body_byte"]
+        assert found["worst_beyond_slack"] < 2
+        assert len(workload.delays(np.random.default_rng(1), 5, 0)) >= 5
 
 
 def test_seals_of_quiet_topics(tmp_path: Path) -> None:
