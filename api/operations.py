@@ -135,6 +135,8 @@ TOPIC_CHANGES: Final[dict[str, Shape]] = {
     "backlog_quota_bytes": Whole(**_MAYBE),
     "backlog_quota_ms": Whole(**_MAYBE),
     "backlog_quota_policy": Text("producer_exception", "consumer_backlog_eviction", default=LEFT_OUT),
+    "max_pending": Whole(**_MAYBE),
+    "max_bytes": Whole(**_MAYBE),
     "interceptors": Listing(Text(), most=100, default=LEFT_OUT),
 }
 """As `TopicChanges` has them."""
@@ -220,7 +222,7 @@ _ON_CONFLICT: Final = Text("raise", "keep", "replace", default="raise", about="w
 _SENDING: Final = (
     *_UNKNOWN, errors.InvalidRecord, errors.InvalidDeliverAfter, errors.RecordTooLarge, errors.InvalidTopic,
     errors.UniqueKeyConflict, errors.ProducerFenced, errors.OutOfOrderSequence,
-    errors.BacklogQuotaExceeded, errors.NotServed, errors.TopicDeleted,
+    errors.BacklogQuotaExceeded, errors.TopicFull, errors.NotServed, errors.TopicDeleted,
 )  # fmt: skip
 
 SEND: Final = HttpOperation(
@@ -623,7 +625,7 @@ SHOW_RECORD: Final = HttpOperation(
 
 COPIED: Final = (
     "max_delay_ms", "retention_ms", "retention_bytes", "check_instants", "segment_ms", "retention_by_subscriptions",
-    "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy",
+    "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy", "max_pending", "max_bytes",
 )  # fmt: skip
 """What a topic is made with that comes from elsewhere; from then on it is each cluster's own. Where its segments lie,
 and what interceptors there are, is so from the beginning."""

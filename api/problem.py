@@ -40,6 +40,7 @@ _STATUS: tuple[tuple[type[AfterlogError], Status], ...] = (
     (errors.NotAllowed, Status.FORBIDDEN),
     (errors.ServerBusy, Status.TOO_MANY_REQUESTS),
     (errors.BacklogQuotaExceeded, Status.TOO_MANY_REQUESTS),
+    (errors.TopicFull, Status.TOO_MANY_REQUESTS),
     (errors.UnknownTopic, Status.NOT_FOUND),
     (errors.UnknownPartition, Status.NOT_FOUND),
     (errors.UnknownSchedule, Status.NOT_FOUND),

@@ -51,6 +51,7 @@
     │       ├── RemoteMissing(FileNotFoundError)  no such object
     │       └── CorruptRemote           what it gave fails its checks: key, position and reason are named
     ├── BacklogQuotaExceeded(RuntimeError)  readers have not acked enough of the topic
+    ├── TopicFull(RuntimeError)             a partition holds as much as its topic lets it
     ├── StoreClosed(ValueError)         used after close
     │   └── TopicDeleted                used after the topic was deleted
     ├── StoreForked(RuntimeError)       used in a forked child
@@ -390,6 +391,15 @@ class CorruptRemote(RemoteError):
 
 class BacklogQuotaExceeded(AfterlogError, RuntimeError):
     """Readers have not acked so much of the topic that it takes no more. Let them, or raise the quota of the topic."""
+
+    retriable = True
+
+
+class TopicFull(AfterlogError, RuntimeError):
+    """The partition holds as much as the topic's `max_pending` or `max_bytes` lets it. Nothing was written.
+
+    Wait until some of it is due, or gone by the topic's retention; cancel or purge some; or raise the limit.
+    """
 
     retriable = True
 

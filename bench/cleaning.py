@@ -1,6 +1,7 @@
 """What is held on disk over simulated weeks, and what keeping it small costs: ours, and RocksDB doing the same.
 
     python -m bench.cleaning [--records 5000] [--days 28] [--only "mix 1 %"] [--folder FOLDER]
+    python -m bench.cleaning --stalls [--folder FOLDER]
 
 Each hour so many records of 100 bytes are sent, all that is due is taken, and a pass goes over the store; records are
 kept for an hour behind their due time. *held* are the bytes of sealed logs, *alive* those of records that are to come
@@ -13,6 +14,8 @@ import argparse
 import contextlib
 import json
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +87,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=5_000)
     parser.add_argument("--days", type=int, default=28)
     parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--stalls", action="store_true", help="how long an append waits beside a cleaning")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
     print(json.dumps(machine()))
+    if arguments.stalls:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            print(json.dumps(stalls(Path(folder))))
+        return
     for name in [arguments.only] if arguments.only else WORKLOADS:
         for kept in (ours, rocksdb):
             with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -189,6 +197,45 @@ def rocksdb(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
         "written_per_body_byte": round((written_bytes() - written_before) / max(sent * BODY_BYTES, 1), 2),
         "send_us": round(1e6 * sum(sending.cpu_s) / max(sent, 1), 2),
     }
+
+
+def stalls(folder: Path, megabytes: int = 64, appends: int = 2_000) -> dict[str, Any]:
+    """Appends of 100 records every 2 ms, by themselves, and while a thread writes segments anew of which half is alive.
+
+    ms; the cleaning as the thread of retention does it, at its pace, and without.
+    """
+    clock = afterlog.ManualClock(START_MS)
+    config = afterlog.Config(durability=afterlog.OS, segment_bytes=16 << 20, retention_check_interval_ms=None)
+    found: dict[str, Any] = {}
+    for pace in ("alone", "paced", "unpaced"):
+        store = afterlog.open(folder / pace, config=config, clock=clock)
+        store.create_topics(["t", "beside"], retention_ms=0)
+        log = store.topic("t").partition(0).log
+        draw = np.random.default_rng(1)
+        for _ in range(megabytes * (1 << 20) // (205 * 10_000)):
+            due = clock.now_ms() + np.where(draw.random(10_000) < 0.55, 1, 10**9)
+            store.send_many("t", bodies_of(draw, 10_000), deliver_after=due)
+        log.roll()
+        log.merge_buckets()
+        clock.advance(10)
+        store.topic("t").partition(0).high_watermark()
+        cleanup = store._cleaning_up()
+        if pace != "alone":
+            cleaning = threading.Thread(target=cleanup.run, kwargs={"raising": pace == "unpaced"})
+            cleaning.start()
+        data, took, number = bodies_of(draw, 100), list[float](), 0
+        while number < appends or (pace != "alone" and cleaning.is_alive()):
+            begun = time.perf_counter()
+            store.send_many("t" if number % 2 else "beside", data, delay=3_600)
+            took.append(1000 * (time.perf_counter() - begun))
+            time.sleep(0.002)
+            number += 1
+        took.sort()
+        marks = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+        found[pace] = {name: round(took[int(len(took) * share)], 2) for name, share in marks.items()}
+        found[pace] |= {"longest": round(took[-1], 2), "written_mb": round(log.cleaned.written_bytes / 1e6, 1)}
+        store.close()
+    return found
 
 
 def bodies_of(draw: np.random.Generator, count: int) -> tuple[Delays, npt.NDArray[np.uint8]]:

@@ -48,6 +48,8 @@ DURATION, BYTES = OrNone(Duration()), OrNone(click.IntRange(0))
 @click.option("--backlog-quota-bytes", type=BYTES, help="How large what is not acked may grow.")
 @click.option("--backlog-quota-policy", type=click.Choice(["producer_exception", "consumer_backlog_eviction"]),
               help="Beyond its quota: nothing is taken, or the oldest goes.")  # fmt: skip
+@click.option("--max-pending", type=BYTES, help="How many records of a partition may not be due yet.")
+@click.option("--max-bytes", type=BYTES, help="How large a partition's logs may grow here before sends are refused.")
 @click.option("--interceptor", "interceptors", multiple=True, type=OrNone(click.STRING),
               help="Adds to the metadata of entries; by its name. All that there are to be, or none.")  # fmt: skip
 @click.option("--any-instant/--sure-instants", default=None, help="Whether times before 2001 and far ahead are taken.")

@@ -127,6 +127,8 @@ def cli() -> None:
     show_default=True,
     help="Beyond that, sends are refused, or what has waited longest goes.",
 )
+@click.option("--max-pending", type=click.IntRange(0), help="So many may not be due; then none is taken.")
+@click.option("--max-bytes", type=click.IntRange(0), help="So large a partition's logs may be; then none is taken.")
 def create(
     data: FolderOrAddress,
     topic: str,
@@ -145,6 +147,8 @@ def create(
     backlog_quota: int | None,
     backlog_quota_bytes: int | None,
     backlog_quota_policy: BacklogQuotaPolicy,
+    max_pending: int | None,
+    max_bytes: int | None,
 ) -> None:
     """Make a topic, and the store."""
     with opened(data, create=True) as store:
@@ -165,6 +169,8 @@ def create(
             backlog_quota_ms=backlog_quota,
             backlog_quota_bytes=backlog_quota_bytes,
             backlog_quota_policy=backlog_quota_policy,
+            max_pending=max_pending,
+            max_bytes=max_bytes,
         )
 
 

@@ -12,7 +12,7 @@ from afterlog.cli.output import amount, bars, iso, json_line, relative, table
 from afterlog.cli.status import TopicStatus
 
 _COUNTS = ("pending", "due", "leased", "retrying", "acked", "dead")
-_HOLDERS = ("pending", "retention", "backlog", "tier", "removable")
+_HOLDERS = ("pending", "worn", "retention", "backlog", "tier", "removable")
 """Of sealed segments."""
 
 

@@ -156,6 +156,14 @@ class Cleaner:
         """Whether something would be written anew, were this the log start."""
         return bool(self._plan(self._versions.current, key, thorough))
 
+    def dead_bytes(self, version: Version, key: Key) -> dict[int, int]:
+        """By base offset, the bytes of local segments up to a key, or somewhat fewer, as far as they were weighed."""
+        return {
+            segment.base_offset: segment.size - self._alive(segment, _whole_ms(segment, key))[1]
+            for segment in version.sealed
+            if segment.is_local()
+        }
+
     def ms_leaving(self, size: int, now_ms: int) -> int:
         """The latest instant, by now, after which so many bytes are due, or more; -1: there are fewer in all."""
         version = self._versions.current
@@ -182,7 +190,7 @@ class Cleaner:
                 segment.base_offset,
                 segment.end_offset,
                 segment.size if segment.is_local() else 0,
-                *self._alive(segment, key.deliver_after - (segment.end_offset > key.offset + 1)),
+                *self._alive(segment, _whole_ms(segment, key)),
                 self._is_fixed(segment) or segment.base_offset in in_parts,
             )
             for segment in version.sealed
@@ -448,6 +456,11 @@ class _CleanedFiles:
         for path in self._paths:
             with contextlib.suppress(OSError):
                 self._files.unlink(path)
+
+
+def _whole_ms(segment: SealedSegment, key: Key) -> int:
+    """The last instant of which all that the segment has lies up to the key."""
+    return key.deliver_after - (segment.end_offset > key.offset + 1)
 
 
 def _name(mark: SealedMark) -> tuple[int, int]:

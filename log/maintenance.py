@@ -341,8 +341,7 @@ class Maintenance:
 
         By the topic's retention, and no further than the readers leave it: floor, as of `enforce_retention`.
         """
-        settings = self._context.settings
-        if not self._delayed or not settings.has_retention or (settings.retention_by_subscriptions and floor is None):
+        if not self._delayed or not self._context.settings.has_retention or self._holds_all(floor):
             return None
         try:
             now_ms, version = self._versions.due_reading()
@@ -353,6 +352,10 @@ class Maintenance:
             return None
         key = Key(self._lets_go_upto(version, floor, now_ms), last)
         return key if key > version.log_start.key and self._cleaner.is_due(key, thorough=thorough) else None
+
+    def _holds_all(self, floor: Floor | None) -> bool:
+        """Whether nothing goes, since nobody has ever read, and retention goes by who has."""
+        return floor is None and self._context.settings.retention_by_subscriptions
 
     def _lets_go_upto(self, version: Version, floor: Floor | None, now_ms: int) -> int:
         """The last instant of which retention lets go all that became due by then; -1 of none."""
@@ -439,6 +442,10 @@ class Maintenance:
             due_ms = self._retention_ms()
         except ClockBehind:  # then nothing goes, and it is seen that it could
             due_ms = self._versions.frontier_ms
+        start = version.log_start.key
+        if self._delayed and self._context.settings.has_retention and not self._holds_all(floor):
+            start = max(start, Key(self._lets_go_upto(version, floor, due_ms), version.visible.offset - 1))
+        dead = self._cleaner.dead_bytes(version, start) if self._delayed else {}
         return held_bytes(
             [segment.mark for segment in version.sealed],
             version.written.position,
@@ -446,6 +453,7 @@ class Maintenance:
             due_ms,
             self._lets_go(version, floor),
             pinned_bytes=self.obsolete.log_bytes,
+            dead_bytes=lambda mark: dead.get(mark.base_offset, 0),
         )
 
     def _lets_go(self, version: Version, floor: Floor | None) -> LetsGo:

@@ -66,6 +66,7 @@ from afterlog.log.lookup import find_entries
 from afterlog.log.maintenance import Maintenance
 from afterlog.log.retention import Floor
 from afterlog.log.segment import SealedSegment
+from afterlog.log.topic_limits import TopicLimits
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.version import Version, VersionSet
 from afterlog.records.columns import Int64Array
@@ -137,6 +138,7 @@ class PartitionLog:
         is new, or goes back, until it counts as such. Taken before all other locks."""
         self.refused: Callable[[], None] | None = None
         """Raises where nothing may be appended for now, though the log could: its readers are too far behind."""
+        self._limits = TopicLimits(context, self.versions)
         self.evicted_records = 0
         """That went since the log was opened, though somebody had not acked them."""
         self._sequenced_appends: SequencedAppends | None = None
@@ -464,8 +466,8 @@ class PartitionLog:
         self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
     def check_asked(self, deliver_after: int) -> None:
-        """Raises InvalidTopic, ReadOnlyTopic, InvalidDeliverAfter or BacklogQuotaExceeded where a record of this time
-        cannot be taken.
+        """Raises InvalidTopic, ReadOnlyTopic, InvalidDeliverAfter, BacklogQuotaExceeded or TopicFull where a record of
+        this time cannot be taken.
         """
         settings = self.context.settings
         if settings.foreign:
@@ -473,6 +475,8 @@ class PartitionLog:
         refused = self.refused  # which another thread may just be taking back
         if refused is not None:
             refused()
+        if settings.max_pending is not None or settings.max_bytes is not None:
+            self._limits.check(deliver_after)
         if deliver_after == AS_SOON_AS_POSSIBLE:
             return
         if not settings.delayed:

@@ -16,7 +16,7 @@ _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
 _WHERE_SET = (
     "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG,
-    "topic_id",
+    "max_pending", "max_bytes", "topic_id",
 )  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
 
@@ -63,6 +63,10 @@ class TopicSettings:
     backlog_quota_ms: int | None = None
     """The same by the age of the oldest: since when it has been due."""
     backlog_quota_policy: BacklogQuotaPolicy = "producer_exception"
+    max_pending: int | None = None
+    """Records of a partition that are not due yet: where there are as many, no more are taken (TopicFull)."""
+    max_bytes: int | None = None
+    """Bytes of a partition's logs on the local disk: where there are as many, no more are taken (TopicFull)."""
     topic_id: str | None = field(default=None, compare=False)
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
@@ -131,6 +135,8 @@ class TopicChanges(TypedDict, total=False):
     backlog_quota_bytes: int | None
     backlog_quota_ms: int | None
     backlog_quota_policy: BacklogQuotaPolicy
+    max_pending: int | None
+    max_bytes: int | None
     interceptors: Sequence[str]
 
 
@@ -143,7 +149,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
     """`settings` themselves. Raises InvalidTopic where one cannot be, or two contradict each other."""
     for name in (
         "partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION, "segment_ms",
-        "backlog_quota_bytes", "backlog_quota_ms",
+        "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes",
     ):  # fmt: skip
         value, least = getattr(settings, name), int(name in ("partitions", "segment_ms"))
         if value is None and name != "partitions":
@@ -162,6 +168,8 @@ def checked(settings: TopicSettings) -> TopicSettings:
         raise InvalidTopic(f"each interceptor is named once, not as in {', '.join(names)}")
     if settings.max_delay_ms is not None and not settings.delayed:
         raise InvalidTopic("max_delay_ms is for delayed topics: leave it out, or make the topic with delayed=True")
+    if settings.max_pending is not None and not settings.delayed:
+        raise InvalidTopic("max_pending is for delayed topics: with delayed=False nothing is pending")
     for name in _LOCAL_RETENTION:
         if getattr(settings, name) is not None and not settings.remote_storage_enable:
             raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")

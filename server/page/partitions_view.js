@@ -5,7 +5,7 @@ import { element } from "./dom.js";
 import { amount, count, instant, until } from "./format.js";
 import { Table } from "./table.js";
 
-const HOLDERS = ["pending", "retention", "backlog", "tier", "removable", "pinned", "active"];
+const HOLDERS = ["pending", "worn", "retention", "backlog", "tier", "removable", "pinned", "active"];
 const PLACES = [
   ["only_local", "Only here"],
   ["both", "Here and in object storage"],

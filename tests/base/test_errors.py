@@ -90,7 +90,7 @@ class TestTree:
         retriable = {name for name, each in CLASSES.items() if each.retriable}
         assert retriable == {
             "BacklogQuotaExceeded", "StorageFull", "OutOfResources", "StoreLocked", "RemoteUnavailable", "ClockBehind",
-            "GroupBusy", "TopicBusy", "ServerBusy", "ServerUnavailable",
+            "GroupBusy", "TopicBusy", "TopicFull", "ServerBusy", "ServerUnavailable",
         }  # fmt: skip
 
 

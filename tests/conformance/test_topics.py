@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from afterlog.base.errors import InvalidTopic, TopicBusy, TopicExists, UnknownPartition, UnknownTopic, WrongType
+from afterlog.base.errors import (
+    InvalidTopic,
+    TopicBusy,
+    TopicExists,
+    TopicFull,
+    UnknownPartition,
+    UnknownTopic,
+    WrongType,
+)
 from afterlog.fetch.positions import LATEST
 from tests.conformance.ways import Setting
 
@@ -138,6 +146,19 @@ class TestPurging:
         assert 2 == setting.store.purge("mail", partition=1)
         with pytest.raises(UnknownPartition):
             setting.store.purge("mail", partition=2)
+
+
+class TestLimits:
+    def test_a_full_topic_takes_no_more(self, setting: Setting) -> None:
+        setting.store.create_topic("mail", max_pending=2)
+        for _ in range(2):
+            setting.store.send("mail", b"x", delay=60)
+        with pytest.raises(TopicFull, match="max_pending is 2"):
+            setting.store.send("mail", b"x", delay=60)
+        setting.store.send("mail", b"x")
+        setting.store.alter_topic("mail", max_pending=3)
+        setting.store.send("mail", b"x", delay=60)
+        assert 3 == setting.store.topic("mail").settings.max_pending
 
 
 class TestCleaning:

@@ -428,3 +428,18 @@ class TestFaults:
         with open_small(lost, setting.clock, segment_bytes=1 << 20) as store:
             store.check()
             assert [0, 3, 7] == [each.offset for each in store.pending("t")]
+
+
+def test_what_is_worn_is_told(setting: Setting) -> None:
+    """Of what is held by something pending, what is not: by the weights, so within a tenth, from below."""
+    setting.segment(*[1] * 9, FAR_MS)
+    size = setting.log.version.sealed[0].size
+    assert (size, 0) == ((held := setting.store.held_bytes("t")).pending, held.worn)
+    setting.clock.advance(100)
+    setting.partition.high_watermark()
+    setting.log.weigh()
+    held = setting.store.held_bytes("t")
+    assert (size, True) == (held.pending + held.worn, size * 0.8 < held.worn <= size * 0.9)
+    assert held.worn <= setting.store.clean("t") <= size
+    held = setting.store.held_bytes("t")
+    assert (setting.log.version.sealed[0].size, 0) == (held.pending, held.worn)
