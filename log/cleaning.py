@@ -10,7 +10,8 @@ own rule and no further than the readers leave (`PartitionLog.begin_cleaning`). 
 could read; delivery offsets stay, since `removed_records` counts what goes.
 
     1  which segments, and what lives of them    `cleaning_plan`, by what each weighs: read once from its headers
-    2  files under names of the new generation   entries byte for byte, checked before and read back after; no lock held
+    2  files under names of the new generation   entries byte for byte, checked before, read back after, no lock held;
+                                                 of a record that was cancelled, durably, a blank one (records/blank.py)
     3  runs of them; of what else lay in a bucket with a segment that goes, a run by itself
     4  checkpoints, then one swap of the version, and what it does not name any more is obsolete
 
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import CorruptFile, StorageFull
@@ -50,6 +52,7 @@ from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
+from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.run import Coverage, Run
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
@@ -59,7 +62,9 @@ from afterlog.log.facts import NO_FILE, UNKNOWN, FileMark
 from afterlog.log.scan import read_log, steps, walk
 from afterlog.log.segment import SealedSegment
 from afterlog.log.version import Version, VersionSet
-from afterlog.records.encode import take_ragged
+from afterlog.records.blank import BLANK_BATCH_BYTES, blank_entries, can_be_blank
+from afterlog.records.columns import Ragged, Scan
+from afterlog.records.encode import join_ragged, take_ragged
 
 logger = logging.getLogger("afterlog.log")
 
@@ -101,6 +106,21 @@ class _CleanedSegment(NamedTuple):
     """In delivery order."""
 
 
+class _CancelledCounts(NamedTuple):
+    """How many offsets were hidden when they were last counted."""
+
+    total: int
+    by_name: dict[tuple[int, int], int]
+    """Of sealed segments."""
+
+
+class _Weighed(NamedTuple):
+    due_bytes: DueBytes
+    """With what was cancelled as it would be left: blank."""
+    cancelled: int
+    """Offsets of it that were hidden then."""
+
+
 class Cleaner:
     """Of one partition. One thread at a time cleans; `is_due` and `weigh` are for that one, too."""
 
@@ -125,15 +145,19 @@ class Cleaner:
         self._buckets = stored
         self._edit = edit
         self._let_go = let_go
-        self._weights: dict[tuple[int, int], DueBytes] = {}
+        self._weights: dict[tuple[int, int], _Weighed] = {}
         """By base offset and generation; of a segment that is not among them all counts as alive."""
+        self._cancelled = _CancelledCounts(0, {})
         self._unfit: frozenset[tuple[int, int]] = frozenset()
         """Those that cannot be read as they were written."""
 
     # What there is to do.
 
     def weigh(self, proceed: Callable[[], object]) -> None:
-        """Read of segments when their bytes are due, once of each, as soon as some are. Raises what `proceed` does."""
+        """Read of segments when their bytes are due, as soon as some are, and again where as many were cancelled.
+
+        Raises what `proceed` does.
+        """
         version, frontier = self._versions.current, Key(self._versions.frontier_ms, INT64_MAX)
         left = {_name(segment.mark) for segment in version.sealed}
         self._weights = {name: weight for name, weight in self._weights.items() if name in left}
@@ -142,15 +166,31 @@ class Cleaner:
             for run in version.delayed_index.sealed_runs
             if run.first_key <= frontier and WEIGHED_SHARE * run.records_up_to(frontier) >= run.records
         ]
+        self._count_cancelled(version)
         for segment in version.sealed:
-            name = _name(segment.mark)
-            if name in self._weights or self._is_fixed(segment):
-                continue
-            if any(each.first_offset <= segment.base_offset < each.end_offset for each in due):
+            name, records = _name(segment.mark), segment.mark.records
+            known, cancelled = self._weights.get(name), self._cancelled.by_name.get(name, 0)
+            is_wanted = WEIGHED_SHARE * (cancelled - (0 if known is None else known.cancelled)) >= records
+            if known is None and not is_wanted:
+                is_wanted = any(each.first_offset <= segment.base_offset < each.end_offset for each in due)
+            if is_wanted and not self._is_fixed(segment):
                 try:
-                    self._weights[name] = _weight(segment, proceed)
+                    self._weights[name] = _Weighed(_weight(segment, version.hidden, proceed), cancelled)
                 except CorruptFile as error:
                     self._give_up(name, error)
+
+    def _count_cancelled(self, version: Version) -> None:
+        """Anew where they are an eighth more or fewer in all: there may be millions, and a pass looks each minute."""
+        count = version.hidden.count
+        if abs(count - self._cancelled.total) * WEIGHED_SHARE > self._cancelled.total:
+            bases, ends = (
+                np.array([getattr(segment, name) for segment in version.sealed], np.int64)
+                for name in ("base_offset", "end_offset")
+            )
+            offsets = version.hidden.offsets()
+            found = (offsets.searchsorted(ends) - offsets.searchsorted(bases)).tolist()
+            names = [_name(segment.mark) for segment in version.sealed]
+            self._cancelled = _CancelledCounts(count, dict(zip(names, found, strict=True)))
 
     def is_due(self, key: Key, *, thorough: bool) -> bool:
         """Whether something would be written anew, were this the log start."""
@@ -209,7 +249,7 @@ class Cleaner:
             return 0, 0
         weight = self._weights.get(_name(segment.mark))
         size = segment.size if segment.is_local() else 0
-        return (size, size) if weight is None else (weight.least_after(ms), weight.most_after(ms))
+        return (size, size) if weight is None else (weight.due_bytes.least_after(ms), weight.due_bytes.most_after(ms))
 
     def _is_fixed(self, segment: SealedSegment) -> bool:
         mark = segment.mark
@@ -233,10 +273,11 @@ class Cleaner:
         writing: Guard,
         proceed: Callable[[], object],
         pause: Callable[[int], object],
+        hidden: HiddenKeys,
         *,
         thorough: bool,
     ) -> Cleaned:
-        """Write anew what is planned. thorough: as of `plan`.
+        """Write anew what is planned. hidden: what is cancelled, durably. thorough: as of `plan`.
 
         `lock`, `writing`: of the writer. `proceed` is called again and again, and raises where it should end; `pause`
         with the bytes that were just written. Raises StorageFull, StorageError with the log as good as before.
@@ -245,9 +286,9 @@ class Cleaner:
         for group in self._plan(version, version.log_start.key, thorough):
             proceed()
             sources = version.sealed[group]
+            now = self._versions.current  # the group before may have had something in the same bucket
             try:
-                # Of the version of now: the group before may have had something in the same bucket.
-                done = done.plus(self._rewritten(self._versions.current, sources, lock, writing, proceed, pause))
+                done = done.plus(self._rewritten(now, sources, lock, writing, proceed, pause, hidden))
             except CorruptFile as error:
                 names = {segment.path: _name(segment.mark) for segment in sources}
                 if error.path not in names:
@@ -263,12 +304,13 @@ class Cleaner:
         writing: Guard,
         proceed: Callable[[], object],
         pause: Callable[[int], object],
+        hidden: HiddenKeys,
     ) -> Cleaned:
         known, after = self._checkpoints.current, version.log_start.key
         generation = known.cleanings + 1
         made = _CleanedFiles(self._context, self._buckets)
         try:
-            outputs = [*made.segments(self._survivors(sources, after, proceed), generation, pause)]
+            outputs = [*made.segments(self._survivors(sources, after, hidden, proceed), generation, pause)]
             replaced = _holding(version.delayed_index.sealed_runs, sources)
             runs = [made.run(each, proceed) for each in outputs]
             runs += made.rest_of(replaced, version.sealed, sources, after, known.cleanings, proceed)
@@ -315,17 +357,18 @@ class Cleaner:
             self._buckets.delete_replaced(now.delayed_index, index)
             for segment in sources:
                 self._let_go(segment)
-        for each in outputs:
-            self._weights[_name(each.mark)] = _weight_of(each)
 
     def _segment(self, mark: SealedMark) -> SealedSegment:
         context = self._context
         return SealedSegment(context.files, context.folder, mark, context.config.index_interval_bytes, context.remote)
 
     def _survivors(
-        self, sources: Sequence[SealedSegment], after: Key, proceed: Callable[[], object]
+        self, sources: Sequence[SealedSegment], after: Key, hidden: HiddenKeys, proceed: Callable[[], object]
     ) -> Iterator[_Survivors]:
-        """The entries after the log start, byte for byte. Raises CorruptFile where one is not as it was written."""
+        """The entries after the log start, byte for byte, but for those that are hidden, which are blank.
+
+        Raises CorruptFile where one is not as it was written.
+        """
         for segment in sources:
             taken = steps(
                 segment.view(0, segment.size),
@@ -344,9 +387,13 @@ class Cleaner:
                 rows = np.flatnonzero(
                     (due > after.deliver_after) | ((due == after.deliver_after) & (offset > after.offset))
                 )
-                bounds = np.append(found.position, found.stop) - step.start
-                for part in _in_pieces(rows, found.size[rows]):
-                    yield _Survivors(int(offset[part[0]]), take_ragged((bounds, step.piece), part)[1])
+                entries = np.append(found.position, found.stop) - step.start, step.piece
+                which = rows
+                blank = np.flatnonzero(_is_cancelled(found, hidden)[rows])
+                if len(blank):
+                    entries, which = _with_blank(entries, found.moved(-step.start), rows, blank)
+                for part in _in_pieces(np.arange(len(rows)), np.diff(entries[0])[which]):
+                    yield _Survivors(int(offset[rows[part[0]]]), take_ragged(entries, which[part])[1])
 
 
 class _CleanedFiles:
@@ -467,20 +514,36 @@ def _name(mark: SealedMark) -> tuple[int, int]:
     return mark.base_offset, mark.generation
 
 
-def _weight(segment: SealedSegment, proceed: Callable[[], object]) -> DueBytes:
+def _is_cancelled(found: Scan, hidden: HiddenKeys) -> npt.NDArray[np.bool_]:
+    """Which entries would be less if they were blank, and are to be: bool[n]."""
+    is_cancelled = can_be_blank(found)
+    if hidden.count:
+        is_cancelled &= hidden.holds(found.deliver_after, found.offset)
+    return is_cancelled if hidden.count else np.zeros(len(is_cancelled), np.bool_)
+
+
+def _with_blank(entries: Ragged, found: Scan, rows: Int64Array, blank: Int64Array) -> tuple[Ragged, Int64Array]:
+    """The entries of a step, blank ones behind them, and which of all these to take for some rows.
+
+    found: by places in the data. blank: of these rows, which.
+    """
+    bounds, data = entries
+    first = int(bounds[0])
+    made = blank_entries(data, found.position[rows[blank]], found.batch_position[rows[blank]])
+    which = rows.copy()
+    which[blank] = len(found.offset) + np.arange(len(blank))
+    return join_ragged([(bounds - first, data[first : int(bounds[-1])]), made]), which
+
+
+def _weight(segment: SealedSegment, hidden: HiddenKeys, proceed: Callable[[], object]) -> DueBytes:
     """By the headers of its entries."""
     due, size = list[Int64Array](), list[Int64Array]()
     for found in walk(segment, 0, segment.size, bodies=False, limit=SCAN_ENTRIES):
         proceed()
         due.append(found.deliver_after)
-        size.append(found.size)
+        blank = found.batch_position - found.position + BLANK_BATCH_BYTES
+        size.append(np.where(_is_cancelled(found, hidden), blank, found.size))
     return DueBytes.of(np.concatenate(due), np.concatenate(size))
-
-
-def _weight_of(output: _CleanedSegment) -> DueBytes:
-    order = np.argsort(output.entries.position)
-    size = np.diff(np.append(output.entries.position[order], output.mark.log_bytes))
-    return DueBytes.of(output.entries.deliver_after[order], size)
 
 
 def _holding(runs: Sequence[Run], sources: Sequence[SealedSegment]) -> list[Run]:

@@ -333,7 +333,9 @@ class Maintenance:
 
     def weigh(self, proceed: Callable[[], object]) -> None:
         """As of `Cleaner`, without a lock; of a log of which nothing ever goes nothing is read."""
-        if self._delayed and (self._context.settings.has_retention or self._versions.current.log_start.delivery_offset):
+        version = self._versions.current
+        ever_goes = self._context.settings.has_retention or version.log_start.delivery_offset or version.hidden.count
+        if self._delayed and ever_goes:
             self._cleaner.weigh(proceed)
 
     def cleaning_key(self, floor: Floor | None, *, thorough: bool) -> Key | None:
@@ -392,7 +394,10 @@ class Maintenance:
         """As of `Cleaner`."""
         if not self._delayed:
             return Cleaned()
-        done = self._cleaner.clean(lock, writing, proceed, pause, thorough=thorough)
+        hidden = self._versions.current.hidden
+        if hidden.count:
+            self._commit.sync()  # what a power cut takes the cancel of is to be delivered as it was
+        done = self._cleaner.clean(lock, writing, proceed, pause, hidden, thorough=thorough)
         with lock, writing():
             self.sweep()
         return done

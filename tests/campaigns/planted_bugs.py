@@ -198,6 +198,12 @@ def cleaned_counts_by_offsets(checkpoints: CheckpointFile, **changes: Any) -> No
     ORIGINAL_UPDATE(checkpoints, **changes)
 
 
+def cleaned_unsynced(maintenance: Maintenance, *arguments: Any, **settings: Any) -> Any:
+    """What a cancelled record held goes before the cancel is durable."""
+    with patch.object(Commit, "sync", nothing):
+        return ORIGINAL_CLEAN(maintenance, *arguments, **settings)
+
+
 def without_controls(cleaner: Cleaner, *arguments: Any) -> Iterator[Any]:
     """A cleaning leaves control batches out: it takes what they cancelled for gone."""
     with patch.object(cleaning, "steps", steps_without_controls):
@@ -372,6 +378,7 @@ ORIGINAL_KEY_MERGE = UniqueKeyFiles.merge
 ORIGINAL_MERGE = Buckets.merge
 ORIGINAL_UPDATE = CheckpointFile.update
 ORIGINAL_APPEND_ONE = Appender.append_one
+ORIGINAL_CLEAN = Maintenance.clean
 ORIGINAL_SURVIVORS = Cleaner._survivors
 ORIGINAL_SEGMENTS_IN = run_files._segments_in
 ORIGINAL_ONE = PartitionLog.append_one
@@ -458,6 +465,8 @@ BUGS = (
         planted=patched(Cleaner, "_survivors", without_controls)),
     Bug("a bucket of before a cleaning in use", NAMED["cleans"],
         planted=patched(run_files, "_segments_in", any_bucket), kill=True),
+    Bug("a cleaning takes what it was told to be cancelled too soon", NAMED["cleans written"],
+        planted=patched(Maintenance, "clean", cleaned_unsynced)),
     Bug("retention unlinks first", NAMED["retention"], planted=patched(CheckpointFile, "update", unlinks_first)),
 )  # fmt: skip
 """Left out, since they are no bugs here: no sync of the folder behind the files of a new segment (the checkpoints that

@@ -33,6 +33,7 @@ STATES_MIN = {
     "cancels go": 19_500,
     "retention": 25_000,
     "cleans": 75_000,
+    "cleans written": 75_000,
     "acked": 36_000,
     "acked later": 36_000,
     "acked fifo": 16_500,

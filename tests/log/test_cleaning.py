@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cleaning import Cleaned
 from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
+from afterlog.log.segment import ActiveSegment
 from afterlog.offline.locked_store import OfflineStore
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
@@ -30,6 +32,7 @@ from tests.support import (
     Calls,
     HeldFiles,
     content,
+    drained,
     flipped,
     killed,
     open_small,
@@ -253,6 +256,52 @@ class TestWhatStays:
             assert [2] == [each.offset for each in store.pending("t")]
         setting.clean(1_000, thorough=True, checked=False)
         assert [2, 3, 9] == sorted(setting.log.index.runs[0].entries().offset.tolist())
+
+    def test_what_was_cancelled_is_blank(self) -> None:
+        """Its bytes go, without any retention; its offset, its rank and that it was cancelled stay."""
+        setting = Setting(segment_ms=10**9)
+        for number in range(40):
+            setting.store.send("t", b"secret %02d" % number * 40, delay=3_600 + number)
+        setting.store.cancel_many("t", 0, np.arange(30))
+        setting.log.roll()
+        setting.segment(FAR_MS)
+        before = sum(segment.size for segment in setting.log.version.sealed)
+        setting.log.weigh()
+        assert 1 == setting.log.clean().segments
+        assert before / 2 > sum(segment.size for segment in setting.log.version.sealed)
+        assert 2 == setting.log.clean(thorough=True).segments
+        for _ in range(2):
+            setting.log.weigh()
+            assert Cleaned() == setting.log.clean(thorough=True)
+        later = ManualClock(setting.clock.now_ms())
+        for store in (setting.store, open_small(killed(setting.disk), later, segment_bytes=1 << 20)):
+            store.check()
+            log = store.topic("t").log(0)
+            [(_, mapped)] = log.version.sealed[0].view(0, 0)
+            data = mapped.tobytes()
+            assert [b"secret %02d" % number in data for number in range(40)] == [False] * 30 + [True] * 10
+            assert [*range(30, 40), 41] == [each.offset for each in store.pending("t")]
+            assert {CancelResult.ALREADY_CANCELLED} == {*store.cancel_many("t", 0, np.arange(30)).tolist()}
+            store.clock.set(NOW_MS + 4_000_000)  # type: ignore[attr-defined]
+            found = drained(store.topic("t").partition(0))
+            assert [b"secret %02d" % number * 40 for number in range(30, 40)] == found
+            assert 42 == store.topic("t").partition(0).high_watermark() + 1
+            store.close()
+
+    def test_a_cancel_that_is_not_durable_takes_nothing(self) -> None:
+        """A power cut may take it back: then the record is delivered as it was."""
+        setting = Setting(retention_ms=10**9)
+        for _ in range(9):
+            setting.segment(60_000, roll=False)
+        setting.log.roll()
+        setting.store.sync()
+        setting.store.cancel_many("t", 0, np.arange(9))
+        synced = list[int]()
+        with patch.object(ActiveSegment, "sync", lambda active: synced.append(active.size)):
+            setting.log.weigh()
+            setting.log.clean(thorough=True)
+        assert [setting.log.version.active.size] == synced
+        setting.store.close()
 
     def test_a_reschedule_parts_from_its_follower(self, setting: Setting) -> None:
         setting.segment(500, FAR_MS, 1, 2, 3, 4, roll=False)
