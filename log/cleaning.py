@@ -1,4 +1,4 @@
-"""Cleaning of a partition: sealed segments are written anew with what is still to be delivered of them (KIP-58's word).
+"""Cleaning of a partition: sealed segments are written anew with what is still to come (Kafka's word, of its cleaner).
 
     A ████░░░░ ─┐                     ┌─ A.7 ██████
     B █░░░░░░░ ─┴─ alive, in order ───┘     offsets with gaps, as in Kafka's compacted logs
@@ -516,10 +516,9 @@ def _name(mark: SealedMark) -> tuple[int, int]:
 
 def _is_cancelled(found: Scan, hidden: HiddenKeys) -> npt.NDArray[np.bool_]:
     """Which entries would be less if they were blank, and are to be: bool[n]."""
-    is_cancelled = can_be_blank(found)
-    if hidden.count:
-        is_cancelled &= hidden.holds(found.deliver_after, found.offset)
-    return is_cancelled if hidden.count else np.zeros(len(is_cancelled), np.bool_)
+    if not hidden.count:
+        return np.zeros(len(found.offset), np.bool_)
+    return can_be_blank(found) & hidden.holds(found.deliver_after, found.offset)
 
 
 def _with_blank(entries: Ragged, found: Scan, rows: Int64Array, blank: Int64Array) -> tuple[Ragged, Int64Array]:

@@ -138,7 +138,7 @@ class PartitionLog:
         is new, or goes back, until it counts as such. Taken before all other locks."""
         self.refused: Callable[[], None] | None = None
         """Raises where nothing may be appended for now, though the log could: its readers are too far behind."""
-        self._limits = TopicLimits(context, self.versions)
+        self._limits = TopicLimits(context, self.checkpoints, self.versions)
         self.evicted_records = 0
         """That went since the log was opened, though somebody had not acked them."""
         self._sequenced_appends: SequencedAppends | None = None
@@ -577,9 +577,9 @@ class PartitionLog:
         """Write segments anew with what of them lies after the log start, until no more than twice that is held.
 
         Appends and fetches go on meanwhile. pause: called with the bytes that were just written. thorough: all of which
-        a fifth or more lies before it. Where it raises
-        StorageFull, StorageError or OSError, or StoreClosed because of a `close` meanwhile, the log is as before.
-        While runs are merged nothing is cleaned, unless thoroughly: another time does, and a pass has more to do.
+        a fifth or more lies before it. Where it raises StorageFull, StorageError or OSError, or StoreClosed because of
+        a `close` meanwhile, the log is as before. While runs are merged nothing is cleaned, unless thoroughly: another
+        time does, and a pass has more to do.
         """
         if self._merge_lock.locked() and not thorough:
             return Cleaned()

@@ -13,21 +13,22 @@ from __future__ import annotations
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import TopicFull
 from afterlog.index.entries import Key
+from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.context import LogContext
-from afterlog.log.segment import SealedSegment
 from afterlog.log.version import VersionSet
 
 
 class TopicLimits:
     """Of one partition. Thread-safe."""
 
-    def __init__(self, context: LogContext, versions: VersionSet) -> None:
+    def __init__(self, context: LogContext, checkpoints: CheckpointFile, versions: VersionSet) -> None:
         self._context = context
+        self._checkpoints = checkpoints
         self._versions = versions
         self._due = 0
         """Of all records, or more of them by now, these are due."""
-        self._sealed: tuple[tuple[SealedSegment, ...], int] = ((), 0)
-        """Sealed segments, and their bytes here."""
+        self._sealed: tuple[tuple[SealedMark, ...], int] = ((), 0)
+        """The rows of sealed segments, and their bytes here. Not the segments: who holds one holds its files."""
 
     def check(self, deliver_after: int) -> None:
         """Raises TopicFull where no record of that time is taken."""
@@ -59,9 +60,9 @@ class TopicLimits:
 
     def held_bytes(self) -> int:
         """Of its logs, on the local disk."""
-        version = self._versions.current
+        known = self._checkpoints.current.sealed
         sealed, size = self._sealed
-        if sealed is not version.sealed:
-            size = sum(segment.size for segment in version.sealed if segment.is_local())
-            self._sealed = version.sealed, size
-        return size + version.written.position
+        if sealed is not known:
+            size = sum(mark.log_bytes for mark in known if mark.local)
+            self._sealed = known, size
+        return size + self._versions.current.written.position

@@ -100,6 +100,7 @@ class TestBytes:
         assert 10_000 <= held < 11_000
         setting.clock.advance(1_000_000)
         setting.store.enforce_retention()
+        assert 0 == setting.store.held_bytes("t").pinned, "who counts holds no files"
         assert not setting.refuses(None)
 
     def test_what_is_only_elsewhere_is_not_held(self) -> None:
