@@ -327,11 +327,11 @@ class StoreSurface(Closable, Protocol):
         """Remove what is due before a position, of all partitions or one; how many records.
 
         They are out of reach at once, for every reader; disk is freed by whole segments. pending: all that is pending
-        is cancelled, too, wherever `upto` is; it takes its disk until it would have been due. With `upto` left out
-        nothing stays of what was sent before the call, also what falls due meanwhile; behind a delivery offset that
-        stays, like all that is due there. Each partition is purged as a whole or not at all, but for what is pending,
-        which goes in parts. Closed groups and subscriptions go on after what went. force: with open readers, too, of
-        which a consumer may have to seek (OffsetOutOfRange). Raises UnknownTopic, UnknownPartition, TopicBusy,
+        is cancelled, too, wherever `upto` is; it takes its disk until `clean`, or it would have been due. With `upto`
+        left out nothing stays of what was sent before the call, also what falls due meanwhile; behind a delivery offset
+        that stays, like all that is due there. Each partition is purged as a whole or not at all, but for what is
+        pending, which goes in parts. Closed groups and subscriptions go on after what went. force: with open readers,
+        too, of which a consumer may have to seek (OffsetOutOfRange). Raises UnknownTopic, UnknownPartition, TopicBusy,
         OffsetOutOfRange, ClockBehind, StorageFull, ReadOnlyTopic.
 
         Through a server AnswerLost, too.

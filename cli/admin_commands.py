@@ -142,7 +142,7 @@ def clean(data: FolderOrAddress, topic: str, partition: int | None) -> None:
 def purge(
     data: FolderOrAddress, topic: str, upto: int | datetime | str, pending: bool, partition: int | None, agreed: bool
 ) -> None:
-    """Remove what is due from TOPIC, for all who read it. Disk is freed by whole segments."""
+    """Remove what is due from TOPIC, for all who read it. Disk is freed by whole segments, or by `clean`."""
     from afterlog.cli.status import held
     from afterlog.fetch.positions import LATEST, AtTime
 
