@@ -63,7 +63,6 @@ class Administration:
             settings = altered(topic.settings, options, partitions)
             if settings != topic.settings or settings.partitions != topic.partition_count:
                 self.topics.alter(name, settings)
-                self.cleanup().forget(name)
             return topic
 
     def delete(self, name: str, *, force: bool) -> None:
@@ -79,7 +78,6 @@ class Administration:
                     )
                 try:
                     self.topics.delete(topic.name)
-                    self.cleanup().forget(name)
                 finally:
                     schedules.read_anew()
 

@@ -12,6 +12,10 @@ from its checkpoints, since nothing happens to it as long as it is not open.
 *Backlog.* What is due and not acked is measured in records, and in bytes by the mean size of the partition's records.
 Beyond its quota either whoever appends is refused, until it is within again, or what has waited longest goes.
 
+*Pace.* The thread lets whoever appends have the disk between the writes of a cleaning. No lock of the store is held
+meanwhile, so topics are altered, purged and deleted beside it; who asks for a pass, or for a cleaning, waits for the
+one that runs, which hurries on from then.
+
 *Races.* From where the readers are asked until what they leave has gone, the log's lock of letting go is held: a
 subscription that is new, a seek, and a commit that goes back wait for it. So each of them finds what it begins with, or
 is told that it has gone; nothing goes of what it was given.
@@ -21,7 +25,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -50,6 +55,15 @@ CLEANED_BYTES_PER_S = 16 << 20
 """Of the thread. Larger: disk is freed sooner, appends wait longer."""
 
 
+class Rest(NamedTuple):
+    """What is known of a partition that nobody has opened, for as long as its topic has those settings."""
+
+    settings: TopicSettings
+    """The very object: a topic that was altered, or made anew, has another."""
+    until_ms: int
+    """When to look at it again."""
+
+
 class Backlog(NamedTuple):
     """Of one partition at one instant."""
 
@@ -69,11 +83,14 @@ class Cleanup:
     def __init__(self, topics: OpenTopics, backlogs: Backlogs) -> None:
         self._topics = topics
         self._backlogs = backlogs
-        self._rests_until_ms: dict[tuple[str, int], int] = {}
-        """When to look again at partitions that nobody has opened."""
+        self._rests: dict[tuple[str, int], Rest] = {}
+        """Of partitions that nobody has opened."""
         self._lock = threading.Lock()
+        """A pass at a time, or a cleaning. Held while one paces itself: never wait for it with the store's lock."""
         self._condition = Condition()
         self._ending = False
+        self._askers = set[object]()
+        """Who waits for a pass, or is in one, that was asked for."""
 
     def end(self) -> None:
         """What is being cleaned is given up, and nothing begun. Returns at once."""
@@ -87,13 +104,13 @@ class Cleanup:
         raising: what fails is raised, and ends the pass; else it is logged, and tried again the next time.
         """
         count = 0
-        with self._lock:
+        with self._hurried() if raising else self._lock:
+            self._rests = {key: rest for key, rest in self._rests.items() if key[0] in self._topics.by_name}
             for topic in list(self._topics.by_name.values()):
                 for number in range(topic.partition_count) if topic.settings.is_cleaned_up else ():
                     try:
                         if not self._may_rest(topic, number):
-                            pause = _unpaced if raising else self._paced
-                            count += self._cleaned(topic, number, pause)[0]
+                            count += self._cleaned(topic, number)[0]
                     except (AfterlogError, OSError) as error:
                         if self._topics.by_name.get(topic.name) is not topic:
                             break  # it is being deleted
@@ -105,16 +122,10 @@ class Cleanup:
 
     def clean(self, topic: Topic, number: int) -> Cleaned:
         """Free what can be of one partition, whatever the budget. Raises as a pass does."""
-        with self._lock:
-            _, done = self._cleaned(topic, number, _unpaced)  # which seals what is ripe
+        with self._hurried():
+            _, done = self._cleaned(topic, number)  # which seals what is ripe
             topic.log(number).merge_buckets()  # of several runs a segment is not cleaned
-            return done.plus(self._cleaned(topic, number, _unpaced, thorough=True)[1])
-
-    def forget(self, topic: str) -> None:
-        """Its settings are others, or it is another one."""
-        with self._lock:
-            for key in [key for key in self._rests_until_ms if key[0] == topic]:
-                del self._rests_until_ms[key]
+            return done.plus(self._cleaned(topic, number, thorough=True)[1])
 
     def held(self, topic: Topic, number: int) -> HeldBytes:
         """What holds the bytes of a partition, by the rules of the pass.
@@ -164,28 +175,42 @@ class Cleanup:
         """Whether nobody has the partition open, and nothing is to do in it yet."""
         if number in topic.opened_logs:
             return False
-        key = (topic.name, number)
-        if key not in self._rests_until_ms:
-            self._rests_until_ms[key] = rests_until_ms(self._checkpoints(topic, number), topic.settings)
-        return self._topics.now_ms() < self._rests_until_ms[key]
+        key, settings = (topic.name, number), topic.settings
+        rest = self._rests.get(key)
+        if rest is None or rest.settings is not settings:
+            rest = Rest(settings, rests_until_ms(self._checkpoints(topic, number), settings))
+            self._rests[key] = rest
+        return self._topics.now_ms() < rest.until_ms
 
     def _checkpoints(self, topic: Topic, number: int) -> Checkpoints:
         path = self._topics.path / partition_folder(topic.name, number) / CHECKPOINTS
         return CheckpointFile.open(self._topics.files, path).current
 
+    @contextmanager
+    def _hurried(self) -> Iterator[None]:
+        """For whoever asks for a pass: the one that runs ends sooner, and this one does not pace itself."""
+        asker = object()
+        try:
+            with self._condition:
+                self._askers.add(asker)
+                self._condition.notify_all()
+            with self._lock:
+                yield
+        finally:
+            with self._condition:
+                self._askers.discard(asker)
+
     def _paced(self, size: int) -> None:
-        """Behind each write of a cleaning: whoever appends has the disk, and the interpreter."""
+        """Behind each write of a cleaning: whoever appends has the disk, and the interpreter, if nobody waits."""
         with self._condition:
-            if not self._ending:
+            if not self._ending and not self._askers:
                 self._topics.clock.wait(self._condition, None, size / CLEANED_BYTES_PER_S)
             if self._ending:
                 raise StoreClosed("the store is being closed; a cleaning is given up, and begins anew another time")
 
-    def _cleaned(
-        self, topic: Topic, number: int, pause: Callable[[int], object], *, thorough: bool = False
-    ) -> tuple[int, Cleaned]:
+    def _cleaned(self, topic: Topic, number: int, *, thorough: bool = False) -> tuple[int, Cleaned]:
         """How many segments went, and what was written anew."""
-        self._rests_until_ms.pop((topic.name, number), None)
+        self._rests.pop((topic.name, number), None)
         log = topic.log(number)
         log.weigh()
         with log.letting_go:
@@ -202,7 +227,7 @@ class Cleanup:
         if floor is not None and floor.evicted:
             self._tell(log, floor, started)
         count = len(before - _base_offsets(log))
-        return count, log.clean(pause, thorough=thorough)
+        return count, log.clean(self._paced, thorough=thorough)
 
     def _floor(self, partition: Partition, acked: int) -> Floor:
         """What its readers leave of it, who have acked so much, and its quota."""
@@ -249,10 +274,6 @@ class Cleanup:
         if evicted > 0:
             log.evicted_records += evicted
             logger.warning("%s: %d records went that were not acked: the backlog's quota", log.path, evicted)
-
-
-def _unpaced(size: int) -> None:
-    """Who asks for it waits for it."""
 
 
 def rests_until_ms(known: Checkpoints, settings: TopicSettings) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import BacklogQuotaExceeded, CorruptFile, InvalidTopic, StoreClosed, TopicDeleted
+from afterlog.base.locks import Condition
 from afterlog.base.names import SUBSCRIPTIONS
 from afterlog.fetch.positions import EARLIEST
 from afterlog.log.checkpoints import Checkpoints, SealedMark
@@ -529,12 +530,16 @@ def test_what_is_just_being_deleted_is_no_fault(error: Exception) -> None:
 
 
 class TestCleaning:
-    def test_the_thread_paces_itself_and_ends_when_the_store_is_closed(self) -> None:
+    def to_clean(self) -> Scene:
         scene = Scene(retention_ms=5, segment_ms=1)
         for number in range(3):
             scene.store.send("t", b"far %d" % number, delay=3_600)
             scene.send()
             scene.partition.log.roll()
+        return scene
+
+    def test_the_thread_paces_itself_and_ends_when_the_store_is_closed(self) -> None:
+        scene = self.to_clean()
         cleanup, waits = scene.store._cleaning_up(), list[float]()
         with patch.object(ManualClock, "wait", lambda _, condition, until_ms, timeout_s: waits.append(timeout_s)):
             cleanup.run()
@@ -547,6 +552,41 @@ class TestCleaning:
         cleanup.end()
         cleanup.run()
         assert 3 == scene.partition.log.cleaned.segments
+        scene.store.check()
+
+    def test_a_pass_that_paces_itself_is_in_nobody_s_way(self) -> None:
+        scene = self.to_clean()
+        scene.store.create_topic("other")
+        changes = [
+            lambda: scene.store.alter_topic("t", retention_ms=6),
+            lambda: scene.store.purge("t"),
+            lambda: scene.store.delete_topic("other"),
+        ]
+
+        def wait(clock: ManualClock, condition: Condition, until_ms: int | None, timeout_s: float) -> None:
+            if changes:
+                Background(changes.pop()).answer()
+
+        with patch.object(ManualClock, "wait", wait):
+            scene.store._cleaning_up().run()
+        assert [] == changes
+        assert ["t"] == [each.name for each in scene.store.topics()]
+        scene.store.check()
+
+    def test_who_asks_for_a_pass_hurries_the_one_that_runs(self) -> None:
+        scene, asked = self.to_clean(), list[Background]()
+        cleanup = scene.store._cleaning_up()
+
+        def wait(clock: ManualClock, condition: Condition, until_ms: int | None, timeout_s: float) -> None:
+            asked.append(Background(scene.store.enforce_retention))
+            while not cleanup._askers:
+                condition.wait(1)
+
+        with patch.object(ManualClock, "wait", wait):
+            cleanup.run()
+            assert [0] == [each.answer() for each in asked]
+        assert 3 == scene.partition.log.cleaned.segments
+        assert not cleanup._askers
         scene.store.check()
 
     def test_a_partition_at_rest_is_looked_after(self) -> None:
