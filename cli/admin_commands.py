@@ -31,7 +31,7 @@ class OrNone(click.ParamType[Any]):
         return NONE if value == NONE else self._kind.convert(value, param, ctx)
 
 
-DURATION, BYTES = OrNone(Duration()), OrNone(click.IntRange(0))
+DURATION, WHOLE = OrNone(Duration()), OrNone(click.IntRange(0))
 
 
 @click.command(cls=StoreCommand)
@@ -40,23 +40,23 @@ DURATION, BYTES = OrNone(Duration()), OrNone(click.IntRange(0))
 @click.option("--partitions", type=click.IntRange(1), help="More of them; keys may belong to others from then on.")
 @click.option("--max-delay", "max_delay_ms", type=DURATION, help="How far ahead a record may be due.")
 @click.option("--retention", "retention_ms", type=DURATION, help="How long records stay once they are due.")
-@click.option("--retention-bytes", type=BYTES, help="How large a partition may grow.")
+@click.option("--retention-bytes", type=WHOLE, help="How large a partition may grow.")
 @click.option("--segment-age", "segment_ms", type=DURATION, help="The age at which a segment is sealed.")
 @click.option("--by-subscriptions/--not-by-subscriptions", "retention_by_subscriptions", default=None,
               help="Whether what all subscriptions have acked goes, and the rest stays.")  # fmt: skip
 @click.option("--backlog-quota", "backlog_quota_ms", type=DURATION, help="How old what is not acked may grow.")
-@click.option("--backlog-quota-bytes", type=BYTES, help="How large what is not acked may grow.")
+@click.option("--backlog-quota-bytes", type=WHOLE, help="How large what is not acked may grow.")
 @click.option("--backlog-quota-policy", type=click.Choice(["producer_exception", "consumer_backlog_eviction"]),
               help="Beyond its quota: nothing is taken, or the oldest goes.")  # fmt: skip
-@click.option("--max-pending", type=BYTES, help="How many records of a partition may not be due yet.")
-@click.option("--max-bytes", type=BYTES, help="How large a partition's logs may grow here before sends are refused.")
+@click.option("--max-pending", type=WHOLE, help="How many records of a partition may not be due yet.")
+@click.option("--max-bytes", type=WHOLE, help="How large a partition's logs may grow here before sends are refused.")
 @click.option("--interceptor", "interceptors", multiple=True, type=OrNone(click.STRING),
               help="Adds to the metadata of entries; by its name. All that there are to be, or none.")  # fmt: skip
 @click.option("--any-instant/--sure-instants", default=None, help="Whether times before 2001 and far ahead are taken.")
 @click.option("--remote-storage", "remote_storage_enable", is_flag=True, default=None,
               help="Sealed segments go to the object storage that --remote names. Cannot be taken back.")  # fmt: skip
 @click.option("--local-retention", "local_retention_ms", type=DURATION, help="How long they stay here, too.")
-@click.option("--local-retention-bytes", type=BYTES, help="How much of a partition stays here, about.")
+@click.option("--local-retention-bytes", type=WHOLE, help="How much of a partition stays here, about.")
 def alter(
     data: FolderOrAddress, topic: str, any_instant: bool | None, interceptors: tuple[str, ...], **given: Any
 ) -> None:

@@ -62,7 +62,7 @@ class Appender:
         context: LogContext,
         versions: VersionSet,
         commit: Commit,
-        upkeep: Maintenance,
+        maintenance: Maintenance,
         dirty: DirtyFlag,
         checkpoint: DueCheckpoint,
     ) -> None:
@@ -77,7 +77,7 @@ class Appender:
         self._safe_once_written = context.config.durability.kind == "os"
         self._versions = versions
         self._commit = commit
-        self._maintenance = upkeep
+        self._maintenance = maintenance
         self._dirty = dirty
         self._checkpoint = checkpoint
         self._queued_segment = -1

@@ -17,7 +17,8 @@ could read; delivery offsets stay, since `removed_records` counts what goes.
 
 A crash before the checkpoints leaves files of a generation that nobody knows, after them some of one that nobody needs:
 recovery removes either. Whoever has pinned a version goes on with the files of that. Where an operation has changed one
-of the segments meanwhile, the work was for nothing, and is thrown away.
+of the segments meanwhile, or the topic is to be in object storage from now on, the work was for nothing, and is thrown
+away.
 
 A segment that is or will be in object storage, a foreign one, and one of several runs still, stays as it is.
 """
@@ -319,7 +320,8 @@ class Cleaner:
             raise
         with lock, writing():
             now = self._versions.current
-            if not (_still_there(now, sources, replaced) and self._checkpoints.current.cleanings == known.cleanings):
+            is_vain = any(self._is_fixed(segment) for segment in sources) or not _still_there(now, sources, replaced)
+            if is_vain or self._checkpoints.current.cleanings != known.cleanings:
                 made.discard()
                 return Cleaned()
             try:

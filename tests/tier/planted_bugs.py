@@ -54,8 +54,8 @@ def pending_too(segments: Sequence[SealedSegment], active: Any, rule: Any, front
     return REMOVABLE(segments, active, rule, INT64_MAX, **how)
 
 
-def without_frontier(upkeep: Maintenance, marks: Any, *, used_ms: int = 0) -> None:
-    MARK(upkeep, marks)
+def without_frontier(maintenance: Maintenance, marks: Any, *, used_ms: int = 0) -> None:
+    MARK(maintenance, marks)
 
 
 def with_the_cancel_index(segment: SealedSegment, *, kept: Collection[str] = ()) -> list[Path]:

@@ -291,11 +291,11 @@ class TestD13:
         setting.store.send("mail", b"b", delay=5)
         mark = type(setting.partition.log._maintenance)._mark
 
-        def delivered_meanwhile(upkeep: object, marks: object, **frontier: int) -> None:
+        def delivered_meanwhile(maintenance: object, marks: object, **frontier: int) -> None:
             if frontier:
                 setting.clock.advance(5_000)
                 assert 2 == setting.partition.high_watermark()
-            mark(upkeep, marks, **frontier)  # type: ignore[arg-type]
+            mark(maintenance, marks, **frontier)  # type: ignore[arg-type]
 
         with patch.object(type(setting.partition.log._maintenance), "_mark", delivered_meanwhile):
             assert 1 == setting.offload().freed
@@ -521,6 +521,60 @@ class TestRaces:
         setting.clock.advance(LEFTOVER_MS + 1)
         assert 2 == setting.offload().uploaded
         assert [] == scrub(setting.manifest, deep=True)
+
+
+class TestCleanedBefore:
+    """A topic of which segments were written anew before it came to be in object storage."""
+
+    def setting(self) -> SmallStore:
+        setting = opened(remote_storage_enable=False, local_retention_ms=None, retention_ms=5)
+        for number in range(3):
+            setting.segment((b"far %d" % number, 10**6 + number), (b"gone", 0), (b"gone", 1))
+        setting.clock.advance(100)
+        return setting
+
+    def alter(self, setting: SmallStore) -> None:
+        setting.settings = {"retention_ms": None}
+        setting.store.alter_topic("mail", remote_storage_enable=True, local_retention_ms=0)
+
+    def test_what_has_gaps_is_uploaded_freed_and_read(self) -> None:
+        setting = self.setting()
+        assert 0 < setting.store.clean("mail")
+        assert all(segment.mark.generation for segment in setting.partition.log.sealed)
+        self.alter(setting)
+        uploaded = setting.offload().uploaded
+        assert len(setting.local) == uploaded > 0
+        setting.clock.advance(2 * 10**6)
+        setting.segment((b"last", 0))
+        setting.partition.high_watermark()
+        setting.store.alter_topic("mail", **setting.settings)
+        assert uploaded + 1 == setting.offload().freed
+        assert not any(setting.local)
+        setting.store.check()
+        left = [b"far 0", b"far 1", b"far 2", b"last"]
+        assert left == setting.drained() == setting.fresh().drained()
+        setting.reopened()
+        setting.store.check()
+        assert left == setting.drained()
+
+    def test_a_cleaning_that_runs_meanwhile_is_given_up(self) -> None:
+        setting = self.setting()
+        setting.partition.high_watermark()
+        log = setting.partition.log
+        before = [segment.mark for segment in log.sealed]
+        log.weigh()
+        log.begin_cleaning(thorough=True)
+
+        def pause(size: int) -> None:
+            if log.context.settings.remote_storage_enable:
+                return
+            self.alter(setting)
+
+        assert 0 == log.clean(pause, thorough=True).segments
+        assert before == [segment.mark for segment in log.sealed]
+        setting.store.check()
+        assert 3 == setting.offload().uploaded
+        setting.store.check()
 
 
 def test_planted_it_does_not_ask_what_is_listed() -> None:
