@@ -12,8 +12,8 @@
                                             by one task
     mail-2030-00000000000000000000-00001700000000000000-0123456789abcdef0123456789abcdef.handover
                                             names all files of a job that is left to who has the store open
-<data>/schedules/weekly.schedule            a recurring schedule
-<data>/schedules/weekly.copy                the same once more
+<data>/schedules/journal                    what happened to recurring schedules, since the snapshot that it begins with
+<data>/schedules/journal.2                  the same once more
 <data>/remote-cache                         pages read from object storage; it has the name for an instant only
 <data>/<topic>-<partition>/
     checkpoints                             recovery point, frontier, log start, sealed segments
@@ -66,8 +66,7 @@ LATER_TOPICS = "later-topics"
 FRONTIER = "store.frontier-1"
 """Where topics are named by their first partition, 0: no topic's, and read by versions that do not know it."""
 SCHEDULES = "schedules"
-SCHEDULE = ".schedule"
-SCHEDULE_COPY = ".copy"
+SCHEDULE_JOURNALS = "journal", "journal.2"
 DELETED = "deleted"
 ADOPTED = "adopted"
 ADOPTION = "adoption"
@@ -93,6 +92,7 @@ UNIQUE_KEYS = ".uniquekeys"
 PREPARED = ".prepared"
 HANDOVER = ".handover"
 
+_EARLIER_SCHEDULE = ".schedule", ".copy"
 _DOTS = (".", "..")
 _OFFSET_MAX = 2**63 - 1
 """Twenty digits hold more than an int64: such a name is not one of ours."""
@@ -238,15 +238,15 @@ def parse_journal_file(name: str) -> int | None:
     return int(match["number"]) if match and int(match["number"]) <= _OFFSET_MAX else None
 
 
-def schedule_files(store: Path, name: str) -> tuple[Path, Path]:
-    """The document of a schedule, and its copy."""
-    checked = check_name(name, "schedule")
-    return store / SCHEDULES / f"{checked}{SCHEDULE}", store / SCHEDULES / f"{checked}{SCHEDULE_COPY}"
+def earlier_schedule_files(folder: Path, name: str) -> tuple[Path, Path]:
+    """The document of a schedule, and its copy, as versions before the journal had them."""
+    document, copy = (folder / f"{name}{suffix}" for suffix in _EARLIER_SCHEDULE)
+    return document, copy
 
 
-def parse_schedule_file(name: str) -> str | None:
+def parse_earlier_schedule_file(name: str) -> str | None:
     """The schedule's name, or None where the file is none's."""
-    for suffix in (SCHEDULE, SCHEDULE_COPY):
+    for suffix in _EARLIER_SCHEDULE:
         schedule = name.removesuffix(suffix)
         if schedule != name and _NAME.match(schedule) and schedule not in _DOTS:
             return schedule

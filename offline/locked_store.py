@@ -41,7 +41,7 @@ from afterlog.offline import journals
 from afterlog.offline.repair import apply, plan
 from afterlog.offline.repair_plan import ListedMarks, RepairPlan
 from afterlog.offline.verify import CLOCK, REPAIR, Finding, checkpoint_fault, log_end, verify
-from afterlog.store.schedule_document import damages
+from afterlog.store.schedule_journal import journal_damages
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.stats import subscription_names
 from afterlog.tier.manifest import Manifest
@@ -51,7 +51,7 @@ from afterlog.tier.tiering import Tiering
 
 ASIDE = ".corrupt"
 COPY = "restore it from a copy"
-SCHEDULE_REMEDY = "pause and resume the schedule, which writes it anew; where both files are damaged, remove it"
+SCHEDULE_REMEDY = "open the store and pause a schedule, which writes both journals anew, if one of them serves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class OfflineStore:
         if self._topics_error is not None:
             yield Finding.of(self._topics_error, REPAIR)
         yield from self._verify_frontier()
-        for error in damages(self._files, self.path):
+        for error in journal_damages(self._files, self.path):
             yield Finding.of(error, SCHEDULE_REMEDY)
         for context in contexts:
             if not self._files.exists(context.folder):

@@ -87,7 +87,7 @@ class Deletions:
         settings = self._known.topics[name]
         forget_topic(self.files, self.path, name)
         if self.files.exists(self.path / SCHEDULES):
-            from afterlog.store.schedule_document import forget_schedules
+            from afterlog.store.schedule_journal import forget_schedules
 
             forget_schedules(self.files, self.path, name)
         if self.files.exists(self.path / ADOPTION):

@@ -1,7 +1,4 @@
-"""What is known of a recurring schedule, durably: one small document, and a copy of it.
-
-    schedules/weekly.schedule       afterlog-schedule document (`afterlog.base.document`); a body, shortened:
-    schedules/weekly.copy           the same once more: where the other is gone or rotten it is taken, and that is said
+"""What is known of a recurring schedule, and as what it is in the journal (`schedule_journal`).
 
     {"name":"weekly","id":"0123456789abcdef0123456789abcdef","topic":"report","partition":0,
      "cron":"0 8 * * 1","timezone":"Europe/Zurich","every_ms":null,"anchor_ms":0,
@@ -16,35 +13,23 @@
 - `stale`: the offset of a pending record that is to be cancelled, since the schedule was changed or paused;
   `stale_due_ms`: when it is due. Where that was before it could be done, it becomes `delivered_ms`: it has come.
 - `removed`: nothing of it is appended any more; what is pending is to be cancelled, and the document to go.
-
-The first file counts wherever it is intact. A crash between the two leaves a copy that is one write older. Taken later,
-for the first, it is no proof of what was not appended: it comes back with `settled` false, and is looked up in the log.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from afterlog.base import document
 from afterlog.base.document import well_typed, whole
 from afterlog.base.errors import CorruptFile
-from afterlog.base.files import Files, publishing
-from afterlog.base.names import SCHEDULE, SCHEDULES, parse_schedule_file, schedule_files
 from afterlog.base.recurrence import Cron, Every, Recurrence
 from afterlog.fetch.record_id import RecordId
 from afterlog.records.batch import Headers
 
-logger = logging.getLogger("afterlog.store.schedules")
-
-FORMAT = "afterlog-schedule"
-VERSION = 1
 POLICIES = ("skip", "one", "all")
 
 
@@ -61,7 +46,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDocument:
-    """The content of the file."""
+    """All that is durable of it."""
 
     name: str
     id: str
@@ -82,8 +67,6 @@ class ScheduleDocument:
     stale_due_ms: int = 0
     delivered_ms: int = 0
     occurrence: Occurrence | None = None
-    settled: bool = True
-    """Not in the file: whether what it says of the log is the last word."""
 
     @property
     def recurrence(self) -> Recurrence:
@@ -103,21 +86,14 @@ class ScheduleDocument:
         except ImportError:  # looking needs nothing that may not be here
             return None
 
-    def to_json(self) -> dict[str, Any]:
-        occurrence = self.occurrence
-        names = [name for name in self.__dataclass_fields__ if name != "settled"]
-        return {name: getattr(self, name) for name in names} | {
-            "value": _text(self.value),
-            "key": _text(self.key),
-            "headers": [[name, _text(value)] for name, value in self.headers],
-            "occurrence": None
-            if occurrence is None
-            else {
-                "due_ms": occurrence.due_ms,
-                "log_end_offset": occurrence.log_end_offset,
-                "offset": occurrence.offset,
-            },
-        }
+    def to_json(self, before: ScheduleDocument | None = None) -> dict[str, Any]:
+        """Its name, and all that is not as it was before."""
+        row: dict[str, Any] = {"name": self.name}
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if before is None or value != getattr(before, name):
+                row[name] = _TO_JSON[name](value) if name in _TO_JSON else value
+        return row
 
     @staticmethod
     def of_json(body: dict[str, Any], path: Path) -> ScheduleDocument:
@@ -191,91 +167,27 @@ class Schedule:
         )
 
 
-def read_schedules(files: Files, store: Path) -> tuple[dict[str, ScheduleDocument], dict[str, CorruptFile]]:
-    """The schedules of a store by name, and what is wrong with those that cannot be read."""
-    found: dict[str, ScheduleDocument] = {}
-    faults: dict[str, CorruptFile] = {}
-    for name in sorted(schedule_names(files, store)):
-        try:
-            found[name] = _read(files, store, name)
-        except CorruptFile as error:
-            faults[name] = error
-    return found, faults
-
-
-def schedule_names(files: Files, store: Path) -> set[str]:
-    """Of which there is a file."""
-    try:
-        names = files.names(store / SCHEDULES)
-    except FileNotFoundError:
-        return set()
-    return {name for file in names if (name := parse_schedule_file(file)) is not None}
-
-
-def damages(files: Files, store: Path) -> Iterator[CorruptFile]:
-    """What is wrong with any of the files, also where the other one serves."""
-    for name in sorted(schedule_names(files, store)):
-        for path in schedule_files(store, name):
-            found = _read_one(files, path, name)
-            if isinstance(found, CorruptFile):
-                yield found
-
-
-def write_schedule(files: Files, store: Path, content: ScheduleDocument) -> None:
-    """Make both files say it, durably."""
-    folder = store / SCHEDULES
-    if not files.exists(folder):
-        with contextlib.suppress(FileExistsError):
-            files.make_folder(folder)
-        files.sync_folder(store)
-    data = document.encode(FORMAT, VERSION, content.to_json())
-    for path in schedule_files(store, content.name):
-        with publishing(files, path, sync_name=False) as file:
-            file.append([data])
-    files.sync_folder(folder)
-
-
-def remove_schedule(files: Files, store: Path, name: str) -> None:
-    """Both files go, durably; the copy first, so that it never counts alone."""
-    for path in reversed(schedule_files(store, name)):
-        with contextlib.suppress(FileNotFoundError):
-            files.unlink(path)
-            files.sync_folder(path.parent)
-
-
-def forget_schedules(files: Files, store: Path, topic: str) -> None:
-    """Of a topic that is deleted, durably."""
-    for name, content in read_schedules(files, store)[0].items():
-        if content.topic == topic:
-            remove_schedule(files, store, name)
-    files.sync_folder(store / SCHEDULES)  # whoever was killed in the middle of it has unlinked some
-
-
-def _read(files: Files, store: Path, name: str) -> ScheduleDocument:
-    first, copy = (_read_one(files, path, name) for path in schedule_files(store, name))
-    if isinstance(first, ScheduleDocument):
-        return first
-    if isinstance(copy, ScheduleDocument):
-        logger.warning("%s; its copy is taken", first or f"{name}{SCHEDULE} is gone")
-        return replace(copy, settled=False)
-    raise first or copy or CorruptFile("the schedule is gone", path=schedule_files(store, name)[0])
-
-
-def _read_one(files: Files, path: Path, name: str) -> ScheduleDocument | CorruptFile | None:
-    try:
-        body = document.read(files, path, FORMAT, VERSION)
-        if body.get("name") != name:
-            raise CorruptFile(f"this is the schedule {body.get('name')!r:.40}", path=path)
-        return ScheduleDocument.of_json(body, path)
-    except FileNotFoundError:
-        return None
-    except CorruptFile as error:
-        return error
-
-
 def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text, validate=True)
+
+
+def _pairs(headers: Headers) -> list[list[str | None]]:
+    return [[name, _text(value)] for name, value in headers]
+
+
+def _fields(occurrence: Occurrence | None) -> dict[str, int | None] | None:
+    if occurrence is None:
+        return None
+    return {
+        "due_ms": occurrence.due_ms,
+        "log_end_offset": occurrence.log_end_offset,
+        "offset": occurrence.offset,
+    }
+
+
+_TO_JSON: dict[str, Callable[[Any], Any]] = {"value": _text, "key": _text, "headers": _pairs, "occurrence": _fields}
+"""Fields that JSON has in another way."""

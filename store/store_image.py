@@ -42,6 +42,7 @@ from afterlog.base.names import (
     POSITION,
     POSITION_COPY,
     REMOTE_CACHE,
+    SCHEDULE_JOURNALS,
     SCHEDULES,
     SERVER_SOCKET,
     SUBSCRIPTIONS,
@@ -202,10 +203,12 @@ class StoreImage:
                 self._take_unknown(writer, name)
 
     def _take_folder(self, writer: BackupWriter, folder: str) -> None:
-        """Of documents, which are never changed in place."""
+        """Of documents, which are never changed in place, but for journals, which grow."""
         writer.make_folder(folder)
         for name in self.files.names(self.path / folder):
-            if name != FRONTIER and not name.endswith(TEMPORARY_SUFFIX):
+            if folder == SCHEDULES and name in SCHEDULE_JOURNALS:
+                writer.copy(f"{folder}/{name}")
+            elif name != FRONTIER and not name.endswith(TEMPORARY_SUFFIX):
                 with contextlib.suppress(*_GIVEN_UP if folder == ADOPTION else ()):
                     writer.link(f"{folder}/{name}")
 

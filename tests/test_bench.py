@@ -22,6 +22,7 @@ from bench import (
     numbered,
     replication,
     report,
+    schedules,
     seals,
     singly,
     subscriptions,
@@ -50,6 +51,12 @@ def test_what_unique_keys_cost(tmp_path: Path) -> None:
     figures = unique_keys.measure(tmp_path, 60, times=3, call_records=20)
     assert {"send", "send_new", "send_kept", "send_replacing", "record_new", "record_kept"} <= {*figures}
     assert (60, 1) == (figures["pending"], figures["files"])
+
+
+def test_what_schedules_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = schedules.main(["20", "--sync-ms", "0.1"])
+    assert figures["came"]["syncs"] * 20 < 4 < figures["made"]["syncs"] * 20 < 60
+    assert '"schedules": 20' in capsys.readouterr().out
 
 
 def test_what_numbered_appends_cost(tmp_path: Path) -> None:

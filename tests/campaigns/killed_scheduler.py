@@ -28,11 +28,10 @@ def live(folder: Path, seed: str) -> None:
         store.create_topic("t")
         store.schedule("t", name="s", every=every, missed="all")
         partition, position = store.topic("t").partition(0), 0
-        identity = store._scheduling()._documents["s"].id
         while True:
             end = partition.log_end_offset
-            for due_ms, _ in appended_occurrences(partition, identity, position, end):
-                say("came", due_ms)
+            for each in appended_occurrences(partition, position, end):
+                say("came", each.due_ms)
             position = end
             time.sleep(0.001)
 
@@ -40,8 +39,8 @@ def live(folder: Path, seed: str) -> None:
 def nobody_looks() -> None:
     """What is not known to be there is appended."""
 
-    def looked_up(schedules: Schedules, document: Any) -> Any:
-        return dataclasses.replace(document, settled=True)
+    def looked_up(schedules: Schedules, documents: Any) -> Any:
+        return documents
 
     patch.object(Schedules, "_looked_up", looked_up).start()
 
@@ -49,11 +48,10 @@ def nobody_looks() -> None:
 def the_intent_is_believed() -> None:
     """What was about to be appended is taken for appended."""
 
-    def looked_up(schedules: Schedules, document: Any) -> Any:
-        occurrence = document.occurrence
-        if occurrence is None or occurrence.offset is not None:
-            return document
-        return dataclasses.replace(document, occurrence=dataclasses.replace(occurrence, offset=0))
+    def looked_up(schedules: Schedules, documents: Any) -> Any:
+        return [
+            dataclasses.replace(each, occurrence=dataclasses.replace(each.occurrence, offset=0)) for each in documents
+        ]
 
     patch.object(Schedules, "_looked_up", looked_up).start()
 

@@ -34,7 +34,7 @@ from afterlog import (
 from afterlog.log.tombstones import Tombstones
 from afterlog.log.topic_settings import TopicSettings
 from afterlog.produce.topic import Topic
-from afterlog.store import deletions, schedule_document
+from afterlog.store import deletions, schedule_journal
 from afterlog.store.deletions import Deletions
 from afterlog.store.store import Store, open_store
 from tests import campaigns
@@ -300,7 +300,7 @@ def in_memory(of_store: Deletions, name: str, topic: TopicSettings) -> None:
 @pytest.mark.parametrize(
     "planted",
     [
-        lambda: patch.object(schedule_document, "forget_schedules", lambda *_: None),
+        lambda: patch.object(schedule_journal, "forget_schedules", lambda *_: None),
         lambda: patch.object(Deletions, "begin_topic", in_memory),
         lambda: patch.object(deletions, "forget_topic", lambda *_: None),
         lambda: patch.object(Topic, "delete", lambda _: None),

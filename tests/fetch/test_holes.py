@@ -52,5 +52,5 @@ def test_dead_letters_and_occurrences(store: Store) -> None:
     topic = store.topic("t")
     assert [(RecordId("orders", 0, 1), "worker")] == [*_origins(topic, 0, 0)]
     assert [] == [*_origins(topic, 0, 3)]
-    assert [(NOW_MS, 0), (NOW_MS + 2, 2)] == [*appended_occurrences(topic.partition(0), SCHEDULE, 0, 10)]
-    assert [] == [*appended_occurrences(topic.partition(0), SCHEDULE, 4, 10)]
+    assert [(SCHEDULE, NOW_MS, 0), (SCHEDULE, NOW_MS + 2, 2)] == [*appended_occurrences(topic.partition(0), 0, 10)]
+    assert [] == [*appended_occurrences(topic.partition(0), 4, 10)]

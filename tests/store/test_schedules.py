@@ -35,12 +35,16 @@ from afterlog.base.errors import (
     UnknownTopic,
     WrongType,
 )
-from afterlog.base.names import SCHEDULES, schedule_files
+from afterlog.base.files import OsFiles
+from afterlog.base.names import SCHEDULE_JOURNALS, SCHEDULES
 from afterlog.base.recurrence import Every
 from afterlog.fetch.message import Message
 from afterlog.log.partition_log import PartitionLog
 from afterlog.offline.locked_store import OfflineStore
-from afterlog.store.schedule_document import damages
+from afterlog.produce.topic import Topic
+from afterlog.store import schedule_journal
+from afterlog.store.schedule_document import Schedule
+from afterlog.store.schedule_journal import ScheduleJournal, journal_damages
 from afterlog.store.schedules import Schedules, appended_occurrences, next_of, occurrence_of
 from afterlog.store.store import Store, open_store
 from tests import campaigns
@@ -50,10 +54,23 @@ from tests.campaigns.explorer import Explored, explore
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.campaigns.workers import Workers
-from tests.support import NOW_MS, PATH, Calls, eventually, killed, open_small, power_cut, restored, small
+from tests.support import (
+    NOW_MS,
+    PATH,
+    Calls,
+    content,
+    eventually,
+    flipped,
+    killed,
+    open_small,
+    power_cut,
+    restored,
+    small,
+)
 
 MINUTE = timedelta(minutes=1)
 MINUTE_MS = 60_000
+GOLDEN = Path(__file__).parent / "golden" / "schedules-v1" / "store"
 
 
 @pytest.fixture
@@ -276,7 +293,7 @@ class TestChanges:
         store.schedule("t", name="s", every=MINUTE)
         store.remove_schedule("s")
         assert [] == pending(store) == store.schedules()
-        assert [] == disk.names(PATH / SCHEDULES)
+        assert {} == ScheduleJournal(disk, PATH).documents
         clock.advance(5 * MINUTE_MS)
         assert 0 == store.run_schedules()
         with pytest.raises(UnknownSchedule):
@@ -385,7 +402,7 @@ class TestThread:
             store.schedule("t", name="s", every=MINUTE)
             clock.advance(MINUTE_MS)
             schedules = store._scheduling()
-            calls.fail("append", ".schedule.tmp", StorageFull("no room", path=PATH))
+            calls.fail("append", "journal", StorageFull("no room", path=PATH))
             assert 0 == schedules.run()
             assert "nothing is appended for now" in caplog.text
             assert "no room" in (store.schedules()[0].fault or "")
@@ -401,7 +418,7 @@ class TestThread:
             store.create_topic("t")
             store.schedule("t", name="s", every=MINUTE)
             clock.advance(MINUTE_MS)
-            for suffix in (".log", ".copy.tmp"):
+            for suffix in (".log", "journal.2"):
                 calls.fail("append", suffix, StorageFull("no room", path=PATH))
                 with pytest.raises(StorageFull):
                     store.run_schedules()
@@ -412,72 +429,230 @@ class TestThread:
             assert [1] == occurrences(store)
 
 
-class TestDamage:
-    def test_the_copy_is_taken(
-        self, clock: ManualClock, disk: SimulatedFiles, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with open_small(disk, clock) as store:
-            store.create_topic("t")
-            made = store.schedule("t", name="s", every=MINUTE)
-        rot(disk, schedule_files(PATH, "s")[0])
-        assert 1 == len(list(damages(disk, PATH)))
-        with OfflineStore(PATH, disk, clock) as offline:
-            [finding] = offline.verify()
-            assert (schedule_files(PATH, "s")[0], True) == (finding.path, "pause and resume" in finding.remedy)
-        with open_small(disk, clock) as store:
-            assert [made] == store.schedules()
-            assert "its copy is taken" in caplog.text
-            assert [1] == pending(store)
-        assert [] == list(damages(disk, PATH))
+JOURNALS = [PATH / SCHEDULES / name for name in SCHEDULE_JOURNALS]
 
-    def test_a_copy_that_is_older_is_no_proof(self, clock: ManualClock, disk: SimulatedFiles) -> None:
-        first, copy = schedule_files(PATH, "s")
+
+class TestDamage:
+    """What one of the two files has lost the other serves."""
+
+    @pytest.fixture
+    def made(self, clock: ManualClock, disk: SimulatedFiles) -> Schedule:
+        """Of two, after a while: the journals have a frame that begins them, frames, and notes."""
         with open_small(disk, clock) as store:
             store.create_topic("t")
             store.schedule("t", name="s", every=MINUTE)
-            older = disk.open(copy).pread(10_000, 0)
+            store.schedule("t", name="another", every=2 * MINUTE)
             clock.advance(MINUTE_MS)
             store.run_schedules()
-        file = disk.open(copy)
-        file.truncate(0)
-        file.append([older])
-        disk.unlink(first)
-        with open_small(disk, clock) as store:
-            assert 0 == store.run_schedules()
-            assert [2] == pending(store)
+            return store.schedules()[1]
 
-    def test_both_are_gone_it_is_told_and_can_be_removed(self, clock: ManualClock, disk: SimulatedFiles) -> None:
+    @pytest.mark.parametrize("path", JOURNALS, ids=SCHEDULE_JOURNALS)
+    @pytest.mark.parametrize("frame", [0, 1, 2, None])
+    def test_one_of_them(
+        self, made: Schedule, clock: ManualClock, disk: SimulatedFiles, path: Path, frame: int | None,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:  # fmt: skip
+        if frame is None:
+            disk.unlink(path)
+        else:
+            rot(disk, path, frame)
+        [damage] = journal_damages(disk, PATH)
+        assert path == damage.path
+        with OfflineStore(PATH, disk, clock) as offline:
+            [finding] = offline.verify()
+            assert (path, True) == (finding.path, "anew" in finding.remedy)
         with open_small(disk, clock) as store:
-            store.create_topic("t")
-            store.schedule("t", name="s", every=MINUTE)
-        for path in schedule_files(PATH, "s"):
-            rot(disk, path)
+            assert [made] == store.schedules()[1:]
+            assert "the other one is taken" in caplog.text
+            assert [2, 2] == pending(store)
+            store.pause_schedule("another")
+        assert [] == [*journal_damages(disk, PATH)]
         with open_small(disk, clock) as store:
-            for call in (store.schedules, lambda: store.pause_schedule("s")):
-                with pytest.raises(CorruptFile):
+            assert [made] == store.schedules()[1:]
+
+    def test_each_has_lost_something_else(self, made: Schedule, clock: ManualClock, disk: SimulatedFiles) -> None:
+        for path, frame in zip(JOURNALS, (1, 2), strict=True):
+            rot(disk, path, frame)
+        with open_small(disk, clock) as store:
+            assert [made] == store.schedules()[1:]
+            assert [2, 2] == pending(store)
+
+    @pytest.mark.parametrize("frame", [0, 2])
+    def test_both_have_lost_the_same(
+        self, made: Schedule, clock: ManualClock, disk: SimulatedFiles, frame: int
+    ) -> None:
+        """They stand still, until somebody has removed them."""
+        for path in JOURNALS:
+            rot(disk, path, frame)
+        assert ["lost the same" in str(damage) for damage in journal_damages(disk, PATH)] == [False, False, True]
+        clock.advance(10 * MINUTE_MS)
+        with open_small(disk, clock) as store:
+            for call in (store.schedules, lambda: store.pause_schedule("s"), lambda: store.remove_schedule("s")):
+                with pytest.raises(CorruptFile, match="from a backup, or remove both"):
                     call()
             with pytest.raises(CorruptFile):
                 store.schedule("t", name="s", every=MINUTE)
-            store.schedule("t", name="another", every=2 * MINUTE)
-            store.remove_schedule("s")
-            assert ["another"] == [each.name for each in store.schedules()]
+            assert 0 == store.run_schedules()
+            store.create_topic("u")
+            store.delete_topic("u")
+        for path in JOURNALS:
+            disk.unlink(path)
+        with open_small(disk, clock) as store:
+            store.schedule("t", name="s", every=MINUTE)
+
+    def test_notes_that_are_lost_are_looked_for(self, made: Schedule, clock: ManualClock, disk: SimulatedFiles) -> None:
+        """They are not synced: a power cut may take them."""
+        lines = content(disk, JOURNALS[0]).splitlines(keepends=True)
+        assert 3 == sum(b"is_note" in line for line in lines)
+        for path in JOURNALS:
+            for frame in reversed(range(len(lines) // 2)):
+                if b"is_note" in lines[2 * frame + 1]:
+                    rot(disk, path, frame)
+        with open_small(disk, clock) as store:
+            assert [made] == store.schedules()[1:]
+            assert 0 == store.run_schedules()
+            assert [2, 2] == pending(store)
+
+    def test_a_torn_end_is_no_damage(self, made: Schedule, clock: ManualClock, disk: SimulatedFiles) -> None:
+        whole = {path: content(disk, path) for path in JOURNALS}
+        last = len(whole[JOURNALS[0]].splitlines(keepends=True)[-1])
+        for path, data in whole.items():
+            for cut in (1, last // 2, last):
+                truncated(disk, path, data[:-cut])
+                assert [] == [*journal_damages(disk, PATH)]
+                with open_small(killed(disk), clock) as store:
+                    assert [made] == store.schedules()[1:]
+                truncated(disk, path, data)
 
 
-def rot(disk: SimulatedFiles, path: Path) -> None:
+def truncated(disk: SimulatedFiles, path: Path, data: bytes) -> None:
     file = disk.open(path)
-    data = file.pread(10_000, 0)
     file.truncate(0)
-    file.append([data.replace(b"every_ms", b"EVERY_ms")])
+    file.append([data])
+
+
+def rot(disk: SimulatedFiles, path: Path, frame: int) -> None:
+    """One bit of a frame's second line."""
+    lines = content(disk, path).splitlines(keepends=True)
+    lines[2 * frame + 1] = flipped(lines[2 * frame + 1], 5)
+    truncated(disk, path, b"".join(lines))
+
+
+class TestJournal:
+    def test_it_does_not_grow_without_end(self, disk: SimulatedFiles, clock: ManualClock) -> None:
+        with patch.object(schedule_journal, "LIMIT_BYTES", 4_096), open_small(disk, clock) as store:
+            store.create_topic("t")
+            for number in range(5):
+                store.schedule("t", name=f"s{number}", every=MINUTE)
+            sizes = set()
+            for _ in range(60):
+                clock.advance(MINUTE_MS)
+                store.run_schedules()
+                assert content(disk, JOURNALS[0]) == content(disk, JOURNALS[1])
+                sizes.add(len(content(disk, JOURNALS[0])))
+                assert store._scheduling()._documents == ScheduleJournal(disk, PATH).documents
+            assert max(sizes) < 4_096 + 4 * min(sizes)
+            assert min(sizes) < 3_000
+
+    def test_what_many_come_to_is_one_frame(self, disk: SimulatedFiles, clock: ManualClock) -> None:
+        """And for each partition one append and one sync."""
+        calls = Calls()
+        with open_small(FailingFiles(disk, calls), clock, durability=OS, segment_bytes=1 << 20) as store:
+            store.create_topic("t", partitions=2)
+            for number in range(50):
+                store.schedule("t", name=f"s{number}", every=MINUTE, partition=number % 2)
+            clock.advance(MINUTE_MS)
+            calls.made.clear()
+            assert 50 == store.run_schedules()
+            assert (1, 0) == (calls.made["sync", "journal"], calls.made["sync", "journal.2"])
+            assert 2 == calls.count("sync", ".log")
+            assert [2, 2] == [calls.made["append", name] for name in SCHEDULE_JOURNALS]
+            assert (50, 50) == (len(messages(store)), len(store.pending("t", limit=100)))
+
+    def test_a_backup_is_of_its_time(self, disk: SimulatedFiles, clock: ManualClock) -> None:
+        """The journal grows at its end."""
+        with open_small(disk, clock) as store:
+            store.create_topic("t")
+            store.schedule("t", name="s", every=MINUTE)
+            made = store.backup(Path("/backups"))
+            clock.advance(MINUTE_MS)
+            store.run_schedules()
+        with open_small(restored(disk, made), clock) as store:
+            assert 1 == store.run_schedules()
+            assert ([1], [2]) == (occurrences(store), pending(store))
+
+    def test_one_that_cannot_be_holds_up_no_other(self, disk: SimulatedFiles, clock: ManualClock) -> None:
+        with open_small(disk, clock) as store:
+            for topic in "tuv":
+                store.create_topic(topic)
+                store.schedule(topic, name=f"of-{topic}", every=MINUTE)
+            store.delete_topic("u")
+            store.schedule("t", name="gone", every=MINUTE)
+            clock.advance(MINUTE_MS)
+            append = Topic.append
+
+            def refused(topic: Topic, *call: Any, **settings: Any) -> Any:
+                if topic.name == "t":
+                    raise StorageFull("no room", path=PATH)
+                return append(topic, *call, **settings)
+
+            with patch.object(Topic, "append", refused):
+                assert 1 == store._scheduling().run()
+            assert {"of-t": "no room", "gone": "no room", "of-v": None} == {
+                each.name: each.fault and "no room" for each in store.schedules()
+            }
+            clock.advance(10_000)
+            assert 2 == store._scheduling().run()
+            assert 3 == len([each for topic in "tv" for each in messages(store, topic)])
+
+    def test_documents_of_before_become_one(self, tmp_path: Path, clock: ManualClock) -> None:
+        """Of which the golden folder was written by the last version that had them."""
+        shutil.copytree(GOLDEN, tmp_path / "store")
+        clock.set(NOW_MS + 300_000)
+        for _ in range(2):
+            with open_store(tmp_path / "store", None, clock, None, background=False) as store:
+                report, sweep = store.schedules()
+                assert ("report", b"weekly", b"k", "0 8 * * 1", True, None) == (
+                    report.name, report.value, report.key, report.cron, report.paused, report.record,
+                )  # fmt: skip
+                assert ("sweep", b"sweep", timedelta(minutes=5), "all", 2, NOW_MS + 600_000) == (
+                    sweep.name, sweep.value, sweep.every, sweep.missed, sweep.record and sweep.record.offset,
+                    sweep.next_due,
+                )  # fmt: skip
+                assert 1 == len(store.pending("t"))
+            assert [*SCHEDULE_JOURNALS] == sorted(path.name for path in (tmp_path / "store" / SCHEDULES).iterdir())
+        clock.set(NOW_MS + 600_000)
+        with open_store(tmp_path / "store", None, clock, None, background=False) as store:
+            assert 1 == store.run_schedules()
+            store.resume_schedule("report")
+            assert 2 == len(store.pending("t"))
+
+    def test_of_documents_of_before_one_rots(self, tmp_path: Path, clock: ManualClock) -> None:
+        shutil.copytree(GOLDEN, tmp_path / "store")
+        first, copy = (tmp_path / "store" / SCHEDULES / name for name in ("sweep.schedule", "sweep.copy"))
+        first.write_bytes(flipped(first.read_bytes(), 60))
+        files = OsFiles()
+        assert [first] == [damage.path for damage in journal_damages(files, tmp_path / "store")]
+        kept = copy.read_bytes()
+        copy.write_bytes(flipped(kept, 60))
+        with (
+            open_store(tmp_path / "store", None, clock, None, background=False) as store,
+            pytest.raises(CorruptFile, match="remove both"),
+        ):
+            store.schedules()
+        copy.write_bytes(kept)
+        with open_store(tmp_path / "store", None, clock, None, background=False) as store:
+            assert ["report", "sweep"] == [each.name for each in store.schedules()]
 
 
 def test_a_record_that_is_none() -> None:
-    assert None is occurrence_of((), "id")
-    assert None is occurrence_of((("a", b"b"),), "id")
+    assert None is occurrence_of(())
+    assert None is occurrence_of((("a", b"b"),))
     ours = (("afterlog-schedule", b"s"), ("afterlog-occurrence", b"5"), ("afterlog-schedule-id", b"id"))
-    assert 5 == occurrence_of((("h", None), *ours), "id")
-    assert None is occurrence_of(ours, "other")
-    assert None is occurrence_of((*ours, ("h", None)), "id")
-    assert None is occurrence_of((ours[0], ("afterlog-occurrence", b"x"), ours[2]), "id")
+    assert ("id", 5) == occurrence_of((("h", None), *ours))
+    assert None is occurrence_of((*ours, ("h", None)))
+    assert None is occurrence_of((ours[0], ("afterlog-occurrence", b"x"), ours[2]))
+    assert None is occurrence_of((*ours[:2], ("afterlog-schedule-id", None)))
 
 
 # --- Crashes --------------------------------------------------------------------------------------------------------
@@ -550,48 +725,50 @@ def test_kill() -> None:
     assert not found.failures, str(found)
 
 
-def appended_blindly(schedules: Schedules, document: Any) -> Any:
-    """Nobody looks whether it is there already."""
-    occurrence = document.occurrence
-    return document if occurrence is None else dataclasses.replace(document, settled=True)
-
-
-def believed(schedules: Schedules, document: Any) -> Any:
+def believed(schedules: Schedules, documents: Any) -> Any:
     """What was intended is taken for done."""
-    occurrence = document.occurrence
-    if occurrence is None or occurrence.offset is not None:
-        return document
-    return dataclasses.replace(document, occurrence=dataclasses.replace(occurrence, offset=0))
+    return [dataclasses.replace(each, occurrence=dataclasses.replace(each.occurrence, offset=0)) for each in documents]
 
 
-def no_intent(schedules: Schedules, document: Any) -> None:
-    """The document is written behind the append alone."""
-    if document.occurrence is None or document.occurrence.offset is not None:
-        ORIGINAL_WRITE(schedules, document)
+def appended_blindly(schedules: Schedules, documents: Any) -> Any:
+    """Nobody looks whether it is there already."""
+    return documents
 
 
-def unsynced_append(schedules: Schedules, document: Any, occurrence: Any) -> None:
+def no_intent(journal: ScheduleJournal, changed: Any, gone: Any = ()) -> None:
+    """The journal is written behind the append alone."""
+    kept = [each for each in changed if each.occurrence is None or each.occurrence.offset is not None]
+    ORIGINAL_WRITE(journal, kept, gone)
+
+
+def unsynced_intent(journal: ScheduleJournal, frame: bytes, size: int, *, durable: bool) -> None:
+    ORIGINAL_JOURNAL_APPEND(journal, frame, size, durable=False)
+
+
+def unsynced_append(schedules: Schedules, documents: Any) -> Any:
     """What is in the log is told before it is durable."""
     with patch("afterlog.log.commit.Commit.sync", lambda self: None):
-        ORIGINAL_APPEND(schedules, document, occurrence)
+        return ORIGINAL_APPEND(schedules, documents)
 
 
-ORIGINAL_WRITE = Schedules._write
+ORIGINAL_WRITE = ScheduleJournal.write
+ORIGINAL_JOURNAL_APPEND = ScheduleJournal._append
 ORIGINAL_APPEND = Schedules._append
 
 
 @pytest.mark.parametrize(
-    ("method", "planted", "durability", "kill"),
+    ("owner", "method", "planted", "durability", "kill"),
     [
-        ("_looked_up", appended_blindly, OS, True),
-        ("_looked_up", believed, OS, True),
-        ("_write", no_intent, OS, True),
-        ("_append", unsynced_append, OS, False),
+        (Schedules, "_looked_up", appended_blindly, OS, True),
+        (Schedules, "_looked_up", believed, OS, True),
+        (ScheduleJournal, "write", no_intent, OS, True),
+        (ScheduleJournal, "_append", unsynced_intent, OS, False),
+        (Schedules, "_append", unsynced_append, OS, False),
     ],
 )
-def test_planted_bug_is_caught(method: str, planted: Any, durability: Durability, kill: bool) -> None:
+def test_planted_bug_is_caught(owner: Any, method: str, planted: Any, durability: Durability, kill: bool) -> None:
     """The next recurrence twice after a crash; an occurrence forgotten."""
-    with patch.object(Schedules, method, planted):
+    with patch.object(owner, method, planted):
         found = crashed(durability, kill=kill, of=1, failures_max=1)
     assert found.failures, "nobody saw it"
 
@@ -640,21 +817,24 @@ def test_what_was_struck_is_made_good_by_the_next_call(clock: ManualClock) -> No
 def test_damaged_documents_are_no_schedules(disk: SimulatedFiles, clock: ManualClock, store: Store) -> None:
     """Bytes that pass their CRC and mean nothing are a CorruptFile."""
     from afterlog.base.document import encode
-    from afterlog.store.schedule_document import FORMAT, VERSION, ScheduleDocument, read_schedules
+    from afterlog.store.schedule_journal import FORMAT, VERSION
+
+    def read(body: dict[str, Any]) -> CorruptFile | None:
+        for path in JOURNALS:
+            truncated(disk, path, encode(FORMAT, VERSION, body))
+        return ScheduleJournal(disk, PATH).damage
 
     store.schedule("t", name="s", every=MINUTE)
     good = store._scheduling()._documents["s"].to_json()
-    assert ScheduleDocument.of_json(good, PATH).name == "s"
+    frame = {"number": 1, "begins": True, "rows": [good]}
+    assert None is read(frame)
     for change in (
         {"missed": "some"}, {"every_ms": None}, {"every_ms": "x"}, {"headers": [5]}, {"value": 5}, {"upto_ms": None},
-        {"occurrence": {"due_ms": "x"}}, {"stale": "x"}, {"cron": "x"}, {"name": "other"}, {"more": 1}, {"paused": 1},
+        {"occurrence": {"due_ms": "x"}}, {"stale": "x"}, {"cron": "x"}, {"name": 5}, {"more": 1}, {"paused": 1},
     ):  # fmt: skip
-        for path in schedule_files(PATH, "s"):
-            file = disk.open(path)
-            file.truncate(0)
-            file.append([encode(FORMAT, VERSION, good | change)])
-        found, faults = read_schedules(disk, PATH)
-        assert ({}, ["s"]) == (found, list(faults)), change
+        assert read(frame | {"rows": [good | change]}) is not None, change
+    for body in ({"number": "x"}, {"begins": False}, {"rows": 5}, {"rows": [5]}, {"rows": [{"name": "s", "gone": 1}]}):
+        assert read(frame | body) is not None, body
 
 
 def test_an_overdue_time_that_is_far_ahead_is_refused(store: Store) -> None:
@@ -806,9 +986,7 @@ def came_wrong(folder: Path, bug: str, kills: int) -> bool:
             shutil.copytree(folder / "store", folder / "copy")
             with open_store(folder / "copy", None, ManualClock(0), None, background=False) as store:
                 log = store.topic("t").partition(0).log
-                found = [
-                    due for due, _ in appended_occurrences(store.topic("t").partition(0), id_of(store), 0, log.written)
-                ]
+                found = [each.due_ms for each in appended_occurrences(store.topic("t").partition(0), 0, log.written)]
             shutil.rmtree(folder / "copy")
             steps = {right - left for left, right in itertools.pairwise(found)}
             if not steps <= {killed_scheduler.EVERY_MS} or not set(told) <= set(found) or found[: len(came)] != came:
@@ -816,7 +994,3 @@ def came_wrong(folder: Path, bug: str, kills: int) -> bool:
             came = found
     assert len(came) > kills
     return False
-
-
-def id_of(store: Store) -> str:
-    return store._scheduling()._documents["s"].id
