@@ -107,6 +107,11 @@ class Config:
     """Largest decompressed batch. Larger: larger batches can be read, a hostile one costs more memory."""
     broker_entry_metadata_interceptors: tuple[object, ...] = ()
     """What a user adds to the metadata of each entry (PIP-70); see `afterlog.records.entry`."""
+    min_free_bytes: int = 32 << 20
+    """Sends are refused (StorageFull) while less is free on the disk, so that acks and deletions go on; 0: never.
+    Larger: more room for those, for cleaning, and for others."""
+    max_bytes: int | None = None
+    """Sends are refused (StorageFull) while the logs of all topics hold more on this disk. None: no limit."""
     producer_id_expiration_ms: int = 86_400_000
     """How long a producer that appends nothing is remembered, at least. Larger: later retries are known, more memory:
     250 bytes a producer and partition."""
@@ -200,7 +205,9 @@ class Config:
             raise InvalidArgument("max_num_buckets must be at least 1, or -1: runs are never merged")
         if self.max_indexes_per_bucket_snapshot_segment != -1 and self.max_indexes_per_bucket_snapshot_segment < 1:
             raise InvalidArgument("max_indexes_per_bucket_snapshot_segment must be at least 1, or -1: no limit")
-        for name in ("linger_ms", "deliver_after_spread_ms", "cleaning_slack_bytes"):
+        if self.max_bytes is not None and self.max_bytes < 1:
+            raise InvalidArgument("max_bytes must be at least 1; None sets no limit")
+        for name in ("linger_ms", "deliver_after_spread_ms", "cleaning_slack_bytes", "min_free_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidArgument(f"{name} must not be negative")
         if self.checkpoint_ms is not None and self.checkpoint_ms < 1:

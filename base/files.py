@@ -162,6 +162,9 @@ class Files(Protocol):
     def stamp(self, path: Path) -> FileStamp:
         """What is known of a file without reading it. FileNotFoundError."""
 
+    def free_bytes(self, folder: Path) -> int:
+        """The room that is left on its file system, for who is not its administrator."""
+
     def make_folder(self, path: Path) -> None:
         """Make the folder; its parent must exist. FileExistsError if the name is taken."""
 
@@ -420,6 +423,11 @@ class OsFiles:
             found = os.lstat(path)
         return FileStamp(found.st_size, found.st_ino, found.st_mtime_ns, found.st_nlink)
 
+    def free_bytes(self, folder: Path) -> int:
+        with _asking("free_bytes", folder):
+            found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+
     def make_folder(self, path: Path) -> None:
         with _asking("make_folder", path):
             os.mkdir(path, 0o700)
@@ -481,6 +489,7 @@ class OwnFiles:
         self._files = files
         self._lock = lock
         self.names, self.exists, self.stamp = files.names, files.exists, files.stamp
+        self.free_bytes = files.free_bytes
         self.lock = files.lock
 
     def create(self, path: Path) -> File:

@@ -58,6 +58,8 @@ class LogContext:
 
     interceptors: tuple[object, ...] = ()
     """Of the topic's settings; those of the config come first."""
+    room: Callable[[], None] = lambda: None
+    """Raises StorageFull where the store takes no records for now."""
     frontier: StoreFrontier | None = None
     """That it shares with the other partitions of an open store. None: it has its own in its checkpoints alone."""
 

@@ -465,9 +465,13 @@ class PartitionLog:
             )
         self.check_asked(int(batches.deliver_after.max(initial=AS_SOON_AS_POSSIBLE)))
 
+    def check_own(self) -> None:
+        """Raises ReadOnlyTopic where the log is a Kafka broker's, and as `Commit.usable` does."""
+        self._check_own(_NO_APPENDS)
+
     def check_asked(self, deliver_after: int) -> None:
-        """Raises InvalidTopic, ReadOnlyTopic, InvalidDeliverAfter, BacklogQuotaExceeded or TopicFull where a record of
-        this time cannot be taken.
+        """Raises InvalidTopic, ReadOnlyTopic, InvalidDeliverAfter, BacklogQuotaExceeded, TopicFull or StorageFull where
+        a record of this time cannot be taken.
         """
         settings = self.context.settings
         if settings.foreign:
@@ -475,6 +479,7 @@ class PartitionLog:
         refused = self.refused  # which another thread may just be taking back
         if refused is not None:
             refused()
+        self.context.room()
         if settings.max_pending is not None or settings.max_bytes is not None:
             self._limits.check(deliver_after)
         if deliver_after == AS_SOON_AS_POSSIBLE:
@@ -493,6 +498,11 @@ class PartitionLog:
         self.commit.usable()
         if self.read_only:
             raise ReadOnlyTopic(f"{self.context.folder.name} is a Kafka broker's log, and only read: {otherwise}")
+
+    @property
+    def local_bytes(self) -> int:
+        """Of its log, on the local disk."""
+        return self._limits.held_bytes()
 
     @property
     def clamped_records(self) -> int:

@@ -136,6 +136,11 @@ class Topic:
                 now_ms = log.frontier_ms
         return now_ms
 
+    def check_own(self) -> None:
+        """Raises ReadOnlyTopic where nothing is ever appended, and as `PartitionLog.check_own`."""
+        log = self._logs[0]
+        (self.log(0) if log is None else log).check_own()
+
     def check_asked(self, deliver_after: int) -> None:
         """Raises InvalidTopic or InvalidDeliverAfter where a record of this time cannot be taken."""
         log = self._logs[0]

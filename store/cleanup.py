@@ -33,11 +33,10 @@ from typing import NamedTuple
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import AfterlogError, BacklogQuotaExceeded, PartitionPoisoned, StoreClosed, TopicDeleted
 from afterlog.base.locks import Condition
-from afterlog.base.names import CHECKPOINTS, partition_folder
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import AtTime
-from afterlog.log.checkpoints import CheckpointFile, Checkpoints
+from afterlog.log.checkpoints import Checkpoints
 from afterlog.log.cleaning import Cleaned
 from afterlog.log.cleaning_plan import SLACK_BYTES_MIN
 from afterlog.log.held import HeldBytes, held_bytes
@@ -147,7 +146,7 @@ class Cleanup:
         if log is not None:
             acked = self._backlogs.acked(log, durable=False) if topic.settings.retention_by_subscriptions else None
             return log.held(None if acked is None else self._floor(topic.partition(number), acked))
-        known = self._checkpoints(topic, number)
+        known = self._topics.checkpoints_of(topic, number)
         lets_go = nothing_goes if topic.settings.retention_by_subscriptions else by_rule_alone
         return held_bytes(known.sealed, known.recovery.position, topic.settings, self._topics.now_ms(), lets_go)
 
@@ -178,13 +177,9 @@ class Cleanup:
         key, settings = (topic.name, number), topic.settings
         rest = self._rests.get(key)
         if rest is None or rest.settings is not settings:
-            rest = Rest(settings, rests_until_ms(self._checkpoints(topic, number), settings))
+            rest = Rest(settings, rests_until_ms(self._topics.checkpoints_of(topic, number), settings))
             self._rests[key] = rest
         return self._topics.now_ms() < rest.until_ms
-
-    def _checkpoints(self, topic: Topic, number: int) -> Checkpoints:
-        path = self._topics.path / partition_folder(topic.name, number) / CHECKPOINTS
-        return CheckpointFile.open(self._topics.files, path).current
 
     @contextmanager
     def _hurried(self) -> Iterator[None]:

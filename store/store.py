@@ -59,8 +59,9 @@ from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
 from afterlog.records.single import SingleRecord, byte_string, header_section
 from afterlog.records.time_columns import DelayColumn, InstantColumn, asked_column
-from afterlog.records.times import AS_SOON_AS_POSSIBLE, Delay, Instant, asked_ms, check_timestamps
+from afterlog.records.times import Delay, Instant, asked_ms, check_timestamps
 from afterlog.store.deletions import Deletions
+from afterlog.store.room import StoreRoom
 from afterlog.store.topics import OpenTopics
 from afterlog.subscription.open_subscriptions import OpenSubscriptions, check_no_group, check_no_subscription
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
@@ -180,6 +181,7 @@ class Store(StoreSurface):
                 on_merge_needed=self._crowded,
                 checkpoint_queue=None if self._due_checkpoints is None else self._due_checkpoints.add,
                 usable=self._usable,
+                room=StoreRoom(files, path, config, clock),
                 frontier=frontier,
                 deletions=Deletions(files=files, path=path, frontier=frontier, tiering=self.tiering),
                 tiering=self.tiering,
@@ -555,7 +557,7 @@ class Store(StoreSurface):
         if settings.dead_letter == topic:
             raise InvalidSubscription("the dead letters of a topic need another topic")
         if settings.dead_letter is not None:
-            self._made_topic(settings.dead_letter).check_asked(AS_SOON_AS_POSSIBLE)
+            self._made_topic(settings.dead_letter).check_own()
         chosen = _chosen(target, settings.partitions)
         with self._lock:
             self._usable()

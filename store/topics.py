@@ -14,15 +14,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from afterlog.base.clock import Clock
 from afterlog.base.config import Config
-from afterlog.base.errors import AfterlogError, InvalidTopic, TopicExists
+from afterlog.base.errors import AfterlogError, CorruptFile, InvalidTopic, StorageError, TopicExists
 from afterlog.base.files import Files, unused_name
 from afterlog.base.locks import Thread
-from afterlog.base.names import TOPICS, partition_folder
+from afterlog.base.names import CHECKPOINTS, TOPICS, partition_folder
+from afterlog.log.checkpoints import CheckpointFile, Checkpoints
 from afterlog.log.clean_check import is_at_rest
 from afterlog.log.context import DueCheckpoint, LogContext
 from afterlog.log.interceptors import interceptors_of
@@ -43,6 +46,7 @@ from afterlog.log.topics_document import (
 )
 from afterlog.produce.topic import Topic
 from afterlog.store.deletions import Deletions
+from afterlog.store.room import StoreRoom
 
 if TYPE_CHECKING:  # only a store with object storage has it
     from afterlog.tier.tiering import Tiering
@@ -72,6 +76,7 @@ class OpenTopics:
     """As of `LogContext`."""
     usable: Callable[[], None]
     """Raises where the store is not."""
+    room: StoreRoom
     frontier: StoreFrontier
     deletions: Deletions
     tiering: Tiering | None = None
@@ -82,6 +87,8 @@ class OpenTopics:
     """The mark of a deletion: those that are in `by_name` no more, and of which only the disk knows whether they went.
     """
 
+    at_rest: WeakKeyDictionary[Topic, dict[int, int]] = field(default_factory=WeakKeyDictionary)
+    """Bytes of the logs of partitions that nobody has opened, as far as they were counted, by their numbers."""
     making: set[str] = field(default_factory=set)
     """The mark of a creation: whether a document names these, with an id that then counts, only the disk knows."""
 
@@ -243,6 +250,30 @@ class OpenTopics:
         left = [log for topic in self.leaving.values() for log in topic.opened_logs.values()]
         return [*self.logs(), *left]
 
+    def held_bytes(self) -> int:
+        """Of the logs of all topics, on this disk."""
+        held = 0
+        for topic in list(self.by_name.values()):
+            opened, known = topic.opened_logs, self.at_rest.setdefault(topic, {})
+            for number in range(topic.partition_count):
+                log = opened.get(number)
+                if log is None and number not in known:
+                    known[number] = self._bytes_at_rest(topic, number)
+                held += known[number] if log is None else log.local_bytes
+        return held
+
+    def _bytes_at_rest(self, topic: Topic, number: int) -> int:
+        try:
+            known = self.checkpoints_of(topic, number)
+        except (CorruptFile, StorageError):  # it is being opened, or deleted; or whoever opens it is told
+            return 0
+        return known.recovery.position + sum(mark.log_bytes for mark in known.sealed if mark.local)
+
+    def checkpoints_of(self, topic: Topic, number: int) -> Checkpoints:
+        """What is durably known of a partition. Raises CorruptFile, StorageError, FileNotFoundError."""
+        path = self.path / partition_folder(topic.name, number) / CHECKPOINTS
+        return CheckpointFile.open(self.files, path).current
+
     def end_frontier(self) -> None:
         """After the close of the last partition: the store's frontier is taken back, if each has its own.
 
@@ -320,6 +351,7 @@ class OpenTopics:
             checkpoint_queue=self.checkpoint_queue,
             remote=remote(folder),
             sealed=sealed,
+            room=partial(self.room.check, self.held_bytes) if self.room.is_asked else _nothing,
             frontier=self.frontier,
         )
 

@@ -75,6 +75,10 @@ class FailingFiles:
     def exists(self, path: Path) -> bool:
         return self._files.exists(path)
 
+    def free_bytes(self, folder: Path) -> int:
+        self.ask("free_bytes", folder)
+        return self._files.free_bytes(folder)
+
     def stamp(self, path: Path) -> FileStamp:
         self.ask("stamp", path)
         return self._files.stamp(path)

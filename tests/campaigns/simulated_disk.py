@@ -149,6 +149,8 @@ class SimulatedFiles:
 
     def __init__(self, image: Image | None = None, operations: Sequence[Operation] = ()) -> None:
         self.start = Image() if image is None else image
+        self.capacity_bytes = 1 << 40
+        """What does not fit is not written, and raises StorageFull."""
         self.operations: list[Operation] = []
         self._lock = threading.RLock()
         self._held: set[int] = set()
@@ -222,6 +224,15 @@ class SimulatedFiles:
             names = sum([*folder.values()].count(number) for folder in self._folders.values())
             data = self._files[number]
             return FileStamp(len(data), number, zlib.crc32(data), names)
+
+    def check_room(self, path: Path, size: int) -> None:
+        if self.capacity_bytes < 1 << 40 and self.free_bytes(path) < size:
+            raise failed_call("append", os_error(errno.ENOSPC, path), path)
+
+    def free_bytes(self, folder: Path) -> int:
+        with self._lock:
+            named = {number for folder in self._folders.values() for number in folder.values()}
+            return self.capacity_bytes - sum(len(self._files.get(number, b"")) for number in named)
 
     def make_folder(self, path: Path) -> None:
         with self._lock:
@@ -341,6 +352,7 @@ class SimulatedFile:
 
     def append(self, data: Sequence[Data]) -> None:
         if joined := join_data(data):
+            self._open().check_room(self.path, len(joined))
             self._open().do(Append(str(self.path), self.number, joined))
 
     def pread(self, size: int, position: int) -> bytes:

@@ -45,6 +45,20 @@ class Setting:
         return answers[0]
 
 
+class TestDeadLetters:
+    def test_whose_topic_is_full_are_taken(self) -> None:
+        """Who reads is not refused for it, and what has failed is not lost."""
+        setting = Setting(max_bytes=1)
+        setting.store.create_topic("work")
+        setting.store.send("t", b"v")
+        assert setting.refuses()
+        setting.store.send("work", b"failed")
+        with setting.store.subscribe("work", "s", dead_letter="t") as subscription:
+            [message] = subscription.receive(10)
+            subscription.reject(message, "it failed")
+        assert 2 == setting.log.written
+
+
 class TestPending:
     def test_until_some_are_due(self) -> None:
         setting = Setting(max_pending=5)
