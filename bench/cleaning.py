@@ -1,6 +1,7 @@
 """What is held on disk over simulated weeks, and what keeping it small costs: ours, and RocksDB doing the same.
 
     python -m bench.cleaning [--records 5000] [--days 28] [--only "mix 1 %"] [--folder FOLDER]
+    python -m bench.cleaning --tiered --only "mix 1 %"         the same in a folder as object storage, without RocksDB
     python -m bench.cleaning --stalls [--folder FOLDER]
 
 Each hour so many records of 100 bytes are sent, all that is due is taken, and a pass goes over the store; records are
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 import afterlog
 from afterlog.log.partition_log import PartitionLog
+from afterlog.tier.manifest import Manifest
 from bench.harness import Times, machine
 from bench.workloads import START_MS
 
@@ -87,6 +89,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=5_000)
     parser.add_argument("--days", type=int, default=28)
     parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--tiered", action="store_true", help="a pass of object storage behind each of retention")
     parser.add_argument("--stalls", action="store_true", help="how long an append waits beside a cleaning")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
@@ -96,23 +99,29 @@ def main() -> None:
             print(json.dumps(stalls(Path(folder))))
         return
     for name in [arguments.only] if arguments.only else WORKLOADS:
-        for kept in (ours, rocksdb):
+        for kept in (tiered,) if arguments.tiered else (ours, rocksdb):
             with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
                 print(json.dumps(kept(Path(folder), name, arguments.records, arguments.days)), flush=True)
 
 
-def ours(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
+def tiered(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
+    """Of a topic that is in object storage, too."""
+    (folder / "remote").mkdir(parents=True)
+    return ours(folder / "store", name, records, days, remote=f"file://{folder}/remote")
+
+
+def ours(folder: Path, name: str, records: int, days: int, remote: str | None = None) -> dict[str, Any]:
     """A topic that keeps each record for an hour behind its due time."""
     clock, workload, draw = afterlog.ManualClock(START_MS), WORKLOADS[name], np.random.default_rng(1)
     config = afterlog.Config(durability=afterlog.OS, retention_check_interval_ms=None, checkpoint_ms=None)
-    store = afterlog.open(folder, config=config, clock=clock)
-    store.create_topic("t", retention_ms=HOUR_MS)
+    store = afterlog.open(folder, config=config, clock=clock, remote=remote)
+    store.create_topic("t", retention_ms=HOUR_MS, remote_storage_enable=remote is not None)
     log: PartitionLog = store.topic("t").partition(0).log
     slack = config.cleaning_slack_bytes
     due, sent, bodies = np.empty(0, np.int64), 0, 0
     sending, passing, written_before = Times(), Times(), written_bytes()
     worst, most_held, most_segments, drained = 0.0, 0, 0, store.consumer("t", group="g")
-    record_bytes = 0.0
+    record_bytes, listed_mb, most_listed_mb = 0.0, 0.0, 0.0
     for hour in range(24 * days):
         at = clock.now_ms() + workload.delays(draw, records, hour)
         if len(at):
@@ -129,6 +138,12 @@ def ours(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
             store.enforce_retention()
             log.merge_buckets()  # what a thread does between two passes
             store.enforce_retention()
+            if remote is not None:
+                store.offload()
+        if store.tiering is not None:
+            rows = Manifest(store.tiering.remote, "t-0").read()
+            listed_mb = sum(row.log_bytes for row in rows) / 1e6
+            most_listed_mb = max(most_listed_mb, listed_mb)
         due = due[due > clock.now_ms() - HOUR_MS]
         held = sum(segment.size for segment in log.version.sealed)
         alive = len(due) * record_bytes
@@ -145,6 +160,8 @@ def ours(folder: Path, name: str, records: int, days: int) -> dict[str, Any]:
         "most_held_mb": round(most_held / 1e6, 1),
         "worst_beyond_slack": round(worst, 2),
         "most_segments": most_segments,
+        "listed_mb": round(listed_mb, 1),
+        "most_listed_mb": round(most_listed_mb, 1),
         "cleaned_segments": done.segments,
         "log_bytes_written_per_byte": round(1 + done.written_bytes / (sent * record_bytes), 3),
         "written_per_body_byte": round((written_bytes() - written_before) / max(bodies, 1), 2),

@@ -40,6 +40,8 @@ Meaning:
   whose names it is a part, and how many records it left in them. Left out of one that is as it was sealed.
 - `cleanings`: how many cleanings of the partition there were. Left out where there was none.
 - `removals`: attempts of segments that retention has removed here, and that may still be in object storage.
+- `replaced`: attempts of segments that a cleaning has written anew, which object storage lists until it has what was
+  written. Left out where there is none.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ _ABSENT = {
     "producers": None,
     "remote": None,
     "removals": (),
+    "replaced": (),
     "records": None,
     "topic_id": None,
     "unique_keys": None,
@@ -242,6 +245,7 @@ class Checkpoints:
     removed_records: int = 0
     sealed: tuple[SealedMark, ...] = ()
     removals: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
     topic_id: str | None = None
     unique_keys: UniqueKeysMark | None = None
     producers: ProducersMark | None = None
@@ -267,6 +271,7 @@ class Checkpoints:
                 removed_records=whole(body["removed_records"]),
                 sealed=tuple(SealedMark.of_json(row) for row in body["sealed"]),
                 removals=tuple(map(str, body.get("removals", ()))),
+                replaced=tuple(map(str, body.get("replaced", ()))),
                 topic_id=None if body.get("topic_id") is None else str(body["topic_id"]),
                 unique_keys=None if (keys := body.get("unique_keys")) is None else UniqueKeysMark.of_json(keys),
                 producers=None if (known := body.get("producers")) is None else ProducersMark.of_json(known),

@@ -20,7 +20,9 @@ recovery removes either. Whoever has pinned a version goes on with the files of 
 of the segments meanwhile, or the topic is to be in object storage from now on, the work was for nothing, and is thrown
 away.
 
-A segment that is or will be in object storage, a foreign one, and one of several runs still, stays as it is.
+Of a topic in object storage what is there and here is written anew, and uploaded again, in one change of the manifest
+with the end of what it replaces (`afterlog.tier.offload`): an upload that is under way is never overtaken. What is only
+there, a foreign segment, and one of several runs still, stays as it is.
 """
 
 from __future__ import annotations
@@ -53,13 +55,14 @@ from afterlog.index import buckets
 from afterlog.index.buckets import Buckets
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
-from afterlog.index.hidden_keys import HiddenKeys
+from afterlog.index.hidden_keys import NOTHING_HIDDEN, HiddenKeys
 from afterlog.index.run import Coverage, Run
 from afterlog.index.sparse import SparseIndexes
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.cleaning_plan import OUTPUT_BYTES_MAX, DueBytes, Weight, plan
 from afterlog.log.context import LogContext
 from afterlog.log.facts import NO_FILE, UNKNOWN, FileMark
+from afterlog.log.remote_copy import NO_REMOTE_LOG
 from afterlog.log.scan import read_log, steps, walk
 from afterlog.log.segment import SealedSegment
 from afterlog.log.version import Version, VersionSet
@@ -167,7 +170,8 @@ class Cleaner:
             for run in version.delayed_index.sealed_runs
             if run.first_key <= frontier and WEIGHED_SHARE * run.records_up_to(frontier) >= run.records
         ]
-        self._count_cancelled(version)
+        hidden = self.blankable(version.hidden)
+        self._count_cancelled(version, hidden)
         for segment in version.sealed:
             name, records = _name(segment.mark), segment.mark.records
             known, cancelled = self._weights.get(name), self._cancelled.by_name.get(name, 0)
@@ -176,19 +180,23 @@ class Cleaner:
                 is_wanted = any(each.first_offset <= segment.base_offset < each.end_offset for each in due)
             if is_wanted and not self._is_fixed(segment):
                 try:
-                    self._weights[name] = _Weighed(_weight(segment, version.hidden, proceed), cancelled)
+                    self._weights[name] = _Weighed(_weight(segment, hidden, proceed), cancelled)
                 except CorruptFile as error:
                     self._give_up(name, error)
 
-    def _count_cancelled(self, version: Version) -> None:
+    def blankable(self, hidden: HiddenKeys) -> HiddenKeys:
+        """What may become blank of that: object storage may have a record, and its cancel be lost with this machine."""
+        return NOTHING_HIDDEN if self._context.settings.remote_storage_enable else hidden
+
+    def _count_cancelled(self, version: Version, hidden: HiddenKeys) -> None:
         """Anew where they are an eighth more or fewer in all: there may be millions, and a pass looks each minute."""
-        count = version.hidden.count
+        count = hidden.count
         if abs(count - self._cancelled.total) * WEIGHED_SHARE > self._cancelled.total:
             bases, ends = (
                 np.array([getattr(segment, name) for segment in version.sealed], np.int64)
                 for name in ("base_offset", "end_offset")
             )
-            offsets = version.hidden.offsets()
+            offsets = hidden.offsets()
             found = (offsets.searchsorted(ends) - offsets.searchsorted(bases)).tolist()
             names = [_name(segment.mark) for segment in version.sealed]
             self._cancelled = _CancelledCounts(count, dict(zip(names, found, strict=True)))
@@ -253,10 +261,11 @@ class Cleaner:
         return (size, size) if weight is None else (weight.due_bytes.least_after(ms), weight.due_bytes.most_after(ms))
 
     def _is_fixed(self, segment: SealedSegment) -> bool:
-        mark = segment.mark
+        mark, context = segment.mark, self._context
+        is_tiered = context.settings.remote_storage_enable and context.remote is not NO_REMOTE_LOG
         return (
-            mark.remote is not None
-            or self._context.settings.remote_storage_enable
+            (mark.remote is not None) != is_tiered  # it is to be uploaded yet, or nobody would upload it again
+            or not mark.local
             or segment.foreign
             or mark.index == UNKNOWN
             or _name(mark) in self._unfit
@@ -352,6 +361,10 @@ class Cleaner:
             self._checkpoints.update(
                 sealed=tuple(segment.mark for segment in sealed),
                 removed_records=self._checkpoints.current.removed_records + gone,
+                replaced=(
+                    *self._checkpoints.current.replaced,
+                    *(segment.mark.remote.attempt for segment in sources if segment.mark.remote is not None),
+                ),
                 cleanings=generation,
             )
             index = now.delayed_index.replacing(replaced, runs, cleanings=generation)
@@ -359,6 +372,7 @@ class Cleaner:
             self._buckets.delete_replaced(now.delayed_index, index)
             for segment in sources:
                 self._let_go(segment)
+            self._context.sealed()
 
     def _segment(self, mark: SealedMark) -> SealedSegment:
         context = self._context

@@ -394,7 +394,7 @@ class Maintenance:
         """As of `Cleaner`."""
         if not self._delayed:
             return Cleaned()
-        hidden = self._versions.current.hidden
+        hidden = self._cleaner.blankable(self._versions.current.hidden)
         if hidden.count:
             self._commit.sync()  # what a power cut takes the cancel of is to be delivered as it was
         done = self._cleaner.clean(lock, writing, proceed, pause, hidden, thorough=thorough)
@@ -595,9 +595,12 @@ class Maintenance:
 
     def removed(self, attempts: Collection[str]) -> None:
         """Note that these are not in object storage any more."""
-        left = tuple(attempt for attempt in self._checkpoints.current.removals if attempt not in attempts)
+        known = self._checkpoints.current
+        removals, replaced = (
+            tuple(attempt for attempt in noted if attempt not in attempts) for noted in (known.removals, known.replaced)
+        )
         with self._marked():
-            self._checkpoints.update(removals=left)
+            self._checkpoints.update(removals=removals, replaced=replaced)
 
     def expired_here(self) -> list[SealedSegment]:
         """The uploaded segments whose local files the topic's local retention lets go now: due as a whole."""

@@ -55,6 +55,7 @@ def of_manifest(context: LogContext, manifest: Manifest, *, partial: bool) -> Ch
         removed_records=base_offset - held,
         sealed=tuple(marks),
         removals=tuple(row.attempt for row in removed),
+        cleanings=max((mark.generation for mark in marks), default=0),
     )
 
 

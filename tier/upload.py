@@ -30,7 +30,8 @@ of the whole manifest, and is made again when somebody else was first: those who
 should be few, or change it seldom.
 
 A segment that is listed with other indexes than it has is uploaded anew (`upload_instead`): step 5 then moves the old
-row to DELETE_STARTED in the same change, and the old attempt is ended after step 6.
+row to DELETE_STARTED in the same change, and the old attempt is ended after step 6. So it is with segments that were
+written anew, of which several may replace several (`upload_replacing`): all of them are listed in one change, or none.
 
 That a listed segment is this one is told by its log: bounds, size and CRC-32C. Where they differ the storage belongs to
 another log, and the upload is refused: else the local copy would go for a listing of other people's records.
@@ -39,7 +40,7 @@ another log, and the upload is refused: else the local copy would go for a listi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from afterlog.base.errors import CorruptFile, CorruptRemote, RemoteConflict, RemoteError
 from afterlog.base.files import map_file
@@ -53,14 +54,16 @@ from afterlog.tier.verify_upload import verify_segment
 
 Outcome = RemoteSegment | OSError
 """The row that lists a segment, or why none does."""
+TellLog = Callable[[Segments], LogFacts]
+"""What is to be said of a log, where these are its rows."""
 
 
 def upload(
-    manifest: Manifest, segment: SegmentFiles, *, attempt: str, now_ms: int, log: LogFacts | None = None
+    manifest: Manifest, segment: SegmentFiles, *, attempt: str, now_ms: int, log: TellLog | None = None
 ) -> RemoteSegment:
     """Upload the segment, unless it is there; the row that lists it, which may be another attempt's.
 
-    `attempt`: `files.unused_name()`. `log`: said of the log by the change that lists the segment. CorruptFile: the
+    `attempt`: `files.unused_name()`. `log`: what the change that lists it says of the log. CorruptFile: the
     local files are not as they were sealed. CorruptRemote: the storage holds other bytes than it was given; they are
     removed. RemoteConflict: the storage lists another log's records at these offsets, or somebody gave this attempt up.
     FileNotFoundError: a local file is gone. RemoteUnavailable, RemoteRefused, StorageFull: call again later.
@@ -86,9 +89,27 @@ def upload_instead(
     Who reads by the old row gets RemoteMissing, and reads the manifest again. Raises what `upload` raises;
     RemoteConflict also where `old` does not list it any more.
     """
-    listed = _row(_uploaded(_Uploads(manifest, {attempt: segment}, now_ms, old))[attempt])
+    listed = _row(_uploaded(_Uploads(manifest, {attempt: segment}, now_ms, [old], same_log=True))[attempt])
     end_attempts(manifest, old)
     return listed
+
+
+def upload_replacing(
+    manifest: Manifest,
+    segments: Mapping[str, SegmentFiles],
+    old: Sequence[RemoteSegment],
+    *,
+    now_ms: int,
+    log: TellLog,
+) -> list[RemoteSegment]:
+    """Upload segments, each by the attempt that it stands under, in the place of what is listed at their offsets.
+
+    `old`: all that is, of which nothing else may be left. The rows that list them then; those of `old` are
+    DELETE_STARTED, and whoever comes by ends them. Raises what `upload` raises, and then none is listed; where they are
+    listed already nothing is done.
+    """
+    outcomes = _uploaded(_Uploads(manifest, segments, now_ms, old, log=log, together=True))
+    return [_row(outcomes[attempt]) for attempt in segments]
 
 
 def _uploaded(uploads: _Uploads) -> dict[str, Outcome]:
@@ -112,13 +133,19 @@ class _Uploads:
         manifest: Manifest,
         segments: Mapping[str, SegmentFiles],
         now_ms: int,
-        old: RemoteSegment | None = None,
-        log: LogFacts | None = None,
+        old: Sequence[RemoteSegment] = (),
+        *,
+        same_log: bool = False,
+        together: bool = False,
+        log: TellLog | None = None,
     ) -> None:
+        """old: what they replace; same_log: of the one segment. together: all are listed, or none."""
         self.outcomes: dict[str, Outcome] = {}
         self._manifest = manifest
         self._segments = segments
-        self._old = None if old is None else old.attempt
+        self._old = {row.attempt for row in old}
+        self._same_log = same_log
+        self._together = together
         self._log = log
         self._rows = [row for attempt in segments if (row := self._measured(attempt, now_ms)) is not None]
 
@@ -129,7 +156,7 @@ class _Uploads:
         rows = self._manifest.update(self._started)
         for ours in self._left():
             if find(rows, ours.attempt) is None:
-                self._settle(rows, ours, f"attempt {self._old} is not listed any more")
+                self._settle(rows, ours, f"attempt {', '.join(sorted(self._old))} is not listed any more")
 
     def copy(self) -> None:
         """Steps 3 and 4. Where the storage breaks nothing more is tried, and rows are left over."""
@@ -153,6 +180,12 @@ class _Uploads:
     def finish(self) -> None:
         """Steps 5 and 6."""
         copied = self._left()
+        if self._together and len(copied) < len(self._segments):
+            faults = [outcome for outcome in self.outcomes.values() if isinstance(outcome, OSError)]
+            self.outcomes |= {ours.attempt: faults[0] for ours in copied if faults}
+            with contextlib.suppress(RemoteError):  # what is left is found by a scrub
+                end_attempts(self._manifest, *copied)
+            return
         if not copied:
             return
         self._manifest.change(lambda content: self._finished(content, copied))
@@ -187,13 +220,15 @@ class _Uploads:
 
     def _settle(self, rows: Segments, ours: RemoteSegment, unlisted: str) -> None:
         """The outcome of one that is listed by now, or never will be."""
-        listed = _listed(rows, ours)
-        if listed is not None and not listed.has_the_log_of(ours):
-            self.outcomes[ours.attempt] = RemoteConflict(
-                f"offsets {listed.base_offset} to {listed.end_offset} hold other bytes: are they another log's?",
-                path=self._manifest.key,
-            )
-        elif listed is None or listed.attempt == self._old:
+        listed = next(iter(_listed(rows, ours)), None)
+        is_old = listed is not None and listed.attempt in self._old
+        if listed is not None and not listed.has_the_log_of(ours) and (self._same_log or not is_old):
+            span = f"offsets {listed.base_offset} to {listed.end_offset}"
+            why = f"{span} hold other bytes: are they another log's?"
+            if ours.generation > listed.generation:
+                why = f"{span} are listed as before a cleaning: with remote_storage_enable the store replaces them"
+            self.outcomes[ours.attempt] = RemoteConflict(why, path=self._manifest.key)
+        elif listed is None or is_old:
             self.outcomes[ours.attempt] = RemoteConflict(unlisted, path=self._manifest.key)
         else:
             self.outcomes[ours.attempt] = listed
@@ -203,26 +238,28 @@ class _Uploads:
         return (*rows, *new)
 
     def _finished(self, content: Content, copied: list[RemoteSegment]) -> Content:
-        rows, moves = content.segments, {}
-        for ours in copied:
-            row = find(rows, ours.attempt)
-            if row is not None and row.state == SegmentState.COPY_STARTED:
-                first = self._is_next(rows, ours)
-                moves[row.attempt] = SegmentState.COPY_FINISHED if first else SegmentState.DELETE_STARTED
-                if first and self._old is not None:
-                    moves[self._old] = SegmentState.DELETE_STARTED
-        log = self._log if SegmentState.COPY_FINISHED in moves.values() else None
+        rows, moves = content.segments, dict[str, SegmentState]()
+        begun = [row for ours in copied if (row := find(rows, ours.attempt)) and row.state == SegmentState.COPY_STARTED]
+        fit = {row.attempt: self._is_next(rows, row) for row in begun}
+        if self._together and not (all(fit.values()) and len(fit) == len(copied)):
+            fit = dict.fromkeys(fit, False)
+        for attempt, first in fit.items():
+            moves[attempt] = SegmentState.COPY_FINISHED if first else SegmentState.DELETE_STARTED
+        if any(fit.values()):
+            listed = {row.attempt for row in rows if row.state == SegmentState.COPY_FINISHED}
+            moves |= dict.fromkeys(self._old & listed, SegmentState.DELETE_STARTED)
         rows = tuple(row.moved_to(moves[row.attempt]) if row.attempt in moves else row for row in rows)
-        return content._replace(segments=rows, log=log or content.log)
+        log = self._log(rows) if self._log is not None and any(fit.values()) else content.log
+        return content._replace(segments=rows, log=log)
 
     def _is_next(self, rows: Segments, ours: RemoteSegment) -> bool:
         """Whether ours may come: nothing is listed at its offsets, or just what it is to replace."""
         listed = _listed(rows, ours)
-        if listed is None or self._old is None:
-            return listed is None and self._old is None
-        return listed.attempt == self._old and listed.has_the_log_of(ours)
+        if self._same_log and not (listed and listed[0].has_the_log_of(ours)):
+            return False
+        return all(row.attempt in self._old for row in listed)
 
 
-def _listed(rows: Segments, ours: RemoteSegment) -> RemoteSegment | None:
-    """The row that lists offsets of ours."""
-    return next((row for row in rows if row.state == SegmentState.COPY_FINISHED and row.overlaps(ours)), None)
+def _listed(rows: Segments, ours: RemoteSegment) -> list[RemoteSegment]:
+    """The rows that list offsets of ours."""
+    return [row for row in rows if row.state == SegmentState.COPY_FINISHED and row.overlaps(ours)]

@@ -52,6 +52,14 @@ class TieredSession(Session):
             assert expected == {name: getattr(done, name) for name in expected}, done
             assert faults(Manifest(self.remote, FOLDER)) == []
 
+    def clean(self, segments: int) -> None:
+        """So many are written anew."""
+        self.partition.log.weigh()
+        self.partition.log.enforce_retention()
+        self.partition.log.begin_cleaning(thorough=True)
+        done = self.partition.log.clean(thorough=True)
+        assert not self.sound or segments == done.segments, done
+
     def holds(self, *values: bytes) -> None:
         """All of this is due, in this order."""
         assert not self.sound or drained(self.partition) == [*values]
@@ -142,6 +150,29 @@ def expires(session: TieredSession) -> None:
     session.poll()
 
 
+def cleaned_there(session: TieredSession) -> None:
+    """What is listed is written anew here, and then listed in its place; of one segment all goes, and its row with it.
+
+    Twice, so that what was written anew is replaced, too.
+    """
+    for first, after in ((b"a", 10**6), (b"c", 2), (b"e", 10**6 + 1)):
+        session.send((first, after), (b"gone", 1))
+        session.partition.log.roll()
+    session.offload(uploaded=3, freed=0)
+    session.advance(40)
+    session.poll()
+    session.clean(2)
+    session.send((b"g", 1), (b"h", 10**6))
+    session.partition.log.roll()
+    session.offload(uploaded=2, expired=0)
+    session.advance(60)
+    session.poll()
+    session.clean(2)
+    session.offload(uploaded=1, expired=0)
+    session.send((b"i", 0))
+    session.poll()
+
+
 def in_order(session: TieredSession) -> None:
     """A FIFO topic."""
     for value in (b"a", b"b", b"c"):
@@ -165,6 +196,8 @@ SCENARIOS = (
     TieredScenario("cancelled goes", cancelled_goes, small(**PAGES), TIERED),  # type: ignore[arg-type]
     TieredScenario("bucket goes", bucket_goes, small(max_num_buckets=1, **PAGES), TIERED),  # type: ignore[arg-type]
     TieredScenario("expires", expires, small(**PAGES), {**TIERED, "retention_ms": 20}),  # type: ignore[arg-type]
+    TieredScenario("cleaned there", cleaned_there, small(**PAGES),  # type: ignore[arg-type]
+                   {"remote_storage_enable": True, "retention_ms": 20}),
     TieredScenario("fifo", in_order, small(**PAGES), {  # type: ignore[arg-type]
         **TIERED, "delayed": False, "retention_ms": 50, "local_retention_ms": 20
     }),
@@ -233,13 +266,17 @@ def check_d13(store: Store) -> None:
     findings = scrub(manifest, deep=True)
     assert {finding.kind for finding in findings} <= {FindingKind.UNFINISHED}, findings
     listed = {row.attempt: row for row in manifest.listed()}
+    frontier_ms = log.checkpoints.current.frontier.used_ms
     for segment in log.sealed:
         mark = segment.mark
         if mark.remote is not None:
             assert mark.remote.attempt in listed, f"segment {mark.base_offset} is not listed"
             assert listed[mark.remote.attempt].end_offset == mark.end_offset
-        if not mark.local and log.delayed:
-            assert mark.max_deliver_after <= log.checkpoints.current.frontier.used_ms, "pending again"
+            assert mark.local or not log.delayed or mark.max_deliver_after <= frontier_ms, "pending again"
+        elif mark.has_gaps and log.checkpoints.current.replaced:
+            spans = [range(row.base_offset, row.end_offset) for row in listed.values()]
+            for offset in (mark.base_offset, mark.end_offset - 1):
+                assert any(offset in span for span in spans), f"{offset} was listed, and is in no row now"
     for attempt in log.checkpoints.current.removals:
         assert attempt not in {mark.remote.attempt for mark in log.checkpoints.current.sealed if mark.remote}
 

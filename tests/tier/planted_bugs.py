@@ -13,12 +13,12 @@ from afterlog.base.clock import INT64_MAX
 from afterlog.base.files import unused_name
 from afterlog.base.names import LOG, segment_file
 from afterlog.log import retention
-from afterlog.log.checkpoints import CheckpointFile, RemoteMark
+from afterlog.log.checkpoints import CheckpointFile, Checkpoints, RemoteMark
 from afterlog.log.maintenance import Maintenance
 from afterlog.log.segment import SealedSegment
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.offload import Offloader
-from afterlog.tier.remove import start_removal
+from afterlog.tier.remove import remove, start_removal
 from tests.tier.crashes import SCENARIOS, TieredScenario
 
 NAMED = {scenario.name: scenario for scenario in SCENARIOS}
@@ -91,7 +91,26 @@ def forgotten_first() -> Iterator[None]:
         yield
 
 
+def without_replaced(body: dict[str, Any], path: Path) -> Checkpoints:
+    """What object storage lists of a segment that was written anew is in memory alone."""
+    return OF_JSON({name: value for name, value in body.items() if name != "replaced"}, path)
+
+
+@contextlib.contextmanager
+def ended_first() -> Iterator[None]:
+    """What is replaced goes before that is listed which replaces it."""
+
+    def upload_cleaned(offloader: Offloader, segments: Any, rows: Any) -> None:
+        remove(offloader.manifest, *rows)
+        UPLOAD_CLEANED(offloader, segments, rows)
+
+    with patch.object(Offloader, "_upload_cleaned", upload_cleaned):
+        yield
+
+
 MARK = Maintenance._mark
+OF_JSON = Checkpoints.of_json
+UPLOAD_CLEANED = Offloader._upload_cleaned
 MOVE_FRONTIER = CheckpointFile.move_frontier
 REMOVABLE = retention.removable
 FILES_OF = retention.files_of
@@ -106,5 +125,7 @@ BUGS = (
     Bug("frontier not written", NAMED["goes"], patched(Maintenance, "_mark", without_frontier)),
     Bug("cancel index goes too", NAMED["cancelled goes"], patched(retention, "files_of", with_the_cancel_index)),
     Bug("manifest told last", NAMED["expires"], told_last),
+    Bug("what is replaced is forgotten", NAMED["cleaned there"], patched(Checkpoints, "of_json", without_replaced)),
+    Bug("what is replaced goes first", NAMED["cleaned there"], ended_first),
     Bug("removals forgotten first", NAMED["expires"], forgotten_first),
 )

@@ -78,6 +78,14 @@ class SmallStore:
     def offload(self) -> Offloaded:
         return self.store.offload()[PARTITION]
 
+    def left_after(self, ms: int = 3 * 10**6) -> list[tuple[int, int, bytes | None]]:
+        """What is due then, after the log start: (delivery offset, offset, value)."""
+        self.clock.set(max(self.clock.now_ms(), NOW_MS + ms))
+        partition = self.partition
+        partition.high_watermark()
+        columns, _ = partition.columns(partition.log_start, 10**6, 1 << 20)
+        return [(each.delivery_offset, each.offset, each.value) for each in columns.to_messages()]
+
     def drained(self) -> list[bytes | None]:
         return drained(self.partition)
 

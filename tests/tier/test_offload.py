@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
+from afterlog.base.clock import ManualClock
 from afterlog.base.errors import (
     CorruptFile,
+    CorruptRemote,
     OffsetOutOfRange,
     RemoteConflict,
     RemoteError,
@@ -18,14 +21,16 @@ from afterlog.base.errors import (
     StoreClosed,
 )
 from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, MANIFEST, segment_file
+from afterlog.fetch.message import Message
+from afterlog.log import cleaning, cleaning_plan
 from afterlog.log.partition_log import PartitionLog
-from afterlog.tier import segment_files
-from afterlog.tier.offload import LEFTOVER_MS
+from afterlog.tier import offload, segment_files
+from afterlog.tier.offload import LEFTOVER_MS, Offloader
 from afterlog.tier.remote_segment import SegmentState
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remove import remove
 from afterlog.tier.scrub import FindingKind, scrub
-from tests.support import PATH, Background, Gate, durable_frontier, flipped, with_file
+from tests.support import PATH, Background, Gate, content, durable_frontier, flipped, with_file
 from tests.tier.faulty_remote_store import Crashed, Fault, FaultyRemoteStore, HeldLogs, fault_at, hold
 from tests.tier.memory_store import Unreachable
 from tests.tier.small_store import SmallStore, opened
@@ -575,6 +580,198 @@ class TestCleanedBefore:
         setting.store.check()
         assert 3 == setting.offload().uploaded
         setting.store.check()
+
+
+class TestCleaned:
+    """What object storage lists is written anew here, and then replaced there."""
+
+    ALIVE = tuple((8 + number, 3 * number, b"far %d" % number) for number in range(4))
+    """By delivery offset and offset."""
+
+    def setting(self, *, offloaded: bool = True) -> SmallStore:
+        setting = opened(retention_ms=5)
+        for number in range(4):
+            setting.segment((b"far %d" % number, 10**6 + number), (b"gone", 0), (b"gone", number))
+        if offloaded:
+            assert 4 == setting.offload().uploaded
+        setting.clock.advance(100)
+        return setting
+
+    def cleaned(self) -> SmallStore:
+        setting = self.setting()
+        assert 0 < setting.store.clean("mail")
+        return setting
+
+    def alive(self, setting: SmallStore) -> list[tuple[int, int, bytes | None]]:
+        """The last four of a fresh machine, which may have been told of an earlier log start."""
+        fresh = setting.fresh()
+        fresh.store.check()
+        return fresh.left_after()[-4:]
+
+    def test_what_was_written_is_listed_in_its_place(self) -> None:
+        setting = self.setting()
+        before, log = {row.attempt for row in setting.manifest.listed()}, setting.partition.log
+        setting.store.clean("mail")
+        assert before == {*log.checkpoints.current.replaced} == {row.attempt for row in setting.manifest.listed()}
+        done = setting.offload()
+        rows = setting.manifest.listed()
+        assert (len(log.sealed), 0) == (done.uploaded, done.removed)
+        assert (True, 4) == (all(row.has_gaps for row in rows), sum(row.kept for row in rows))
+        assert () == log.checkpoints.current.replaced
+        assert [row.attempt for row in rows] == [each.mark.remote and each.mark.remote.attempt for each in log.sealed]
+        assert rows == setting.manifest.read()
+        assert [] == scrub(setting.manifest, deep=True)
+        setting.store.check()
+        assert [*self.ALIVE] == setting.fresh().left_after()
+        setting.reopened()
+        assert [*self.ALIVE] == setting.left_after()
+
+    def test_what_is_being_uploaded_is_left_alone(self) -> None:
+        setting = self.setting(offloaded=False)
+        assert 0 == setting.store.clean("mail")
+        assert 4 == setting.offload().uploaded
+        assert 0 < setting.store.clean("mail")
+
+    def test_a_fresh_machine_before_it_is_replaced(self) -> None:
+        """It has what is listed, in the order that it had here, also where it was told of the log since."""
+        setting = self.cleaned()
+        assert [*self.ALIVE] == self.alive(setting)
+        assert 8 == setting.partition.log.checkpoints.current.removed_records
+        Offloader(setting.partition.log, setting.manifest)._tell(frozenset())
+        assert [*self.ALIVE] == setting.fresh().left_after()
+        assert 4 == len(setting.manifest.listed())
+        told = setting.manifest.content().log
+        assert told is not None
+        assert (0, 8) == (told.removed_records, told.log_start.delivery_offset)
+        remove(setting.manifest, setting.manifest.listed()[1])
+        with pytest.raises(CorruptRemote, match="3 records below offset 12 are in no listed segment"):
+            setting.fresh()
+
+    @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.BEFORE, Fault.AFTER, Fault.TWICE])
+    def test_a_fault_at_each_request(self, fault: Fault) -> None:
+        for call in itertools.count(1):
+            setting = self.cleaned()
+            remote = FaultyRemoteStore(setting.storage, fault_at(call, fault))
+            setting.reopened(remote)
+            with contextlib.suppress(RemoteError, Crashed):
+                setting.store.offload()
+            clock = ManualClock(setting.clock.now_ms())
+            fresh = SmallStore(setting.storage.copy(), clock=clock, settings=setting.settings)
+            fresh.open()
+            fresh.store.check()
+            assert [*self.ALIVE] == fresh.left_after()[-4:], call
+            setting.reopened()
+            with patch.object(offload, "LEFTOVER_MS", -1):
+                for _ in range(2):
+                    setting.offload()
+            assert setting.manifest.read() == setting.manifest.listed()
+            assert 4 == sum(row.kept for row in setting.manifest.read())
+            assert [] == scrub(setting.manifest, deep=True)
+            assert () == setting.partition.log.checkpoints.current.replaced
+            setting.store.check()
+            assert [*self.ALIVE] == setting.left_after()
+            if remote.calls < call:
+                break
+        assert call > 10
+
+    def test_what_is_cancelled_stays_whole(self) -> None:
+        """The machine may be lost with the segment that says so."""
+        setting = self.setting()
+        setting.store.cancel_many("mail", 0, [3, 6])
+        setting.store.clean("mail")
+        setting.offload()
+        assert [*self.ALIVE] == setting.fresh().left_after()
+        setting.store.check()
+        assert [b"far 0", b"far 3"] == [value for *_, value in setting.left_after()]
+
+    def test_retention_is_first(self) -> None:
+        """The rows of what was written anew go by themselves."""
+        setting = self.cleaned()
+        setting.clock.advance(2 * 10**6)
+        setting.segment((b"last", 0))
+        assert setting.store.enforce_retention() > 0
+        assert 1 == setting.offload().uploaded
+        [row] = setting.manifest.listed()
+        fresh = setting.fresh()
+        fresh.store.check()
+        assert [(12, 12, b"last")] == [(each.delivery_offset, each.offset, each.value) for each in fetched(fresh)]
+        setting.offload()
+        assert (row,) == setting.manifest.read()
+        assert () == setting.partition.log.checkpoints.current.replaced
+        assert [] == scrub(setting.manifest, deep=True)
+
+    def test_one_between_them_was_removed_by_retention(self) -> None:
+        """Its row is listed still, amid what was written anew over it."""
+        setting = opened(retention_ms=5)
+        for far in (b"far 0", b"gone", b"far 2"):
+            setting.segment((far, 10**6 if far != b"gone" else 0), (b"gone", 1))
+        setting.offload()
+        setting.clock.advance(100)
+        assert 0 < setting.store.clean("mail")
+        [segment] = setting.partition.log.sealed
+        assert (0, 5) == (segment.base_offset, segment.end_offset)
+        assert 1 == len(setting.partition.log.checkpoints.current.removals)
+        assert 1 == setting.offload().uploaded
+        assert [2] == [row.kept for row in setting.manifest.read()]
+        assert [(4, 0, b"far 0"), (5, 4, b"far 2")] == setting.fresh().left_after()
+        setting.store.check()
+
+    def test_several_that_replace_several(self) -> None:
+        """They are listed in one change: no machine sees one without the other."""
+        setting = self.setting()
+        with patch.object(cleaning_plan, "OUTPUT_BYTES_MAX", 250), patch.object(cleaning, "OUTPUT_BYTES_MAX", 250):
+            setting.store.clean("mail")
+        count = len(setting.partition.log.sealed)
+        assert 1 < count < 4
+        seen: list[list[int]] = []
+        plan = at_call("put_if", 2, lambda: seen.append([row.kept for row in setting.manifest.listed()]))
+        setting.reopened(FaultyRemoteStore(setting.storage, plan))
+        assert count == setting.offload().uploaded
+        assert [[3] * 4] == seen
+        assert 4 == sum(row.kept for row in setting.manifest.listed())
+        assert [*self.ALIVE] == setting.fresh().left_after()
+
+    def test_one_that_rots_keeps_what_is_listed(self) -> None:
+        """It holds up no other segment."""
+        setting = self.cleaned()
+        segment = setting.partition.log.sealed[0]
+        setting.segment((b"more", 10**6))
+        setting.store.close()
+        setting.disk = with_file(setting.disk, segment.path, flipped(content(setting.disk, segment.path), 90))
+        setting.open()
+        with pytest.raises(CorruptFile):
+            setting.offload()
+        assert [3, 3] == [row.kept for row in setting.manifest.listed()][:2]
+        assert setting.partition.log.checkpoints.current.replaced
+        fresh = setting.fresh()
+        fresh.store.check()
+        assert {b"far 0", b"more"} < {value for *_, value in fresh.left_after()}
+
+    def test_cleaned_again_and_again(self) -> None:
+        setting = self.setting()
+        for number in range(4):
+            setting.store.clean("mail")
+            setting.offload()
+            setting.segment((b"more %d" % number, 10**6), (b"gone", 0))
+            setting.offload()
+            setting.clock.advance(100)
+        setting.store.clean("mail")
+        for _ in range(2):
+            setting.offload()
+        setting.store.check()
+        assert [] == scrub(setting.manifest, deep=True)
+        fresh = setting.fresh()
+        assert fresh.partition.log.checkpoints.current.cleanings > 2
+        fresh.store.check()
+        ours = setting.left_after()
+        assert ours == fresh.left_after()
+        assert 8 == len(ours)
+
+
+def fetched(setting: SmallStore) -> list[Message]:
+    partition = setting.partition
+    partition.high_watermark()
+    return partition.columns(partition.log_start, 10**6, 1 << 20)[0].to_messages()
 
 
 def test_planted_it_does_not_ask_what_is_listed() -> None:
