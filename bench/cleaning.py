@@ -2,6 +2,7 @@
 
     python -m bench.cleaning [--records 5000] [--days 28] [--only "mix 1 %"] [--folder FOLDER]
     python -m bench.cleaning --tiered --only "mix 1 %"         the same in a folder as object storage, without RocksDB
+    python -m bench.cleaning --tiny 200 [--records 60] [--days 28]    so many topics of that, mix 1 %, together
     python -m bench.cleaning --stalls [--folder FOLDER]
 
 Each hour so many records of 100 bytes are sent, all that is due is taken, and a pass goes over the store; records are
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=28)
     parser.add_argument("--only", choices=WORKLOADS)
     parser.add_argument("--tiered", action="store_true", help="a pass of object storage behind each of retention")
+    parser.add_argument("--tiny", type=int, metavar="TOPICS", help="many topics with few records each")
     parser.add_argument("--stalls", action="store_true", help="how long an append waits beside a cleaning")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
@@ -97,6 +99,10 @@ def main() -> None:
     if arguments.stalls:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             print(json.dumps(stalls(Path(folder))))
+        return
+    if arguments.tiny:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            print(json.dumps(tiny(Path(folder), arguments.tiny, min(arguments.records, 60), arguments.days)))
         return
     for name in [arguments.only] if arguments.only else WORKLOADS:
         for kept in (tiered,) if arguments.tiered else (ours, rocksdb):
@@ -167,6 +173,55 @@ def ours(folder: Path, name: str, records: int, days: int, remote: str | None = 
         "written_per_body_byte": round((written_bytes() - written_before) / max(bodies, 1), 2),
         "send_us": round(1e6 * sum(sending.cpu_s) / max(sent, 1), 2),
         "pass_us": round(1e6 * sum(passing.cpu_s) / max(sent, 1), 2),
+    }
+
+
+def tiny(folder: Path, topics: int, records: int, days: int) -> dict[str, Any]:
+    """Topics that get a record a minute, of which one in a hundred is due within a year.
+
+    *beyond*: the most that any of them held beyond twice what is alive there, KiB; *cpu_s*: of a topic and a day, all
+    seals and passes; the rest as of `ours`.
+    """
+    clock, draw, delays = afterlog.ManualClock(START_MS), np.random.default_rng(1), mix(0.01)
+    config = afterlog.Config(durability=afterlog.OS, retention_check_interval_ms=None, checkpoint_ms=None)
+    store = afterlog.open(folder, config=config, clock=clock)
+    names = [f"t{number}" for number in range(topics)]
+    store.create_topics(names, retention_ms=HOUR_MS)
+    logs: list[PartitionLog] = [store.topic(name).partition(0).log for name in names]
+    due, passing, record_bytes = [np.empty(0, np.int64)] * topics, Times(), 0.0
+    beyond, most_segments, held, alive = 0.0, 0, 0, 0.0
+    for hour in range(24 * days):
+        for number, name in enumerate(names):
+            at = clock.now_ms() + delays(draw, records, hour)
+            store.send_many(name, bodies_of(draw, records), deliver_after=at)
+            due[number] = np.append(due[number], at)
+        record_bytes = record_bytes or logs[0].version.written.position / records
+        clock.advance(HOUR_MS)
+        with passing.measured():
+            store.enforce_retention()
+            for log in logs:
+                log.merge_buckets()
+        held, alive = 0, 0.0
+        for number, log in enumerate(logs):
+            due[number] = due[number][due[number] > clock.now_ms() - HOUR_MS]
+            size, lives = sum(segment.size for segment in log.version.sealed), len(due[number]) * record_bytes
+            held, alive = held + size, alive + lives
+            beyond, most_segments = max(beyond, size - 2 * lives), max(most_segments, len(log.version.sealed))
+    done = [log.cleaned for log in logs]
+    store.close()
+    return {
+        "workload": "tiny",
+        "topics": topics,
+        "sent": topics * records * 24 * days,
+        "alive_mb": round(alive / 1e6, 1),
+        "held_mb": round(held / 1e6, 1),
+        "beyond_kib": round(beyond / 1024, 1),
+        "most_segments": most_segments,
+        "cleaned_a_topic_and_day": round(sum(each.segments for each in done) / topics / days, 2),
+        "log_bytes_written_per_byte": round(
+            1 + sum(each.written_bytes for each in done) / (topics * records * 24 * days * record_bytes), 3
+        ),
+        "cpu_s": round(sum(passing.cpu_s) / topics / days, 4),
     }
 
 

@@ -15,6 +15,7 @@ import afterlog
 from bench import (
     cleaning,
     commits,
+    disk,
     harness,
     longest,
     memory_picture,
@@ -290,6 +291,19 @@ def test_what_cleaning_holds(tmp_path: Path) -> None:
         assert found["sent"] > 0 < found["written_per_body_byte"]
         assert found["worst_beyond_slack"] < 2
         assert len(workload.delays(np.random.default_rng(1), 5, 0)) >= 5
+
+
+def test_what_tiny_topics_hold(tmp_path: Path) -> None:
+    found = cleaning.tiny(tmp_path, 2, 60, 1)
+    assert (2, 2 * 60 * 24) == (found["topics"], found["sent"])
+    assert 0 < found["alive_mb"] <= found["held_mb"]
+
+
+def test_what_a_record_takes_on_disk(tmp_path: Path) -> None:
+    for kind in disk.BODIES:
+        plain, same, *_, spread, small, _, large = disk.measured(tmp_path / kind, kind, 300)
+        assert plain["log"] == same["log"] > spread["log"] > large["log"]
+        assert small["frames_kib"] == 16
 
 
 def test_seals_of_quiet_topics(tmp_path: Path) -> None:
