@@ -1,5 +1,9 @@
 from collections.abc import Mapping
 
-from afterlog.fetch.objects import Column, Made
+from afterlog.base.files import Bytes
+from afterlog.fetch.objects import Column, Made, OwnHeaders
+from afterlog.index.growing_columns import Int64Array
 
 def made(cls: type[Made], count: int, columns: Mapping[str, Column]) -> list[Made]: ...
+def section_of(section: bytes) -> OwnHeaders: ...
+def sections_of(offsets: Int64Array, data: Bytes) -> list[OwnHeaders]: ...

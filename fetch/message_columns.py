@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from afterlog.fetch.message import Message, ScheduledRecord
-from afterlog.fetch.objects import Column, Same, Strings, made
+from afterlog.fetch.objects import Column, Same, Sections, Strings, made
 from afterlog.records.batch import decode_own_headers, encode_headers, own_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, join_ragged, same_headers, take_ragged
@@ -162,8 +162,7 @@ class Columns:
         ends, data = self.headers
         headers: Column = Same(())
         if len(ends) and ends[0] < ends[-1]:
-            texts = Strings(ends, data, np.ones(len(self), np.bool_)).to_list()
-            headers = [decode_own_headers(text) if text else () for text in texts]
+            headers = Sections(ends, data)
         return {
             "topic": Same(self.topic),
             "partition": self.partition,

@@ -16,6 +16,7 @@ import numpy as np
 
 from afterlog.base.files import Bytes
 from afterlog.index.growing_columns import Int64Array
+from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Bools
 
 Made = TypeVar("Made")
@@ -35,13 +36,25 @@ class Strings(NamedTuple):
         return [text[begin:end] if is_valid else None for (begin, end), is_valid in rows]
 
 
+class Sections(NamedTuple):
+    """int64[n+1], uint8[m]: the header section of row i; what comes of it are the headers that were sent."""
+
+    offsets: Int64Array
+    data: Bytes
+
+    def to_list(self) -> list[OwnHeaders]:
+        """InvalidBatch."""
+        return plain_sections_of(self.offsets, self.data)
+
+
 class Same(NamedTuple):
     """One object for all rows."""
 
     value: Any
 
 
-Column: TypeAlias = Int64Array | Strings | list[Any] | Same
+Column: TypeAlias = Int64Array | Strings | Sections | list[Any] | Same
+OwnHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 def plainly_made(cls: type[Made], count: int, columns: Mapping[str, Column]) -> list[Made]:
@@ -66,12 +79,25 @@ def plainly_made(cls: type[Made], count: int, columns: Mapping[str, Column]) -> 
     return rows
 
 
-def _listed(column: Int64Array | Strings) -> list[Any]:
+def plain_sections_of(offsets: Int64Array, data: Bytes) -> list[OwnHeaders]:
+    """What each of some header sections holds that was sent. InvalidBatch."""
+    texts = Strings(offsets, data, np.ones(max(len(offsets) - 1, 0), np.bool_)).to_list()
+    return [plain_section_of(text or b"") for text in texts]
+
+
+def plain_section_of(section: bytes) -> OwnHeaders:
+    """The same of one. InvalidBatch."""
+    return decode_own_headers(section) if section else ()
+
+
+def _listed(column: Int64Array | Strings | Sections) -> list[Any]:
     found: list[Any] = column.tolist() if isinstance(column, np.ndarray) else column.to_list()
     return found
 
 
 try:
     from afterlog.fetch._objects import made as made
+    from afterlog.fetch._objects import section_of as section_of
+    from afterlog.fetch._objects import sections_of as sections_of
 except ImportError:
-    made = plainly_made
+    made, section_of, sections_of = plainly_made, plain_section_of, plain_sections_of

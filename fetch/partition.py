@@ -31,6 +31,7 @@ from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.message_columns import Columns, MadeMessage
+from afterlog.fetch.objects import section_of
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Edge, Position
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
@@ -45,7 +46,6 @@ from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Version, Visible
 from afterlog.records import kernels
-from afterlog.records.batch import decode_own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.encode import encode, offset_column, parse
 from afterlog.records.times import AS_SOON_AS_POSSIBLE, Instant, check_instant_column, check_timestamps, instant_ms
@@ -438,7 +438,7 @@ class Partition:
         put(message, "delivery_offset", position)
         put(message, "key", key)
         put(message, "value", value)
-        put(message, "headers", decode_own_headers(headers) if headers else ())
+        put(message, "headers", section_of(headers))
         put(message, "timestamp", timestamp)
         put(message, "broker_timestamp", broker_timestamp)
         put(message, "deliver_after", deliver_after)

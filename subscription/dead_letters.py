@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from afterlog.fetch.message_columns import Columns
+from afterlog.fetch.objects import OwnHeaders, sections_of
 from afterlog.fetch.record_id import RecordId
 from afterlog.index.growing_columns import Int64Array
 from afterlog.produce.topic import Topic
-from afterlog.records.batch import decode_own_headers, encode_headers
+from afterlog.records.batch import encode_headers
 from afterlog.records.encode import RecordColumns, ragged, take_ragged
 from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.subscription.dead_letter_headers import Origin, ascii_of, origin_of
@@ -125,11 +126,9 @@ class DeadLetters:
         )
 
 
-def own_headers(records: Columns) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
+def own_headers(records: Columns) -> list[OwnHeaders]:
     """The headers of each record."""
-    offsets, data = records.headers
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        yield decode_own_headers(data[start:end])
+    return sections_of(*records.headers)
 
 
 def record_columns(records: Columns, sections: Sequence[bytes]) -> RecordColumns:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterlog.base.errors import InvalidBatch
 from afterlog.fetch import objects
 from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns
@@ -129,3 +130,53 @@ def test_strings_outside_of_their_bytes_are_the_callers_mistake() -> None:
     if objects.made is not plainly_made:
         with pytest.raises(ValueError, match="0 to 99 of 9 bytes"):
             made(Pair, 1, {"text": wild})
+
+
+named = st.lists(st.tuples(st.text(max_size=3) | st.just("deliver-after"), strings), max_size=4)
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except InvalidBatch as error:
+        return str(error)
+
+
+@given(named, st.data())
+def test_header_sections(named: list[tuple[str, bytes | None]], data: st.DataObject) -> None:
+    """Sound ones, and ones of which a byte is another, or the end is gone: as the plain way has it."""
+    sound = encode_headers(named)
+    assert tuple(header for header in named if header[0] != "deliver-after") == objects.section_of(sound)
+    rotten = bytearray(sound)
+    if rotten:
+        rotten[data.draw(st.integers(0, len(rotten) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(rotten[: data.draw(st.integers(0, len(rotten)))])
+    for section in (sound, bytes(rotten), cut, sound + b"x"):
+        plain = outcome(lambda section=section: objects.plain_section_of(section))
+        assert plain == outcome(lambda section=section: objects.section_of(section))
+        rows = ragged([b"", sound, section])[0]
+        assert outcome(lambda rows=rows: objects.plain_sections_of(*rows)) == outcome(
+            lambda rows=rows: objects.sections_of(*rows)
+        )
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        b"\x02\x06\xff\xfe\xfd\x00",
+        b"\x02\xff\xff\xff\xff\x1f",
+        b"\x80\x80\x80\x80\x10",
+        b"\x01",
+        b"\x02\x01\x00",
+        b"\x80",
+    ],
+)
+def test_header_sections_at_their_bounds(section: bytes) -> None:
+    """Keys that are no UTF-8, numbers that do not fit or do not end, a header without a key."""
+    assert outcome(lambda: objects.plain_section_of(section)) == outcome(lambda: objects.section_of(section))
+
+
+def test_sections_outside_of_their_bytes_are_the_callers_mistake() -> None:
+    if objects.sections_of is not objects.plain_sections_of:
+        with pytest.raises(ValueError, match="0 to 99 of 9 bytes"):
+            objects.sections_of(np.array([0, 99]), np.zeros(9, np.uint8))
