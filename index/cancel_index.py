@@ -77,13 +77,15 @@ class Cancelled(NamedTuple):
 
     def controls(self) -> tuple[Int64Array, Int64Array]:
         """The control batches, in offset order: (effective deliver_after, offset)."""
-        if not len(self):
-            return _NONE, _NONE
+        if len(self) < 2:
+            return self.deliver_after, self.control
         first = np.flatnonzero(np.append(True, self.control[1:] != self.control[:-1]))
         return np.maximum.reduceat(self.deliver_after, first), self.control[first]
 
     def of_records(self) -> Cancelled:
         """Those whose targets are records."""
+        if len(self) == 1:
+            return self if self.target[0] != self.control[0] else _EMPTY
         notes = self.target == self.control
         return Cancelled(*(column[~notes] for column in self)) if bool(notes.any()) else self
 

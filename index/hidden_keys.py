@@ -1,38 +1,88 @@
 """The keys of records that no reader sees: cancelled ones, and the control records that say so.
 
-Sorted columns of 16 bytes a record (`index/sorted_columns.py`). Hidden keys never change: adding gives another object,
-so a reader counts by the one that belongs to its reading.
+Sorted columns of 16 bytes a record (`index/sorted_columns.py`), and beside them a few keys as they came, which the
+first who looks sorts in: so one that is added costs a few microseconds. Hidden keys never change: adding gives another
+object, so a reader counts by the one that belongs to its reading.
 
-Invariants, proved by `check`: those of the columns; no offset is there twice.
+Invariants, proved by `check`: those of the columns; no offset is there twice; each is among those that were seen.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from afterlog.index.entries import Key, Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
 from afterlog.index.sorted_columns import SortedColumns
 
+FRESH_MAX = 512
+"""Keys that lie as they came. Larger: cheaper to add, dearer to look at behind each that was added."""
+_FEW = 8
+"""So many are added, or looked for, one by one."""
+
+
+class _Line:
+    """Keys as they came, of one version after another: each of these knows how many of them it has."""
+
+    __slots__ = ("keys", "seen")
+
+    def __init__(self, keys: list[tuple[int, int]], seen: BitMap64 | None) -> None:
+        self.keys = keys
+        """(deliver_after, offset)"""
+        self.seen = seen
+        """Offsets: all that any of them has, and maybe more. None until somebody asks."""
+
 
 class HiddenKeys:
     """Immutable. `NOTHING_HIDDEN` is the empty one."""
 
-    __slots__ = ("_keys", "count")
+    __slots__ = ("_base", "_fresh", "_line", "_settled", "count")
 
-    def __init__(self, keys: SortedColumns[Keys]) -> None:
-        self._keys = keys
-        self.count = keys.count
+    def __init__(self, base: SortedColumns[Keys], line: _Line | None = None, fresh: int = 0) -> None:
+        """line: of which the first `fresh` are there, too."""
+        self._base = base
+        self._line = line
+        self._fresh = fresh
+        self._settled: SortedColumns[Keys] | None = None if fresh else base
+        self.count = base.count + fresh
+
+    @property
+    def _keys(self) -> SortedColumns[Keys]:
+        """With what is fresh sorted in: by the first who looks."""
+        settled = self._settled
+        if settled is None:
+            assert self._line is not None, "it has what is fresh"
+            rows = np.array(self._line.keys[: self._fresh], np.int64).T.copy()
+            settled = self._settled = self._base.including(Keys(rows[0], rows[1]))
+        return settled
 
     def including(self, deliver_after: Int64Array, offset: Int64Array) -> HiddenKeys:
         """These keys and others, in any order; none of them may be there already."""
-        return HiddenKeys(self._keys.including(Keys(deliver_after, offset)))
+        if len(offset) > _FEW:
+            return self._including(deliver_after, offset)
+        base, line, fresh = self._base, self._line, self._fresh
+        if line is None or len(line.keys) != fresh:  # another one was made of this version before
+            line = _Line([], None) if line is None else _Line(line.keys[:fresh], line.seen)
+        if fresh + len(offset) > FRESH_MAX:
+            base, line, fresh = self._keys, _Line([], line.seen), 0
+        added = offset.tolist()
+        if line.seen is not None:
+            line.seen.update(added)
+        line.keys += zip(deliver_after.tolist(), added, strict=True)
+        return HiddenKeys(base, line, fresh + len(added))
+
+    def _including(self, deliver_after: Int64Array, offset: Int64Array) -> HiddenKeys:
+        seen = None if self._line is None else self._line.seen
+        if seen is not None:
+            seen.update(offset.tolist())
+        return HiddenKeys(self._keys.including(Keys(deliver_after, offset)), _Line([], seen))
 
     def behind(self, key: Key) -> HiddenKeys:
         """Those with a key > `key`."""
-        return HiddenKeys(self._keys.behind(key))
+        return HiddenKeys(self._keys.behind(key), _Line([], None if self._line is None else self._line.seen))
 
     def rank(self, key: Key) -> int:
         """How many have a key <= `key`."""
@@ -41,12 +91,26 @@ class HiddenKeys:
     def holds(self, deliver_after: Int64Array, offset: Int64Array) -> npt.NDArray[np.bool_]:
         """Which of some keys are there: bool[n]."""
         found = np.zeros(len(offset), np.bool_)
+        if len(offset) <= _FEW and not self._may_hold(offset):
+            return found
         for keys in self._keys.parts():
             low = keys.deliver_after.searchsorted(deliver_after, "left")
             high = keys.deliver_after.searchsorted(deliver_after, "right")
             row = _last_up_to(keys.offset, low, high, offset)
             found |= (row < high) & (keys.offset[np.minimum(row, len(keys) - 1)] == offset)
         return found
+
+    def _may_hold(self, offset: Int64Array) -> bool:
+        """Whether one of a few offsets may be there: who cancels one after the other asks each time."""
+        if not self.count:
+            return False
+        line = self._line
+        if line is None:
+            line = self._line = _Line([], None)
+        if line.seen is None:
+            line.seen = BitMap64(self.offsets().tolist() + [offset for _, offset in line.keys])
+        seen = line.seen
+        return any(each >= 0 and each in seen for each in offset.tolist())
 
     def counts(self, edges: Int64Array) -> Int64Array:
         """For each edge, how many have deliver_after < edge."""
@@ -75,7 +139,10 @@ class HiddenKeys:
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
         self._keys.check()
-        assert self.count == len(np.unique(self.offsets()))
+        offsets = self.offsets()
+        assert self.count == len(np.unique(offsets))
+        if self._line is not None and self._line.seen is not None:
+            assert all(offset in self._line.seen for offset in offsets.tolist())
 
     def _within(self, block: Block) -> list[Keys]:
         if not self.count or not len(block):

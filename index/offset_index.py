@@ -100,6 +100,13 @@ class OffsetIndex:
         stop = np.where(row + 1 < count, position[np.minimum(row + 1, count - 1)], end)
         return start, np.minimum(stop, end)
 
+    def span(self, offset: int, end: int) -> tuple[int, int]:
+        """`spans` of one."""
+        last_offsets, position = self._columns.column(0), self._columns.column(1)
+        row, count = int(last_offsets.searchsorted(offset, "right")), len(last_offsets)
+        start = int(position[row - 1]) if row else 0
+        return start, min(int(position[row + 1]), end) if row + 1 < count else end
+
     def next_indexed(self, positions: Int64Array, end: int) -> Int64Array:
         """For each position where the first indexed batch behind it starts; `end`, of the log, where there is none.
 

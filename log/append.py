@@ -280,10 +280,28 @@ class Appender:
             self._versions.withdraw()
             self._dirty.is_set = False
             return stamp_ms
-        batches = control.batches(stamp_ms)
-        self._write(batches, 0, len(batches), stamp_ms, control=control, origin=origin)
+        if control.is_one and origin is None and self.takes_one:
+            self._write_control(control, stamp_ms)
+        else:
+            batches = control.batches(stamp_ms)
+            self._write(batches, 0, len(batches), stamp_ms, control=control, origin=origin)
         self._checkpoint_when_due()
         return stamp_ms
+
+    def _write_control(self, control: Control, stamp_ms: int) -> None:
+        """`_write` of a control batch with one target, at a stamp that is in flight."""
+        version = self._versions.current
+        active, (offset, position) = version.active, version.written
+        try:
+            active.append(control.entry_of_one(offset, stamp_ms))
+        except BaseException:
+            self._withdraw(active, position)
+            raise
+        due_ms, cancelled = int(control.deliver_after[0]), control.rows(offset)
+        active.sparse.add_one(position, offset, stamp_ms)
+        version.delayed_index.bucket.add(due_ms, offset, position, 1)
+        active.add_cancelled(cancelled)
+        self._wrote(End(offset + 1, active.size), cancelled, due_ms)
 
     def _checkpoint_when_due(self) -> None:
         """Move the recovery point where the mutable bucket is full, or much was appended; or see to it."""

@@ -55,10 +55,10 @@ class Cancellations:
     def wrote(self, cancelled: Cancelled) -> Cancellations:
         """And what control batches say that were just written."""
         records = cancelled.of_records()
-        return replace(
-            self,
+        return Cancellations(
             targets=self.targets.including(records.deliver_after, records.target),
             controls=self.controls.including(*cancelled.controls()),
+            hidden=self.hidden,
             landing=(*self.landing, cancelled),
         )
 
@@ -72,7 +72,7 @@ class Cancellations:
         hidden = self.hidden.including(
             np.concatenate([records.deliver_after, due]), np.concatenate([records.target, control])
         )
-        return replace(self, hidden=hidden, landing=self.landing[count:])
+        return Cancellations(targets=self.targets, controls=self.controls, hidden=hidden, landing=self.landing[count:])
 
     def behind(self, log_start: Key) -> Cancellations:
         """The same where retention put everything up to this key out of reach.
@@ -90,6 +90,8 @@ class Cancellations:
 
     def answers(self, found: Entries, offsets: Int64Array, log_start: Key, now_ms: int) -> Int8Array:
         """A CancelResult for each of the looked-up offsets, which differ: CANCELLED where only the stamp can tell."""
+        if len(offsets) == 1:
+            return np.array([self._answer(found, offsets, log_start, now_ms)], np.int8)
         answers = np.full(len(offsets), CancelResult.CANCELLED, np.int8)
         answers[found.deliver_after <= now_ms] = CancelResult.ALREADY_DELIVERED
         answers[self.targets.holds(found.deliver_after, offsets)] = CancelResult.ALREADY_CANCELLED
@@ -98,6 +100,17 @@ class Cancellations:
         same = (found.deliver_after == log_start.deliver_after) & (found.offset <= log_start.offset)
         answers[(found.records == 0) | earlier | same] = CancelResult.UNKNOWN
         return answers
+
+    def _answer(self, found: Entries, offsets: Int64Array, log_start: Key, now_ms: int) -> CancelResult:
+        """The same of one."""
+        due_ms = int(found.deliver_after[0])
+        if not found.records[0] or (due_ms, int(found.offset[0])) <= log_start:
+            return CancelResult.UNKNOWN
+        if bool(self.controls.holds(found.deliver_after, offsets)[0]):
+            return CancelResult.UNKNOWN
+        if bool(self.targets.holds(found.deliver_after, offsets)[0]):
+            return CancelResult.ALREADY_CANCELLED
+        return CancelResult.ALREADY_DELIVERED if due_ms <= now_ms else CancelResult.CANCELLED
 
     def check(self, log_start: Key) -> None:
         """Prove the invariants."""

@@ -8,6 +8,8 @@ two headers say is covered by header_crc32c (`records/entry.py`), and bodies are
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +22,7 @@ from afterlog.log.scan import checked, steps, walk
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Visible
 
+_NOWHERE = Entries(*np.zeros((4, 1), np.int64))
 WALK_BYTES = 1 << 20
 """One walk goes over about so much. Larger: fewer calls where offsets lie close, more memory."""
 
@@ -29,6 +32,8 @@ def find_entries(visible: Visible, offsets: Int64Array) -> Entries:
 
     Offsets may come in any order and more than once. Raises CorruptFile.
     """
+    if len(offsets) == 1:
+        return _find_one(visible, int(offsets[0]))
     ordered, rows = sort_by_due(offsets)
     found = np.zeros((4, len(offsets)), np.int64)
     bases = [segment.base_offset for segment in visible.segments]
@@ -43,6 +48,27 @@ def find_entries(visible: Visible, offsets: Int64Array) -> Entries:
     placed = np.empty_like(found)
     placed[:, rows] = found
     return Entries(*placed)
+
+
+def _find_one(visible: Visible, offset: int) -> Entries:
+    """The same of one."""
+    row = bisect_right(visible.segments, offset, key=lambda segment: segment.base_offset) - 1
+    if row < 0:
+        return _NOWHERE
+    segment, (end_offset, end) = visible.segments[row], visible.end
+    if isinstance(segment, SealedSegment):
+        end, end_offset = segment.size, segment.end_offset
+    if offset >= end_offset:
+        return _NOWHERE
+    start, stop = segment.sparse.offsets.span(offset, end)
+    entries = _walk(segment, start, stop)
+    row = int(entries.offset.searchsorted(offset, "right")) - 1
+    if row < 0 or offset >= int(entries.offset[row]) + int(entries.records[row]):
+        if not (segment.foreign or segment.has_gaps):
+            raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
+        return _NOWHERE
+    found = entries[row : row + 1]
+    return found if found.deliver_after[0] >= 0 else replace(found, deliver_after=np.zeros(1, np.int64))
 
 
 def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) -> None:

@@ -55,6 +55,7 @@ def encode_single(
     base_offset: int,
     broker_timestamp: int,
     producer: tuple[int, int, int] | None = None,
+    attributes: int = 0,
 ) -> bytes: ...
 def scan_entries(
     buffer: Bytes,

@@ -664,7 +664,7 @@ cdef Items item_alone(const int64_t *bounds, data):
 
 def encode_single(
     bytes value, bytes key, bytes headers not None, timestamp, deliver_after, base_offset, broker_timestamp,
-    producer=None,
+    producer=None, int attributes=0,
 ):
     columns.check_stamp(base_offset, broker_timestamp, b"")
     cdef int64_t[2] value_bounds = [0, len(value) if value is not None else 0]
@@ -692,6 +692,8 @@ def encode_single(
         refuse(&encoded)
     if producer is not None:
         put_producer(entry.header, producer[0], producer[1], producer[2])
+    if attributes:
+        put16(entry.header + ATTRIBUTES_AT, attributes)
     put_crcs(entry)
     return out[: entry.end - entry.start]
 

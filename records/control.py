@@ -48,7 +48,12 @@ KEY: Final = struct.Struct(
     "h"  # type
 )
 VERSION: Final = 0
-TARGET_BYTES: Final = 16
+TARGET: Final = struct.Struct(
+    ">"
+    "q"  # offset
+    "q"  # effective deliver_after, ms
+)
+TARGET_BYTES: Final = TARGET.size
 OVERHEAD_BYTES: Final = HEADER_BYTES + 32
 """What a control batch takes at most besides its targets: the header, the record's lengths and deltas, the key."""
 
@@ -104,6 +109,8 @@ class Control:
         """The same with only the targets that are due after `stamp_ms`. A note is due then."""
         if self.type not in TARGETED:
             return replace(self, deliver_after=np.array([stamp_ms]))
+        if len(self.target) == 1 and self.deliver_after[0] > stamp_ms:
+            return self
         later = self.deliver_after > stamp_ms
         return Control(self.type, self.target[later], self.deliver_after[later], self.follower)
 
@@ -114,6 +121,17 @@ class Control:
         due, timestamp = self.deliver_after.max(keepdims=True), np.array([stamp_ms])
         control = EncodedBatches(positions, records, due, timestamp, batch)
         return control if self.follower is None else EncodedBatches.joined([control, self.follower])
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it has one target, and brings nothing with it."""
+        return self.type in TARGETED and len(self.target) == 1 and self.follower is None
+
+    def entry_of_one(self, offset: int, stamp_ms: int) -> bytes:
+        """As an entry of a delayed topic; byte for byte that of `batches`, of one that `is_one`."""
+        target, due_ms = int(self.target[0]), int(self.deliver_after[0])
+        key, value = KEY.pack(VERSION, self.type), TARGET.pack(target, due_ms)
+        return kernels.encode_single(value, key, b"", stamp_ms, due_ms, offset, stamp_ms, None, CONTROL)
 
     def rows(self, offset: int) -> Cancelled:
         """What the cancel index keeps of it once it is written at `offset`."""

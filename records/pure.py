@@ -177,15 +177,22 @@ def encode_single(
     base_offset: int,
     broker_timestamp: int,
     producer: tuple[int, int, int] | None = None,
+    attributes: int = 0,
 ) -> bytes:
     valid = None if value is not None else np.zeros(1, np.bool_)
     keys = None if key is None else _alone(key)
-    data, _ = encode_entries(
-        _alone(value or b""), valid, keys, None, _alone(headers), _column([timestamp]), _column([deliver_after]),
-        _column([0, 1]), base_offset, broker_timestamp, b"",
+    asked = _column([deliver_after])
+    check_stamp(base_offset, broker_timestamp, b"")
+    data, positions = encode_batches(
+        _alone(value or b""), valid, keys, None, _alone(headers), _column([timestamp]), asked, _column([0, 1]),
         None if producer is None else Producers(*(_column([field]) for field in producer)),
     )  # fmt: skip
-    return data.tobytes()
+    if attributes:
+        batch = data.tobytes()
+        header = BatchHeader.read(memoryview(batch), 0)._replace(attributes=attributes)
+        data = np.frombuffer(with_crc(header, batch[HEADER_BYTES:]), np.uint8)
+    entry, _ = stamp_entries(data, positions, base_offset, broker_timestamp, asked, b"")
+    return entry.tobytes()
 
 
 def scan_entries(

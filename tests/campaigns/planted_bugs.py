@@ -337,10 +337,16 @@ def blind_to_cancels(*arguments: Any, **settings: Any) -> Any:
     return replace(read(*arguments, **settings), cancelled=Cancelled.empty())
 
 
-def due_at_once(control: Control, stamp_ms: int) -> Batches:
+@contextlib.contextmanager
+def control_due_at_once() -> Iterator[None]:
     """A control batch that retention may take before its targets."""
-    batches = ORIGINAL_BATCHES(control, stamp_ms)
-    return replace(batches, deliver_after=np.zeros_like(batches.deliver_after))
+
+    def batches(control: Control, stamp_ms: int) -> Batches:
+        made = ORIGINAL_BATCHES(control, stamp_ms)
+        return replace(made, deliver_after=np.zeros_like(made.deliver_after))
+
+    with patch.object(Control, "is_one", property(lambda control: False)), patch.object(Control, "batches", batches):
+        yield
 
 
 @contextlib.contextmanager
@@ -448,7 +454,7 @@ BUGS = (
         planted=patched(PartitionLog, "append_one", answered_at_once)),
     Bug("a producer's state kept though the append failed", NAMED["numbered in vain"],
         planted=patched(Appender, "append_one", noted_before_it_is_written)),
-    Bug("control batch due at once", NAMED["cancels go"], planted=patched(Control, "batches", due_at_once)),
+    Bug("control batch due at once", NAMED["cancels go"], planted=control_due_at_once),
     Bug("an ack frees a segment before it is durable", NAMED["acked later"],
         planted=patched(Backlogs, "acked", acked_as_it_is)),
     Bug("a commit frees a segment before it is durable", NAMED["acked fifo"],

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterlog.index import hidden_keys
 from afterlog.index.entries import Key
+from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import NOTHING_HIDDEN, HiddenKeys
 from afterlog.index.merge import Block
 from tests.index.support import INT64_MAX, int64
@@ -80,6 +83,35 @@ def test_what_is_shown_of_a_stretch(
     assert set(zip(shown.delivery_offset.tolist(), shown.position.tolist(), strict=True)) <= set(
         zip(block.delivery_offset.tolist(), block.position.tolist(), strict=True)
     )
+
+
+@given(st.lists(st.tuples(dues, st.integers(0, 40)), unique_by=lambda key: key[1], max_size=40), st.data())
+def test_one_after_the_other_and_branches(keys: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Each version has what it was given, also where several are made of one, and whoever looks at it when."""
+    versions = [(NOTHING_HIDDEN, set[tuple[int, int]]())]
+    with patch.object(hidden_keys, "FRESH_MAX", data.draw(st.integers(1, 9))):
+        for key in keys:
+            hidden, there = versions[data.draw(st.integers(max(len(versions) - 2, 0), len(versions) - 1))]
+            others = data.draw(st.lists(st.integers(50, 90), unique=True, max_size=12))
+            added = [key, *((key[0], each) for each in others if each not in {offset for _, offset in there})]
+            versions.append((hidden.including(*int64_columns(added)), there | {*added}))
+            if data.draw(st.booleans()):
+                asked, known = data.draw(st.sampled_from(versions))
+                wanted = [*known][:3] + [(due, offset + 100) for due, offset in [*known][:3]]
+                assert [each in known for each in wanted] == asked.holds(*int64_columns(wanted)).tolist()
+    for hidden, there in versions:
+        hidden.check()
+        assert sorted(offset for _, offset in there) == hidden.offsets().tolist()
+        for due, offset in [*there, (3, 7), (0, -1)]:
+            assert [(due, offset) in there] == hidden.holds(*int64_columns([(due, offset)])).tolist()
+        upto = Key(data.draw(dues), data.draw(st.integers(0, 90)))
+        behind = hidden.behind(upto)
+        behind.check()
+        assert {offset for due, offset in there if Key(due, offset) > upto} == {*behind.offsets().tolist()}
+
+
+def int64_columns(keys: list[tuple[int, int]]) -> tuple[Int64Array, Int64Array]:
+    return int64(*(due for due, _ in keys)), int64(*(offset for _, offset in keys))
 
 
 def test_few_blocks_however_keys_come() -> None:

@@ -58,6 +58,8 @@ def test_what_is_not_there_has_no_records() -> None:
     end = len(setting.entries)
     assert [(0, 0, 0), setting.entries[5], (0, 0, 0), (0, 0, 0)] == setting.found([-1, 5, end, 2**63 - 1])
     assert [] == setting.found([])
+    for offset in (-1, end, 2**63 - 1):
+        assert [(0, 0, 0)] == setting.found([offset])
     store = open_small(SimulatedFiles(), ManualClock(NOW_MS))
     empty = store.create_topic("t").partition(0)
     assert 0 == find_entries(empty.log.version.readable(), np.array([0])).entry(0).records

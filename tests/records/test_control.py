@@ -52,6 +52,17 @@ def foreign(key: bytes | None, value: bytes, records: int = 1, headers: Headers 
     return batches.entries(0, 1, 41, NOW_MS, delayed=True, extra=b"")[0]
 
 
+@pytest.mark.parametrize("due_ms", [NOW_MS + 1, 2**63 - 1])
+@pytest.mark.parametrize("target", [0, 7, 2**40])
+def test_of_one_target_the_short_way_gives_the_same(target: int, due_ms: int) -> None:
+    control = control_of((target, due_ms))
+    assert control.is_one
+    assert entries_of([control]).tobytes() == control.entry_of_one(41, NOW_MS)
+    assert not control_of((7, due_ms), (8, due_ms)).is_one
+    assert not control_of((7, due_ms), kind=ControlType.RESCHEDULE).is_one
+    assert not Control.of_note(ControlType.SNAPSHOT, b"x").is_one
+
+
 def test_the_example() -> None:
     control = control_of((7, 1_700_000_060_000))
     batch, _ = control.batches(NOW_MS).encoded(0, 1)

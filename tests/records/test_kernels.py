@@ -494,9 +494,9 @@ SINGLE = st.tuples(
 )  # fmt: skip
 
 
-@given(SINGLE, st.none() | SENT)
-def test_both_encode_the_same_single(record: tuple[Any, ...], sent: tuple[int, int, int] | None) -> None:
-    same(lambda kernel: np.frombuffer(kernel.encode_single(*record, sent), np.uint8))
+@given(SINGLE, st.none() | SENT, st.sampled_from([0, 0x20, 0x7FF8]))
+def test_both_encode_the_same_single(record: tuple[Any, ...], sent: tuple[int, int, int] | None, bits: int) -> None:
+    same(lambda kernel: np.frombuffer(kernel.encode_single(*record, sent, bits), np.uint8))
 
 
 @both
