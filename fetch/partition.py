@@ -36,10 +36,11 @@ from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
-from afterlog.index.entries import Entries, Key
+from afterlog.index.entries import Entries, IndexEntry, Key
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Int8Array
+from afterlog.log.lookup import find_one
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import walk
@@ -73,6 +74,10 @@ class FetchResult:
     log_end_offset: int
     clock_ms: int
     cancelled: Int64Array
+
+
+ONE_BYTES_MAX = 256 << 10
+"""Of a batch of which one record is read. Larger: fewer are read by their columns, more is checked for one."""
 
 
 class PartitionCounts(NamedTuple):
@@ -425,16 +430,39 @@ class Partition:
         active = reading.version.active
         if entry is None or entry.offset < active.base_offset:
             return None
-        found = kernels.read_single(
-            active.pread(entry.position, reading.version.visible.position), entry.offset, entry.deliver_after
+        data = active.pread(entry.position, reading.version.visible.position)
+        return self._single(data, entry, position, kind)
+
+    def one_at(
+        self, offset: int, delivery_offset: int, reading: Reading, kind: type[MadeMessage]
+    ) -> MadeMessage | None:
+        """The record of an append offset that was delivered at that position, where its batch is plain, not large, and
+        here, and it is shown; None: ask `records_at`. As `one` gives it. Raises CorruptFile.
+        """
+        if not self.log.delayed:
+            return None
+        place = find_one(reading.version.all_written(), offset)
+        if place is None or reading.hidden.holds_one(place.entry.deliver_after, offset):
+            return None
+        (segment, entry, stop), size = place, place.stop - place.entry.position
+        if size > ONE_BYTES_MAX:
+            return None
+        return self._single(
+            segment.pread(entry.position, stop, size), entry, delivery_offset, kind, offset - entry.offset
         )
+
+    def _single(
+        self, data: bytes, entry: IndexEntry, position: int, kind: type[MadeMessage], row: int = 0
+    ) -> MadeMessage | None:
+        """A record of the entry that some bytes of the log begin with."""
+        found = kernels.read_single(data, entry.offset, entry.deliver_after, row, entry.records)
         if found is None:  # it is larger, or not alone; or the columns' way tells what is the matter with it
             return None
         key, value, headers, timestamp, deliver_after, broker_timestamp = found
         message, put = object.__new__(kind), object.__setattr__
         put(message, "topic", self.topic)
         put(message, "partition", self.number)
-        put(message, "offset", entry.offset)
+        put(message, "offset", entry.offset + row)
         put(message, "delivery_offset", position)
         put(message, "key", key)
         put(message, "value", value)

@@ -100,6 +100,10 @@ class HiddenKeys:
             found |= (row < high) & (keys.offset[np.minimum(row, len(keys) - 1)] == offset)
         return found
 
+    def holds_one(self, deliver_after: int, offset: int) -> bool:
+        """`holds` of one."""
+        return bool(self.holds(np.array([deliver_after]), np.array([offset]))[0]) if self.count else False
+
     def _may_hold(self, offset: Int64Array) -> bool:
         """Whether one of a few offsets may be there: who cancels one after the other asks each time."""
         if not self.count:

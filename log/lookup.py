@@ -9,13 +9,13 @@ two headers say is covered by header_crc32c (`records/entry.py`), and bodies are
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.base.errors import CorruptFile
-from afterlog.index.entries import Entries, sort_by_due
+from afterlog.index.entries import Entries, IndexEntry, sort_by_due
 from afterlog.index.growing_columns import Int64Array
 from afterlog.log.kafka_segment import with_times
 from afterlog.log.scan import checked, steps, walk
@@ -50,25 +50,42 @@ def find_entries(visible: Visible, offsets: Int64Array) -> Entries:
     return Entries(*placed)
 
 
+class Place(NamedTuple):
+    """Where an entry lies."""
+
+    segment: Segment
+    entry: IndexEntry
+    stop: int
+    """The byte behind it."""
+
+
 def _find_one(visible: Visible, offset: int) -> Entries:
-    """The same of one."""
+    """`find_entries` of one."""
+    found = find_one(visible, offset)
+    return _NOWHERE if found is None else Entries(*np.array([found.entry], np.int64).T.copy())
+
+
+def find_one(visible: Visible, offset: int) -> Place | None:
+    """Where the entry lies that holds an offset; None: nowhere. Raises CorruptFile."""
     row = bisect_right(visible.segments, offset, key=lambda segment: segment.base_offset) - 1
     if row < 0:
-        return _NOWHERE
+        return None
     segment, (end_offset, end) = visible.segments[row], visible.end
     if isinstance(segment, SealedSegment):
         end, end_offset = segment.size, segment.end_offset
     if offset >= end_offset:
-        return _NOWHERE
+        return None
     start, stop = segment.sparse.offsets.span(offset, end)
     entries = _walk(segment, start, stop)
     row = int(entries.offset.searchsorted(offset, "right")) - 1
     if row < 0 or offset >= int(entries.offset[row]) + int(entries.records[row]):
         if not (segment.foreign or segment.has_gaps):
             raise CorruptFile(f"no batch holds offset {offset}", path=segment.path, position=start)
-        return _NOWHERE
-    found = entries[row : row + 1]
-    return found if found.deliver_after[0] >= 0 else replace(found, deliver_after=np.zeros(1, np.int64))
+        return None
+    if row + 1 < len(entries):
+        stop = int(entries.position[row + 1])
+    entry = entries.entry(row)
+    return Place(segment, entry if entry.deliver_after >= 0 else entry._replace(deliver_after=0), stop)
 
 
 def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) -> None:

@@ -103,10 +103,10 @@ class SealedSegment:
             self.loaded.data = data
         return data
 
-    def pread(self, position: int, end: int) -> bytes:
-        """Up to SMALL_BYTES of what lies there; nothing, where it is not in the folder."""
+    def pread(self, position: int, end: int, size: int = SMALL_BYTES) -> bytes:
+        """Up to so many bytes of what lies there; nothing, where it is not in the folder."""
         data = self.mapped()
-        return b"" if data is None else data[position : min(end, position + SMALL_BYTES)].tobytes()
+        return b"" if data is None else data[position : min(end, position + size)].tobytes()
 
     def view(self, start: int, end: int) -> Iterable[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold the entries between `start` and `end`, none of them cut.
@@ -253,9 +253,9 @@ class ActiveSegment:
         """A copy of everything behind `position`, whatever it is: for recovery."""
         return np.frombuffer(self._file.pread(self.size - position, position), np.uint8)
 
-    def pread(self, position: int, end: int) -> bytes:
-        """Up to SMALL_BYTES of what lies there, no further than the visible `end`."""
-        return self._file.pread(min(end - position, SMALL_BYTES), position)
+    def pread(self, position: int, end: int, size: int = SMALL_BYTES) -> bytes:
+        """Up to so many bytes of what lies there, no further than the visible `end`."""
+        return self._file.pread(min(end - position, size), position)
 
     def view(self, start: int, end: int) -> list[tuple[int, Bytes]]:
         """Pieces (position of the first byte, bytes) that hold entries between `start` and the visible `end`."""

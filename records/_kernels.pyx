@@ -1225,18 +1225,20 @@ def read_records(buffers, which, positions, offsets, records, deliver_after, max
     return Verified(out.decoded(items), fault, row, compressed)
 
 
-def read_single(bytes data not None, offset, deliver_after):
+def read_single(bytes data not None, offset, deliver_after, int64_t row=0, int64_t records=1):
     cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef const uint8_t *at
     cdef const uint8_t *end
-    cdef int64_t record_bytes, timestamp_delta, offset_delta, timestamp
+    cdef int64_t record_bytes, timestamp_delta, offset_delta, timestamp, before
     cdef int reason = DECODED
     cdef Entry entry
     cdef Slice key, value, section
     cdef Headers headers
     if read_entry(start, 0, len(data), True, False, &entry) != OK:
         return None
-    if entry.offset != <int64_t>offset or entry.records != 1 or entry.deliver_after != <int64_t>deliver_after:
+    if entry.offset != <int64_t>offset or entry.deliver_after != <int64_t>deliver_after:
+        return None
+    if entry.records != records or not 0 <= row < records:
         return None
     if entry.attributes & PLAIN_BITS:
         return None
@@ -1244,12 +1246,19 @@ def read_single(bytes data not None, offset, deliver_after):
     end = at + entry.batch_bytes
     timestamp = <int64_t>load64(at + BASE_TIMESTAMP_AT)
     at = read_zigzag(at + HEADER_BYTES, end, 32, &record_bytes)
-    if at == NULL or record_bytes < 1 or record_bytes != end - at:
+    for before in range(row):
+        if at == NULL or not 1 <= record_bytes <= end - at:
+            return None
+        at = read_zigzag(at + record_bytes, end, 32, &record_bytes)
+    if at == NULL or not 1 <= record_bytes <= end - at:
         return None
+    if row == records - 1 and record_bytes != end - at:
+        return None
+    end = at + record_bytes
     at = read_zigzag(at + 1, end, 64, &timestamp_delta)
     if at != NULL:
         at = read_zigzag(at, end, 32, &offset_delta)
-    if at == NULL or offset_delta != 0:
+    if at == NULL or offset_delta != row:
         return None
     at = read_slice(at, end, &key, &reason)
     if at != NULL:

@@ -10,8 +10,9 @@
     decode_records   uncompressed batches  -> columns of records; with lenient a header deliver-after that names no
                                               time is none, as in a log that others wrote
     read_records     places in an index    -> columns of records: the two above in one go
-    read_single      bytes of the log      -> the one record of the entry that they begin with, or None: read_records
-                                              says what is the matter with it, or reads what is more than that
+    read_single      bytes of the log      -> the one record of the entry that they begin with, or the row-th of so
+                                              many, or None: read_records says what is the matter with it, or reads
+                                              what is more than that
     take_items       a column, and rows    -> the items at these rows, in this order
     spread_starts    times that ascend     -> the rows at which a batch begins, where each takes what lies no further
                                               than a spread after its first

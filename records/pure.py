@@ -337,21 +337,25 @@ def read_records(
 
 
 def read_single(
-    data: bytes, offset: int, deliver_after: int
+    data: bytes, offset: int, deliver_after: int, row: int = 0, records: int = 1
 ) -> tuple[bytes | None, bytes | None, bytes, int, int, int] | None:
     buffers, which = [np.frombuffer(data, np.uint8)], np.zeros(1, np.int32)
-    checked = check_entries(buffers, which, _column([0]), _column([offset]), _column([1]), _column([deliver_after]))
+    if not 0 <= row < records:
+        return None
+    checked = check_entries(
+        buffers, which, _column([0]), _column([offset]), _column([records]), _column([deliver_after])
+    )
     if checked.fault or checked.attributes[0]:
         return None
     try:
-        record = decode_records(buffers, which, checked.batch_positions, checked.batch_sizes, _column([1]))
+        record = decode_records(buffers, which, checked.batch_positions, checked.batch_sizes, _column([records]))
     except (InvalidBatch, InvalidDeliverAfter):
         return None
-    if record.deliver_after[0] >= 0:
+    if record.deliver_after[row] >= 0:
         return None
-    key = _item(record.key, 0) if record.key_valid[0] else None
-    value = _item(record.value, 0) if record.value_valid[0] else None
-    headers, timestamp = _item(record.headers, 0), int(record.timestamp[0])
+    key = _item(record.key, row) if record.key_valid[row] else None
+    value = _item(record.value, row) if record.value_valid[row] else None
+    headers, timestamp = _item(record.headers, row), int(record.timestamp[row])
     return key, value, headers, timestamp, int(checked.asked[0]), int(checked.broker_timestamp[0])
 
 

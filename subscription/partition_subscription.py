@@ -185,10 +185,10 @@ class PartitionSubscription:
         return lease
 
     def receive_one(
-        self, lease_ms: int, kind: type[MadeMessage], *, held: bool = False
+        self, lease_ms: int, kind: type[MadeMessage], *, policy: RetryPolicy | None = None, held: bool = False
     ) -> tuple[MadeMessage, int, int] | None:
-        """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back; None:
-        `receive` is to be asked.
+        """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back, or
+        where it has come back, and nothing is due that was not read; None: `receive` is to be asked.
 
         The record as a message, with the slots that are not `Message`'s left empty, the number of its lease, and when
         that ends. Raises as `receive` does.
@@ -198,8 +198,10 @@ class PartitionSubscription:
                 self._look()
             journaled, timers = self._journaled, self._timers
             state, now_ms = journaled.state, journaled.now_ms()
-            if state.dying or state.elsewhere or not timers.quiet(now_ms) or self._context.leapt_ms() != self._leapt_ms:
+            if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
                 return None
+            if not timers.quiet(now_ms):
+                return self._one_again(lease_ms, kind, policy, held)
             found = self._unread.one(state.acks.position, kind)
             if found is None or self.partition.log_start > self._log_start:
                 return None
@@ -568,6 +570,37 @@ class PartitionSubscription:
         self.notifier.notify()
 
     # Receiving, under the lock.
+
+    def _one_again(
+        self, lease_ms: int, kind: type[MadeMessage], policy: RetryPolicy | None, held: bool
+    ) -> tuple[MadeMessage, int, int] | None:
+        """`receive_one` of a record that comes back."""
+        reading, state, timers = self._reading(), self._state, self._timers
+        now_ms, position = reading.clock_ms, state.acks.position
+        if timers.has_ended(now_ms) or reading.log_start > state.acks.mark_delete:
+            return None
+        if self._unread.high_watermark(reading) > position:
+            return None
+        taken = timers.due(now_ms, 1)
+        if not len(taken):
+            return None
+        try:
+            _, delivery_offset = taken.key(0)
+            offset, number = state.redeliveries.of_one(delivery_offset)
+            if offset == UNKNOWN or (policy is not None and policy.gives_up(failures(number))):
+                return None
+            message = self.partition.one_at(offset, delivery_offset, reading, kind)
+            if message is None:
+                return None
+            until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(delivery_offset)
+            with self._one_changing:
+                self._journaled.record(LeasedUntil(position, offsets, until_ms) if held else Leased(position, offsets))
+                is_news = timers.lease_one(until_ms, delivery_offset)
+        finally:
+            timers.put_back(taken)
+        if is_news:
+            self.notifier.notify(until_ms)
+        return message, number, until_ms
 
     def _receive(
         self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int, reading: Reading, held: bool

@@ -107,13 +107,14 @@ class Receiver:
             return self.nothing()
 
     def one(self) -> ReceivedOne | None:
-        """One record that was read ahead; None: `look` for it."""
+        """One record that was read ahead, or comes back; None: `look` for it."""
         rows = self.agenda.rows()
         if not rows:
             return None
         row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
+        settings = self._settings
         found = self._shared[row].receive_one(
-            self._settings.lease_ms, LeasedMessage, held=self._settings.durable_leases is True
+            settings.lease_ms, LeasedMessage, policy=settings.policy, held=settings.durable_leases is True
         )
         if found is None:
             return None

@@ -113,11 +113,17 @@ class Redeliveries:
 
     def lease_number_of(self, delivery_offset: int) -> int:
         """The same of one."""
+        return self.of_one(delivery_offset)[1]
+
+    def of_one(self, delivery_offset: int) -> tuple[int, int]:
+        """The append offset, or UNKNOWN, and the lease number of one."""
         recent = self._recent.get(delivery_offset)
         if recent is not None:
-            return recent[2]
+            return recent[0], recent[2]
         place = self._place(delivery_offset)
-        return self.first if place is None else int(self._rows.lease_number[place])
+        if place is None:
+            return UNKNOWN, self.first
+        return int(self._rows.offset[place]), int(self._rows.lease_number[place])
 
     def keep(self, held: Int64Array) -> None:
         """Drop what is not among these, ascending."""

@@ -123,6 +123,11 @@ class Timers:
             self._quiet_until_ms = min((ms for ms in times if ms is not None), default=INT64_MAX)
         return now_ms < self._quiet_until_ms
 
+    def has_ended(self, now_ms: int) -> bool:
+        """Whether a lease has."""
+        first = self._leases.first()
+        return first is not None and first[0] <= now_ms
+
     def has_due(self, now_ms: int) -> bool:
         return self._retries.has_due(now_ms) or self._scattered.has_due(now_ms)
 

@@ -554,6 +554,27 @@ def test_no_bit_of_a_single_is_believed_without_its_checksum(place: int, flips: 
         assert kernel.read_single(bytes(data), 7, T) is None
 
 
+@given(batch=st.lists(st.tuples(NULLABLE, NULLABLE, TIMESTAMP), min_size=1, max_size=5), flip=st.integers(0, 10_000))
+def test_one_of_several_is_what_its_columns_say(batch: list[tuple[Any, ...]], flip: int) -> None:
+    values, keys, timestamps = zip(*batch, strict=True)
+    source = rows([*values], keys=[*keys], timestamps=[*timestamps], bounds=[0, len(batch)])
+    data = pure.encode_entries(*vars(source).values(), 7, T, b"")[0].tobytes()
+    due = int(pure.scan_entries(np.frombuffer(data, np.uint8), 0, len(data), 7, True).deliver_after[0])
+    rotten = bytearray(data)
+    rotten[flip % len(data)] ^= 1
+    for row in range(-1, len(batch) + 1):
+        for content in (data, bytes(rotten), data[:-1], data + b"behind"):
+            found = [kernel.read_single(content, 7, due, row, len(batch)) for kernel in (pure, _kernels)]
+            assert found[0] == found[1]
+            if content in (data, data + b"behind") and 0 <= row < len(batch):
+                assert found[0] is not None
+                assert (keys[row], values[row], timestamps[row]) == (found[0][0], found[0][1], found[0][3])
+            else:
+                assert found[0] is None
+    for kernel in (pure, _kernels):
+        assert kernel.read_single(data, 7, due, 0, len(batch) + 1) is None
+
+
 @both
 def test_more_than_a_single_is_read_by_its_columns(kernel: ModuleType) -> None:
     own = encode_headers([("deliver-after", T.to_bytes(8, "big"))])
