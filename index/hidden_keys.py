@@ -24,27 +24,28 @@ _FEW = 8
 """So many are added, or looked for, one by one."""
 
 
-class _Line:
+class _Arrivals:
     """Keys as they came, of one version after another: each of these knows how many of them it has."""
 
-    __slots__ = ("keys", "seen")
+    __slots__ = ("is_asked", "keys", "seen")
 
     def __init__(self, keys: list[tuple[int, int]], seen: BitMap64 | None) -> None:
         self.keys = keys
         """(deliver_after, offset)"""
         self.seen = seen
-        """Offsets: all that any of them has, and maybe more. None until somebody asks."""
+        """Offsets: all that any of them has, and maybe more. Changed by who adds alone; None until somebody asked."""
+        self.is_asked = False
 
 
 class HiddenKeys:
     """Immutable. `NOTHING_HIDDEN` is the empty one."""
 
-    __slots__ = ("_base", "_fresh", "_line", "_settled", "count")
+    __slots__ = ("_arrivals", "_base", "_fresh", "_settled", "count")
 
-    def __init__(self, base: SortedColumns[Keys], line: _Line | None = None, fresh: int = 0) -> None:
-        """line: of which the first `fresh` are there, too."""
+    def __init__(self, base: SortedColumns[Keys], arrivals: _Arrivals | None = None, fresh: int = 0) -> None:
+        """arrivals: of which the first `fresh` are there, too."""
         self._base = base
-        self._line = line
+        self._arrivals = arrivals
         self._fresh = fresh
         self._settled: SortedColumns[Keys] | None = None if fresh else base
         self.count = base.count + fresh
@@ -54,8 +55,8 @@ class HiddenKeys:
         """With what is fresh sorted in: by the first who looks."""
         settled = self._settled
         if settled is None:
-            assert self._line is not None, "it has what is fresh"
-            rows = np.array(self._line.keys[: self._fresh], np.int64).T.copy()
+            assert self._arrivals is not None, "it has what is fresh"
+            rows = np.array(self._arrivals.keys[: self._fresh], np.int64).T.copy()
             settled = self._settled = self._base.including(Keys(rows[0], rows[1]))
         return settled
 
@@ -63,26 +64,30 @@ class HiddenKeys:
         """These keys and others, in any order; none of them may be there already."""
         if len(offset) > _FEW:
             return self._including(deliver_after, offset)
-        base, line, fresh = self._base, self._line, self._fresh
-        if line is None or len(line.keys) != fresh:  # another one was made of this version before
-            line = _Line([], None) if line is None else _Line(line.keys[:fresh], line.seen)
+        base, arrivals, fresh = self._base, self._arrivals, self._fresh
+        if arrivals is None or len(arrivals.keys) != fresh:  # another one was made of this version before
+            arrivals = _Arrivals([], None) if arrivals is None else _Arrivals(arrivals.keys[:fresh], arrivals.seen)
         if fresh + len(offset) > FRESH_MAX:
-            base, line, fresh = self._keys, _Line([], line.seen), 0
+            base, arrivals, fresh = self._keys, _Arrivals([], arrivals.seen), 0
         added = offset.tolist()
-        if line.seen is not None:
-            line.seen.update(added)
-        line.keys += zip(deliver_after.tolist(), added, strict=True)
-        return HiddenKeys(base, line, fresh + len(added))
+        if arrivals.seen is None and arrivals.is_asked:
+            arrivals.seen = BitMap64(self.offsets().tolist())
+        if arrivals.seen is not None:
+            arrivals.seen.update(added)
+        arrivals.keys += zip(deliver_after.tolist(), added, strict=True)
+        return HiddenKeys(base, arrivals, fresh + len(added))
 
     def _including(self, deliver_after: Int64Array, offset: Int64Array) -> HiddenKeys:
-        seen = None if self._line is None else self._line.seen
+        seen = None if self._arrivals is None else self._arrivals.seen
         if seen is not None:
             seen.update(offset.tolist())
-        return HiddenKeys(self._keys.including(Keys(deliver_after, offset)), _Line([], seen))
+        return HiddenKeys(self._keys.including(Keys(deliver_after, offset)), _Arrivals([], seen))
 
     def behind(self, key: Key) -> HiddenKeys:
         """Those with a key > `key`."""
-        return HiddenKeys(self._keys.behind(key), _Line([], None if self._line is None else self._line.seen))
+        return HiddenKeys(
+            self._keys.behind(key), _Arrivals([], None if self._arrivals is None else self._arrivals.seen)
+        )
 
     def rank(self, key: Key) -> int:
         """How many have a key <= `key`."""
@@ -108,12 +113,12 @@ class HiddenKeys:
         """Whether one of a few offsets may be there: who cancels one after the other asks each time."""
         if not self.count:
             return False
-        line = self._line
-        if line is None:
-            line = self._line = _Line([], None)
-        if line.seen is None:
-            line.seen = BitMap64(self.offsets().tolist() + [offset for _, offset in line.keys])
-        seen = line.seen
+        arrivals = self._arrivals
+        seen = None if arrivals is None else arrivals.seen
+        if seen is None:
+            if arrivals is not None:
+                arrivals.is_asked = True
+            return True
         return any(each >= 0 and each in seen for each in offset.tolist())
 
     def counts(self, edges: Int64Array) -> Int64Array:
@@ -145,8 +150,8 @@ class HiddenKeys:
         self._keys.check()
         offsets = self.offsets()
         assert self.count == len(np.unique(offsets))
-        if self._line is not None and self._line.seen is not None:
-            assert all(offset in self._line.seen for offset in offsets.tolist())
+        if self._arrivals is not None and self._arrivals.seen is not None:
+            assert all(offset in self._arrivals.seen for offset in offsets.tolist())
 
     def _within(self, block: Block) -> list[Keys]:
         if not self.count or not len(block):

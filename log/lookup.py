@@ -50,7 +50,7 @@ def find_entries(visible: Visible, offsets: Int64Array) -> Entries:
     return Entries(*placed)
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """Where an entry lies."""
 
     segment: Segment
@@ -65,7 +65,7 @@ def _find_one(visible: Visible, offset: int) -> Entries:
     return _NOWHERE if found is None else Entries(*np.array([found.entry], np.int64).T.copy())
 
 
-def find_one(visible: Visible, offset: int) -> Place | None:
+def find_one(visible: Visible, offset: int) -> EntryPlace | None:
     """Where the entry lies that holds an offset; None: nowhere. Raises CorruptFile."""
     row = bisect_right(visible.segments, offset, key=lambda segment: segment.base_offset) - 1
     if row < 0:
@@ -85,7 +85,7 @@ def find_one(visible: Visible, offset: int) -> Place | None:
     if row + 1 < len(entries):
         stop = int(entries.position[row + 1])
     entry = entries.entry(row)
-    return Place(segment, entry if entry.deliver_after >= 0 else entry._replace(deliver_after=0), stop)
+    return EntryPlace(segment, entry if entry.deliver_after >= 0 else entry._replace(deliver_after=0), stop)
 
 
 def _find(segment: Segment, end: int, offsets: Int64Array, found: Int64Array) -> None:

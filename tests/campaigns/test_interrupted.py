@@ -191,8 +191,9 @@ def is_exit_lost(error: BaseException) -> bool:
 
 
 def allocations() -> Iterator[int]:
-    """Every 24th; or numbers from among all that an operation may make."""
+    """Every 24th, and behind each five hundred of these fewer, since each is a life; or numbers from among all that an
+    operation may make."""
     if campaigns.WHOLE:
-        return itertools.count(campaigns.SEED % 24, 24)
+        return itertools.accumulate((24 * (1 + each // 500) for each in itertools.count()), initial=campaigns.SEED % 24)
     chance = random.Random(campaigns.SEED)
     return (chance.randrange(1_000) for _ in range(2 * campaigns.DEPTH))
