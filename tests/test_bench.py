@@ -25,6 +25,7 @@ from bench import (
     report,
     schedules,
     seals,
+    short_ways,
     singly,
     subscriptions,
     tier,
@@ -52,6 +53,12 @@ def test_what_unique_keys_cost(tmp_path: Path) -> None:
     figures = unique_keys.measure(tmp_path, 60, times=3, call_records=20)
     assert {"send", "send_new", "send_kept", "send_replacing", "record_new", "record_kept"} <= {*figures}
     assert (60, 1) == (figures["pending"], figures["files"])
+
+
+def test_what_short_ways_cost(tmp_path: Path) -> None:
+    found = short_ways.measured(tmp_path, 1_000)
+    names = {"cancel", "reschedule", "retry_alone", "retry_of_a_thousand", "iteration_0_headers", "iteration_2_headers"}
+    assert all(found[name] > 0 for name in names)
 
 
 def test_what_schedules_cost(capsys: pytest.CaptureFixture[str]) -> None:
