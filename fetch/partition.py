@@ -36,11 +36,11 @@ from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime
 from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
-from afterlog.index.entries import Entries, IndexEntry, Key
+from afterlog.index.entries import Entries, Key
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Int8Array
-from afterlog.log.lookup import find_one
+from afterlog.log.lookup import EntryPlace, find_one
 from afterlog.log.notifier import NEVER_MS
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import walk
@@ -48,7 +48,8 @@ from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Version, Visible
 from afterlog.records import kernels
 from afterlog.records.columns import Int64Array
-from afterlog.records.encode import encode, offset_column, parse
+from afterlog.records.encode import RecordColumns, encode, offset_column, parse
+from afterlog.records.single import SingleRecord
 from afterlog.records.times import AS_SOON_AS_POSSIBLE, Instant, check_instant_column, check_timestamps, instant_ms
 
 APPENDED_RECORDS = 1_000
@@ -76,6 +77,8 @@ class FetchResult:
     cancelled: Int64Array
 
 
+SingleRead = tuple[bytes | None, bytes | None, bytes, int, int, int]
+"""What `kernels.read_single` gives."""
 ONE_BYTES_MAX = 256 << 10
 """Of a batch of which one record is read. Larger: fewer are read by their columns, more is checked for one."""
 
@@ -147,13 +150,21 @@ class Partition:
         """
         asked_ms = whole("asked_ms", asked_ms, AS_SOON_AS_POSSIBLE)
         offset = whole("offset", offset, -INT64_MAX)
+        [follower], _ = encode(self._again(offset, asked_ms), self.log.context.config)
+        return self.log.reschedule(offset, follower)
+
+    def _again(self, offset: int, asked_ms: int) -> RecordColumns:
+        """The record of an append offset, to be sent again for another time. Raises NotPending, CorruptFile."""
+        place = find_one(self.log.version.all_written(), offset) if self.log.delayed else None
+        found = None if place is None else _single(place, offset)
+        if found is not None:
+            key, value, headers, timestamp, *_ = found
+            return SingleRecord(value, key, headers, timestamp, asked_ms).columns()
         try:
-            record = self.records_at(np.array([offset]), np.array([-1]))
+            return self.records_at(np.array([offset]), np.array([-1])).again(asked_ms)
         except OffsetOutOfRange:
             answer = CancelResult.UNKNOWN
             raise NotPending(f"no record of offset {offset} is in the log", answer=answer) from None
-        [follower], _ = encode(record.again(asked_ms), self.log.context.config)
-        return self.log.reschedule(offset, follower)
 
     def purge(self, upto: Position = LATEST) -> int:
         """Put all that is due before a position out of reach for good; how many records that were not before.
@@ -428,10 +439,11 @@ class Partition:
         """
         entry = self._order.one(position, reading)
         active = reading.version.active
-        if entry is None or entry.offset < active.base_offset:
+        if entry is None or entry.records != 1 or entry.offset < active.base_offset:
             return None
         data = active.pread(entry.position, reading.version.visible.position)
-        return self._single(data, entry, position, kind)
+        found = kernels.read_single(data, entry.offset, entry.deliver_after)
+        return None if found is None else self._message(found, entry.offset, entry.deliver_after, position, kind)
 
     def one_at(
         self, offset: int, delivery_offset: int, reading: Reading, kind: type[MadeMessage]
@@ -444,25 +456,19 @@ class Partition:
         place = find_one(reading.version.all_written(), offset)
         if place is None or reading.hidden.holds_one(place.entry.deliver_after, offset):
             return None
-        (segment, entry, stop), size = place, place.stop - place.entry.position
-        if size > ONE_BYTES_MAX:
+        found = _single(place, offset)
+        if found is None:
             return None
-        return self._single(
-            segment.pread(entry.position, stop, size), entry, delivery_offset, kind, offset - entry.offset
-        )
+        return self._message(found, offset, place.entry.deliver_after, delivery_offset, kind)
 
-    def _single(
-        self, data: bytes, entry: IndexEntry, position: int, kind: type[MadeMessage], row: int = 0
-    ) -> MadeMessage | None:
-        """A record of the entry that some bytes of the log begin with."""
-        found = kernels.read_single(data, entry.offset, entry.deliver_after, row, entry.records)
-        if found is None:  # it is larger, or not alone; or the columns' way tells what is the matter with it
-            return None
+    def _message(
+        self, found: SingleRead, offset: int, due_ms: int, position: int, kind: type[MadeMessage]
+    ) -> MadeMessage:
         key, value, headers, timestamp, deliver_after, broker_timestamp = found
         message, put = object.__new__(kind), object.__setattr__
         put(message, "topic", self.topic)
         put(message, "partition", self.number)
-        put(message, "offset", entry.offset + row)
+        put(message, "offset", offset)
         put(message, "delivery_offset", position)
         put(message, "key", key)
         put(message, "value", value)
@@ -470,7 +476,7 @@ class Partition:
         put(message, "timestamp", timestamp)
         put(message, "broker_timestamp", broker_timestamp)
         put(message, "deliver_after", deliver_after)
-        put(message, "due", entry.deliver_after)
+        put(message, "due", due_ms)
         return message
 
     def handed_out(self, delivery_offset: Int64Array, due: Int64Array, behind: int, *, delay_ms: int = 0) -> None:
@@ -635,3 +641,13 @@ def agenda_of(partitions: Sequence[Partition], clock: Clock, *, delay_ms: int = 
     for row, partition in enumerate(partitions):
         agenda.follow(row, partition.log.versions.notifier, delay_ms)
     return agenda
+
+
+def _single(place: EntryPlace, offset: int) -> SingleRead | None:
+    """One record of an entry; None: it is larger, or not plain, or what is wrong with it the columns' way tells."""
+    segment, entry, stop = place
+    size = stop - entry.position
+    if size > ONE_BYTES_MAX:
+        return None
+    data = segment.pread(entry.position, stop, size)
+    return kernels.read_single(data, entry.offset, entry.deliver_after, offset - entry.offset, entry.records)
