@@ -155,7 +155,8 @@ class Partition:
 
     def _again(self, offset: int, asked_ms: int) -> RecordColumns:
         """The record of an append offset, to be sent again for another time. Raises NotPending, CorruptFile."""
-        place = find_one(self.log.version.all_written(), offset) if self.log.delayed else None
+        version = self.look().version  # which a forked child has none of
+        place = find_one(version.all_written(), offset) if self.log.delayed else None
         found = None if place is None else _single(place, offset)
         if found is not None:
             key, value, headers, timestamp, *_ = found
