@@ -575,29 +575,29 @@ class PartitionSubscription:
         self, lease_ms: int, kind: type[MadeMessage], policy: RetryPolicy | None, held: bool
     ) -> tuple[MadeMessage, int, int] | None:
         """`receive_one` of a record that comes back."""
-        reading, state, timers = self._reading(), self._state, self._timers
-        now_ms, position = reading.clock_ms, state.acks.position
-        if timers.has_ended(now_ms) or reading.log_start > state.acks.mark_delete:
-            return None
-        if self._unread.high_watermark(reading) > position:
-            return None
-        taken = timers.due(now_ms, 1)
-        if not len(taken):
-            return None
-        try:
-            _, delivery_offset = taken.key(0)
-            offset, number = state.redeliveries.of_one(delivery_offset)
-            if offset == UNKNOWN or (policy is not None and policy.gives_up(failures(number))):
+        with self._one_changing:  # from before it is taken out of the timers
+            reading, state, timers = self._reading(), self._state, self._timers
+            now_ms, position = reading.clock_ms, state.acks.position
+            if timers.has_ended(now_ms) or reading.log_start > state.acks.mark_delete:
                 return None
-            message = self.partition.one_at(offset, delivery_offset, reading, kind)
-            if message is None:
+            if self._unread.high_watermark(reading) > position:
                 return None
-            until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(delivery_offset)
-            with self._one_changing:
+            taken = timers.due(now_ms, 1)
+            if not len(taken):
+                return None
+            try:
+                _, delivery_offset = taken.key(0)
+                offset, number = state.redeliveries.of_one(delivery_offset)
+                if offset == UNKNOWN or (policy is not None and policy.gives_up(failures(number))):
+                    return None
+                message = self.partition.one_at(offset, delivery_offset, reading, kind)
+                if message is None:
+                    return None
+                until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(delivery_offset)
                 self._journaled.record(LeasedUntil(position, offsets, until_ms) if held else Leased(position, offsets))
                 is_news = timers.lease_one(until_ms, delivery_offset)
-        finally:
-            timers.put_back(taken)
+            finally:
+                timers.put_back(taken)
         if is_news:
             self.notifier.notify(until_ms)
         return message, number, until_ms

@@ -321,6 +321,17 @@ class Life:
         [message] = self.subscription.receive(1)
         self.ack(message)
 
+    def receive_one_again(self) -> None:
+        """By itself, of what comes back."""
+        for message in self.subscription.receive(20):
+            self.ack(message)
+        self.send(b"again")
+        [message] = self.subscription.receive(1)
+        self.subscription.nack(message, delay=0.1)
+        self.clock.advance(200)
+        [message] = self.subscription.receive(1)
+        self.ack(message)
+
     def hold(self) -> None:
         """Leases that outlive the process, extended, and settled by their receipts."""
         elsewhere = self.store.subscribe("t", "s", retry=RETRY, lease_ms=1_000, dead_letter="dead", durable_leases=True)
@@ -660,6 +671,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "pending": lambda life: life.store.pending("t"),
     "receive": lambda life: life.subscription.receive(3),
     "receive one": Life.receive_one,
+    "receive one again": Life.receive_one_again,
     "ack": lambda life: life.ack(life.fresh),
     "nack": lambda life: life.subscription.nack(life.fresh),
     "dead letter": Life.bury,

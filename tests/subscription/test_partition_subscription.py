@@ -32,7 +32,7 @@ from afterlog.subscription.events import DeadLetter
 from afterlog.subscription.lease_number import failures
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import RetryPolicy
-from afterlog.subscription.timers import deadline_ms
+from afterlog.subscription.timers import Timers, deadline_ms
 from tests import campaigns
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import SimulatedFiles, os_error
@@ -155,6 +155,23 @@ class TestReceive:
         for expected in (1, 0):
             found = sub.receive_one(LEASE_MS, Message)
             assert [expected] == ([found[0].delivery_offset] if found else offsets(sub.receive(1, LEASE_MS)))
+        sub.check()
+
+    def test_one_is_not_lost_where_it_is_struck_on_its_way_out(self, given: Given) -> None:
+        """It has left the timers, and nobody has it yet."""
+        sub = given.subscribe()
+        given.send(1)
+        assert 1 == nack(sub, sub.receive(1, LEASE_MS), 0).done
+        due = Timers.due
+
+        def struck(timers: Timers, now_ms: int, limit: int) -> Any:
+            due(timers, now_ms, limit)
+            raise KeyboardInterrupt
+
+        with patch.object(Timers, "due", struck), pytest.raises(KeyboardInterrupt):
+            sub.receive_one(LEASE_MS, Message)
+        found = sub.receive_one(LEASE_MS, Message)
+        assert [0] == ([found[0].delivery_offset] if found else offsets(sub.receive(1, LEASE_MS)))
         sub.check()
 
     def test_one_that_is_exhausted_is_not_taken_alone(self, given: Given) -> None:
