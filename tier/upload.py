@@ -182,7 +182,8 @@ class _Uploads:
         copied = self._left()
         if self._together and len(copied) < len(self._segments):
             faults = [outcome for outcome in self.outcomes.values() if isinstance(outcome, OSError)]
-            self.outcomes |= {ours.attempt: faults[0] for ours in copied if faults}
+            others = RemoteConflict("of these some are listed already, and not all", path=self._manifest.key)
+            self.outcomes |= {ours.attempt: faults[0] if faults else others for ours in copied}
             with contextlib.suppress(RemoteError):  # what is left is found by a scrub
                 end_attempts(self._manifest, *copied)
             return
