@@ -33,14 +33,14 @@ from afterlog.base.clock import Clock
 from afterlog.base.config import Config
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import File, Files, publishing, read_file, temporary_path
-from afterlog.base.names import DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
+from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, OFFSET_INDEX, TIME_INDEX
 from afterlog.index.entries import Entries
 from afterlog.index.offset_index import OffsetIndex
 from afterlog.index.run import Coverage, Run
 from afterlog.index.run_writer import RunWriter
 from afterlog.index.sparse import SparseIndexes
 from afterlog.index.time_index import TimeIndex
-from afterlog.log.facts import FileMark, SegmentFacts
+from afterlog.log.facts import NO_FILE, FileMark, SegmentFacts
 from afterlog.log.kafka_segment import read_segment
 from afterlog.log.kafka_transactions import Fate, later_logs
 from afterlog.log.scan import GONE, Intact, read_log
@@ -68,6 +68,8 @@ class SegmentToIndex:
     """Of the topic: a FIFO topic has no runs."""
     has_run: bool = True
     """It has, or should have, a run of its own: not in a FIFO topic, nor where a bucket of several holds it."""
+    tiered: bool = False
+    """The store itself has the topic in object storage (`remote_storage_enable`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +177,41 @@ def whole_run(files: Files, segment: SegmentToIndex, config: Config, *, attempt:
 def mend_sparse(files: Files, segment: SegmentToIndex, config: Config, *, attempt: str) -> None:
     """Make .index and .timeindex anew where they are not valid. CorruptFile: the log is not as it was written."""
     _built(files, replace(segment, has_run=False), config, attempt)
+
+
+def index_cleaned(
+    files: Files, path: Path, base_offset: int, generation: int, config: Config
+) -> tuple[SegmentFacts, Entries]:
+    """The indexes beside a log that a cleaning wrote, but for the run: what is known of the segment, and its entries.
+
+    The log is read back with every check, and the entries are in its order. CorruptFile, StorageFull.
+    """
+    log = read_log(files, path, base_offset).whole()
+    sparse = log.index(SparseIndexes(base_offset, config.index_interval_bytes))
+    sparse.finish()
+    marks = list[FileMark]()
+    contents = (*sparse.to_bytes(), log.cancelled.to_bytes())
+    for suffix, content in zip((OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX), contents, strict=True):
+        if suffix == CANCEL_INDEX and not content:
+            marks.append(NO_FILE)
+            continue
+        with publishing(files, path.with_suffix(suffix), sync_name=False) as file:
+            file.append([content])
+        marks.append(FileMark.of(content))
+    index, time_index, cancel_index = marks
+    facts = SegmentFacts(
+        base_offset=base_offset,
+        end_offset=log.end_offset,
+        log_bytes=log.size,
+        max_deliver_after=int(log.entries.deliver_after.max()),
+        max_timestamp=int(log.max_timestamp.max()),
+        index=index,
+        time_index=time_index,
+        cancel_index=cancel_index,
+        generation=generation,
+        held_records=int(log.entries.records.sum()),
+    )
+    return facts, log.entries
 
 
 def abandoned(names: Iterable[str]) -> list[str]:

@@ -57,13 +57,13 @@ from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import NOTHING_HIDDEN, HiddenKeys
 from afterlog.index.run import Coverage, Run
-from afterlog.index.sparse import SparseIndexes
+from afterlog.log.build import index_cleaned
 from afterlog.log.checkpoints import CheckpointFile, SealedMark
 from afterlog.log.cleaning_plan import OUTPUT_BYTES_MAX, DueBytes, Weight, plan
 from afterlog.log.context import LogContext
-from afterlog.log.facts import NO_FILE, UNKNOWN, FileMark
+from afterlog.log.facts import UNKNOWN
 from afterlog.log.remote_copy import NO_REMOTE_LOG
-from afterlog.log.scan import read_log, steps, walk
+from afterlog.log.scan import steps, walk
 from afterlog.log.segment import SealedSegment
 from afterlog.log.version import Version, VersionSet
 from afterlog.records.blank import BLANK_BATCH_BYTES, blank_entries, can_be_blank
@@ -437,39 +437,14 @@ class _CleanedFiles:
                     size += len(piece.data)
                     pause(len(piece.data))
                     piece = next(pieces, None)
+            self._paths += [path.with_suffix(suffix) for suffix in (OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX)]
             yield self._indexed(path, base_offset, generation)
         if self._paths:
             self._files.sync_folder(self._context.folder)
 
     def _indexed(self, path: Path, base_offset: int, generation: int) -> _CleanedSegment:
-        """What was written, read back with every check, and its indexes."""
-        log = read_log(self._files, path, base_offset).whole()
-        sparse = log.index(SparseIndexes(base_offset, self._context.config.index_interval_bytes))
-        sparse.finish()
-        marks = list[FileMark]()
-        contents = (*sparse.to_bytes(), log.cancelled.to_bytes())
-        for suffix, content in zip((OFFSET_INDEX, TIME_INDEX, CANCEL_INDEX), contents, strict=True):
-            if suffix == CANCEL_INDEX and not content:
-                marks.append(NO_FILE)
-                continue
-            self._paths.append(path.with_suffix(suffix))
-            with publishing(self._files, path.with_suffix(suffix), sync_name=False) as file:
-                file.append([content])
-            marks.append(FileMark.of(content))
-        index, time_index, cancel_index = marks
-        mark = SealedMark(
-            base_offset=base_offset,
-            end_offset=log.end_offset,
-            log_bytes=log.size,
-            max_deliver_after=int(log.entries.deliver_after.max()),
-            max_timestamp=int(log.max_timestamp.max()),
-            index=index,
-            time_index=time_index,
-            cancel_index=cancel_index,
-            generation=generation,
-            held_records=int(log.entries.records.sum()),
-        )
-        return _CleanedSegment(mark, log.entries.sorted())
+        facts, entries = index_cleaned(self._files, path, base_offset, generation, self._context.config)
+        return _CleanedSegment(SealedMark(**facts.facts()), entries.sorted())
 
     def run(self, output: _CleanedSegment, proceed: Callable[[], object]) -> Run:
         """Store its run."""

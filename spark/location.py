@@ -268,6 +268,7 @@ def _of_partition(
             log_bytes=mark.log_bytes,
             mark=mark,
             delayed=settings.delayed,
+            tiered=settings.remote_storage_enable,
             has_run=settings.delayed and (mark in found.missing or folder / mark.file(DELIVER_AFTER_INDEX) in runs),
         )
 

@@ -5,15 +5,20 @@
 What comes of a segment:
 
     uploaded    it is listed by this attempt: every object is there and was read back
-    skipped     `reason`: it was listed already, or retention took it while the job ran, or nothing in it is for
-                readers; or it is active, and nobody asked for `roll`
+    skipped     `reason`: it was listed already, by itself or as it was before the store cleaned it; or retention took
+                it while the job ran, or nothing in it is for readers; or it is active, and nobody asked for `roll`
     refused     `reason`: nothing was listed, and nothing is wrong with the segment: the storage would not, or lists
                 other bytes at these offsets; the segment has no indexes yet; somebody gave the attempt up
     corrupt     a file, or an object as it was read back, is not as it was written: `path`, `position`, `reason`
 
 A rerun uploads what is not listed. What a killed job leaves (rows COPY_STARTED, their objects) the next one ends, once
 it is older than `leftovers_after_s`. Nothing on this machine is removed, and an open store learns of what was uploaded
-from the manifest. At the end the storage is told which topics of a store it has, so that it can be read alone.
+from the manifest. At the end the storage is told which topics of a store it has, so that it can be read alone; and
+where all that is sealed is there, how far it goes, and that what is in no row is gone.
+
+What a job has put there stays, whatever retention and cleaning take from the folder: of a segment that was cleaned
+since that goes up which no row lists (`afterlog.tier.unlisted`), a row for each part. Of a topic with
+`remote_storage_enable` the store itself has what is there as it is here: what it has cleaned is left to it (`refused`).
 
 All tasks change the manifests of the partitions, each by conditional put, where one of those who come at a time is
 first and the others try again. Hence the batches: two changes for BATCH_BYTES of log instead of two for a segment; and
@@ -26,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,7 +47,7 @@ from afterlog.base.errors import (
     RemoteError,
     StorageError,
 )
-from afterlog.base.files import Files, OsFiles, ReadOnlyFiles, map_file, unused_name
+from afterlog.base.files import Files, OsFiles, ReadOnlyFiles, map_file, temporary_folder, unused_name
 from afterlog.base.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile
@@ -60,13 +66,14 @@ from afterlog.spark.location import (
 )
 from afterlog.spark.tasks import contiguous, run_tasks, task_count
 from afterlog.tier.log_facts import LogFacts
-from afterlog.tier.manifest import Manifest, Segments
+from afterlog.tier.manifest import Content, Manifest, Segments
 from afterlog.tier.remote_segment import RemoteSegment, SegmentFiles
 from afterlog.tier.remote_store import RemoteStore
 from afterlog.tier.remote_topics import read_remote_topics, tell_topic
 from afterlog.tier.remote_url import open_remote
 from afterlog.tier.remove import remove_leftovers
 from afterlog.tier.segment_files import kafka_segment_files, segment_files
+from afterlog.tier.unlisted import rows_over, unlisted_parts
 from afterlog.tier.upload import Outcome, upload_together
 
 if TYPE_CHECKING:
@@ -78,6 +85,7 @@ BATCH_BYTES = 4 << 30
 BATCH_SEGMENTS = 64
 LEFTOVERS_AFTER_S = 86_400.0
 LISTED = "listed already"
+LISTED_BEFORE = "listed already, as it was before it was cleaned"
 RETAINED = "gone: retention was first"
 NO_INDEXES = "it has no indexes: run the index job first"
 SWEPT = "another job swept a temporary file away: run again"
@@ -155,7 +163,8 @@ def upload_segments(
     if kafka:
         tell_of_kafka(storage, segments)
     else:
-        _tell_of_store(files, folder, storage, {segment.topic for segment in segments})
+        vain = {(row["topic"], row["partition"]) for row in done.collect() if row["action"] in ("refused", "corrupt")}
+        _tell_of_store(files, folder, storage, {segment.topic for segment in segments}, vain)
     return done
 
 
@@ -176,8 +185,13 @@ def tell_of_kafka(storage: RemoteStore, segments: Collection[SegmentToIndex]) ->
             tell_topic(storage, topic, replace(FOREIGN, partitions=partition + 1))
 
 
-def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str]) -> None:
-    """Say in object storage what a machine must know that has nothing else, where the store did not say it itself."""
+def _tell_of_store(
+    files: Files, store: Path, storage: RemoteStore, uploaded: Collection[str], vain: Collection[tuple[str, int]]
+) -> None:
+    """Say in object storage what a machine must know that has nothing else, where the store did not say it itself.
+
+    vain: partitions of which not all that is sealed is there.
+    """
     for topic, settings in read_topics(files, store).items():
         if topic not in uploaded:
             continue
@@ -185,9 +199,26 @@ def _tell_of_store(files: Files, store: Path, storage: RemoteStore, uploaded: Co
         for number in range(settings.partitions):
             partition = partition_folder(topic, number)
             manifest = Manifest(storage, partition, settings.topic_id)
+            known = CheckpointFile.open(files, store / partition / CHECKPOINTS).current
+            facts = LogFacts.of(known, delayed=settings.delayed)
             if manifest.content().log is None:
-                known = CheckpointFile.open(files, store / partition / CHECKPOINTS).current
-                manifest.tell(LogFacts.of(known, delayed=settings.delayed))
+                manifest.tell(facts)
+            elif not settings.remote_storage_enable and (topic, number) not in vain:
+                manifest.change(partial(_told_anew, facts=facts))
+
+
+def _told_anew(content: Content, *, facts: LogFacts) -> Content:
+    """How far the log goes by now. Where it begins stays as it was told first: what is listed there stays, too."""
+    if content.log is None or not content.listed:
+        return content
+    told = replace(
+        content.log,
+        end_offset=max(content.log.end_offset, facts.end_offset),
+        removed_records=content.listed[-1].end_offset - sum(row.kept for row in content.listed),
+        frontier_ms=max(content.log.frontier_ms, facts.frontier_ms),
+        stamp_ms=max(content.log.stamp_ms, facts.stamp_ms),
+    )
+    return content._replace(log=told)
 
 
 def upload_group(
@@ -197,7 +228,9 @@ def upload_group(
     check_shared(ReadOnlyFiles(), {segment.path.parent for segment in group})
     storage = open_remote(url, **options)
     for batch in batches(group):
-        yield from upload_batch(OsFiles(), Manifest(storage, _partition(batch[0])), batch, config, SystemClock())
+        manifest = Manifest(storage, _partition(batch[0]))
+        with temporary_folder() as scratch:
+            yield from upload_batch(OsFiles(), manifest, batch, config, SystemClock(), scratch)
 
 
 def batches(group: Sequence[SegmentToIndex]) -> Iterator[list[SegmentToIndex]]:
@@ -215,35 +248,63 @@ def batches(group: Sequence[SegmentToIndex]) -> Iterator[list[SegmentToIndex]]:
 
 
 def upload_batch(
-    files: Files, manifest: Manifest, batch: Sequence[SegmentToIndex], config: Config, clock: Clock
+    files: Files,
+    manifest: Manifest,
+    batch: Sequence[SegmentToIndex],
+    config: Config,
+    clock: Clock,
+    scratch: Path,
 ) -> list[UploadedSegment]:
-    """Upload segments of one partition. What cannot be uploaded is told, not raised; OSError of this machine is."""
+    """Upload segments of one partition. What cannot be uploaded is told, not raised; OSError of this machine is.
+
+    scratch: an empty folder, for parts of what was cleaned.
+    """
     start_s = clock.monotonic_s()
-    attempts = [unused_name() for _ in batch]
-    outcomes: dict[str, Outcome] = {}
+    tried, outcomes, prepared = dict[str, SegmentToIndex](), dict[str, Outcome](), dict[str, SegmentFiles]()
     with ExitStack() as held:
         try:
-            prepared = {}
             listed = manifest.listed()
-            for attempt, segment in zip(attempts, batch, strict=True):
-                try:
-                    row = _row_of(files, segment, listed)
-                    if row is not None:
-                        outcomes[attempt] = row
-                    else:
-                        prepared[attempt] = _files_of(files, segment, config, attempt, held)
-                except StorageError as error:
-                    if _is_of_this_machine(error):
-                        raise
-                    outcomes[attempt] = error
+            for segment in batch:
+                for part, outcome in _to_upload(files, segment, manifest, listed, config, scratch):
+                    attempt = unused_name()
+                    tried[attempt] = part
+                    try:
+                        if outcome is None:
+                            prepared[attempt] = _files_of(files, part, config, attempt, held)
+                        else:
+                            outcomes[attempt] = outcome
+                    except StorageError as error:
+                        if _is_of_this_machine(error):
+                            raise
+                        outcomes[attempt] = error
             outcomes |= upload_together(manifest, prepared, now_ms=clock.now_ms())
         except RemoteError as error:  # the manifest cannot be read, or changed
-            outcomes |= {attempt: error for attempt in attempts if attempt not in outcomes}
-    seconds, total = clock.monotonic_s() - start_s, sum(segment.log_bytes for segment in batch)
+            tried = tried or {unused_name(): segment for segment in batch}
+            outcomes |= {attempt: error for attempt in tried if attempt not in outcomes}
+    seconds, total = clock.monotonic_s() - start_s, sum(segment.log_bytes for segment in tried.values())
     return [
         _told(files, segment, attempt, outcomes[attempt], seconds * segment.log_bytes / max(total, 1), config, clock)
-        for attempt, segment in zip(attempts, batch, strict=True)
+        for attempt, segment in tried.items()
     ]
+
+
+def _to_upload(
+    files: Files, segment: SegmentToIndex, manifest: Manifest, listed: Segments, config: Config, scratch: Path
+) -> list[tuple[SegmentToIndex, Outcome | None]]:
+    """The segment, or parts of it, each with what has come of it already."""
+    try:
+        row, mark = _row_of(files, segment, listed), segment.mark
+        if row is not None or mark is None or not mark.has_gaps or segment.tiered:
+            return [(segment, row)]
+        rows = rows_over(mark, listed)
+        if not rows:
+            return [(segment, None)]
+        parts = unlisted_parts(files, segment, mark, manifest, rows, config, scratch)
+        return [(part, None) for part in parts] or [(segment, rows[0])]
+    except StorageError as error:
+        if _is_of_this_machine(error):
+            raise
+        return [(segment, error)]
 
 
 def _is_of_this_machine(error: StorageError) -> bool:
@@ -285,9 +346,11 @@ def _told(
     action: UploadAction
     listed_by = path = position = reason = None
     if isinstance(outcome, RemoteSegment):
-        action, end_offset, listed_by = "uploaded", outcome.end_offset, outcome.attempt
+        action, listed_by = "uploaded", outcome.attempt
+        end_offset = end_offset or outcome.end_offset
         if listed_by != attempt:
-            action, reason = "skipped", LISTED
+            is_that = (outcome.base_offset, outcome.log_bytes) == (segment.base_offset, segment.log_bytes)
+            action, reason = "skipped", LISTED if is_that else LISTED_BEFORE
     elif not isinstance(outcome, RemoteError) and not files.exists(segment.path):
         kept = _is_kept(files, segment)
         action, reason, path = ("corrupt", GONE, str(segment.path)) if kept else ("skipped", RETAINED, None)

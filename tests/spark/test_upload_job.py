@@ -16,11 +16,13 @@ from afterlog.base.errors import RemoteConflict, StoreLocked
 from afterlog.base.files import Files, OsFiles
 from afterlog.base.names import DELIVER_AFTER_INDEX, LOG, segment_file
 from afterlog.log.build import EMPTY, UNSEEN, SegmentToIndex, index_segment
+from afterlog.log.scan import read_log
 from afterlog.spark import upload_job
 from afterlog.spark.index_job import build_indexes
 from afterlog.spark.location import ACTIVE, find_segments
 from afterlog.spark.upload_job import (
     LISTED,
+    LISTED_BEFORE,
     NO_INDEXES,
     RETAINED,
     SWEPT,
@@ -32,8 +34,9 @@ from afterlog.spark.upload_job import (
 from afterlog.store.store import open_store
 from afterlog.tier.directory_store import DirectoryStore
 from afterlog.tier.manifest import Manifest
-from afterlog.tier.remote_segment import SegmentState
+from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from afterlog.tier.scrub import scrub
+from afterlog.tier.unlisted import rows_over
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.fetch.test_foreign import in_due_order, records_of, seen
@@ -56,6 +59,34 @@ def filled() -> SimulatedFiles:
     return disk
 
 
+def clean(disk: SimulatedFiles, elapsed_ms: int = 1_025) -> int:
+    """What was due before the last second is past its retention; how many segments were written anew."""
+    clock = ManualClock(NOW_MS)
+    with open_small(disk, clock, max_num_buckets=2) as store:
+        clock.advance(elapsed_ms)
+        store.topic("t").partition(0).fetch(0)
+        return store.clean("t")
+
+
+def sealed_offsets(disk: SimulatedFiles) -> list[int]:
+    """The offsets of the entries that are sealed in the folder."""
+    segments = find_segments(disk, PATH)
+    return [
+        offset
+        for segment in segments
+        for offset in read_log(disk, segment.path, segment.base_offset).whole().entries.offset.tolist()
+    ]
+
+
+def entries_of(manifest: Manifest, row: RemoteSegment) -> list[int]:
+    """The same of a segment that is listed."""
+    [log] = manifest.remote.get_ranges(manifest.object_key(row, LOG), [(0, row.log_bytes)])
+    disk = SimulatedFiles()
+    disk.make_folder(PATH)
+    path = PATH / segment_file(row.base_offset, LOG)
+    return read_log(with_file(disk, path, bytes(log)), path, row.base_offset).whole().entries.offset.tolist()
+
+
 def manifest_on(disk: Files) -> Manifest:
     return Manifest(DirectoryStore(disk, REMOTE), "t-0")
 
@@ -64,7 +95,14 @@ def uploaded(
     disk: Files, batch: list[SegmentToIndex] | None = None, manifest: Manifest | None = None
 ) -> list[UploadedSegment]:
     found = find_segments(disk, PATH) if batch is None else batch
-    return upload_batch(disk, manifest or manifest_on(disk), found, small(), ManualClock(NOW_MS))
+    scratch = Path("/scratch")
+    if not disk.exists(scratch):
+        disk.make_folder(scratch)
+    try:
+        return upload_batch(disk, manifest or manifest_on(disk), found, small(), ManualClock(NOW_MS), scratch)
+    finally:
+        for name in disk.names(scratch):
+            disk.unlink(scratch / name)
 
 
 def told(rows: list[UploadedSegment]) -> list[Row]:
@@ -162,6 +200,74 @@ class TestBatches:
                 assert call > 36
                 return
 
+    def test_what_was_cleaned_since_is_listed_already(self) -> None:
+        """It was refused: the archive has more of these offsets than the folder."""
+        disk = filled()
+        uploaded(disk)
+        listed = manifest_on(disk).listed()
+        assert clean(disk) > 0
+        rows = uploaded(disk)
+        assert {("skipped", LISTED_BEFORE)} == {(row.action, row.reason) for row in rows if row.reason != LISTED}
+        assert listed == manifest_on(disk).listed()
+
+    @pytest.mark.parametrize("elapsed_ms", [1_025, 1_045])
+    def test_of_what_was_cleaned_the_rest_goes_up(self, elapsed_ms: int) -> None:
+        """Segments were joined of which the archive has some, in front, in between and behind."""
+        disk = filled()
+        found = find_segments(disk, PATH)
+        first = uploaded(disk, found[3:4] + found[6:7])
+        assert ["uploaded"] * 2 == [row.action for row in first]
+        assert clean(disk, elapsed_ms) > 0
+        joined = find_segments(disk, PATH)
+        assert len(joined) < len(found)
+        rows = uploaded(disk)
+        assert {("uploaded", None), ("skipped", LISTED), ("skipped", LISTED_BEFORE)} >= {*told(rows)}
+        spans = [(each.base_offset, each.mark.end_offset) for each in joined if each.mark is not None]
+        parts = [sum(base <= row.base_offset < end for row in rows) for base, end in spans]
+        assert max(parts) == (3 if elapsed_ms > 1_030 else 1)
+        manifest = manifest_on(disk)
+        assert {row.attempt for row in first} < {row.attempt for row in manifest.listed()}
+        assert [] == scrub(manifest, deep=True)
+        assert [] == swept(manifest)
+        held = [offset for row in manifest.listed() for offset in entries_of(manifest, row)]
+        assert held == sorted(set(held))
+        assert {*sealed_offsets(disk)} <= {*held}
+        assert {("skipped", LISTED_BEFORE), ("skipped", LISTED)} >= {*told(uploaded(disk))}
+
+    def test_a_cleaned_segment_over_another_logs_is_refused(self) -> None:
+        disk = filled()
+        uploaded(disk)
+        assert clean(disk) > 0
+        other = SimulatedFiles()
+        with open_small(other, ManualClock(NOW_MS), max_num_buckets=2) as store:
+            store.create_topic("t", retention_ms=1_000)
+            store.send_many("t", [b"v" * 50] * 250, deliver_after=[NOW_MS + 1 + number % 49 for number in range(250)])
+        other.make_folder(REMOTE)
+        manifest = manifest_on(other)
+        uploaded(other)
+        rows = uploaded(disk, manifest=manifest)
+        assert {"refused"} == {row.action for row in rows}
+        assert all("another log" in (row.reason or "") for row in rows)
+
+    def test_a_cleaned_segment_that_cannot_be_told_from_another(self) -> None:
+        """A run in object storage that rotted, a log here that did, a storage that breaks off: told, no more."""
+        disk = filled()
+        uploaded(disk)
+        assert clean(disk) > 0
+        manifest, segments = manifest_on(disk), find_segments(disk, PATH)
+        cleaned = next(each for each in segments if each.mark is not None and each.mark.has_gaps)
+        assert cleaned.mark is not None
+        [row, *_] = rows_over(cleaned.mark, manifest.listed())
+        data = content(disk, cleaned.path)
+        [rotten] = uploaded(with_file(disk, cleaned.path, flipped(data, len(data) - 1)), [cleaned])
+        assert ("corrupt", str(cleaned.path)) == (rotten.action, rotten.path)
+        key = manifest.object_key(row, DELIVER_AFTER_INDEX)
+        run = content(disk, REMOTE / key)
+        [broken] = uploaded(with_file(disk, REMOTE / key, flipped(run, 9)), [cleaned])
+        assert ("corrupt", key) == (broken.action, broken.path)
+        failing = Manifest(FaultyRemoteStore(manifest.remote, fault_at(3, Fault.BEFORE)), "t-0")
+        assert [("refused", "nothing was done")] == told(uploaded(disk, [cleaned], failing))
+
     def test_kafka_segments(self) -> None:
         path = PATH / "t-0" / segment_file(100, LOG)
         segment = some_segment(7, 100, batches=12)
@@ -225,6 +331,50 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
             ends = [each["end_offset"] for each in first if each["topic"] == topic]
             assert [b"v" * 50] * max(ends) == drained(fresh.topic(topic).partition(0))
         fresh.check()
+
+
+def test_an_archive_keeps_what_a_store_cleans(spark: SparkSession, tmp_path: Path) -> None:
+    """Job, cleaning, job: what was sent before the first job stays; what was sealed since is read there, too."""
+    config = Config(durability=OS, segment_bytes=4_096, batch_bytes_max=2_048)
+    storage, clock = tmp_path / "storage", ManualClock(NOW_MS)
+    storage.mkdir()
+    remote = DirectoryStore(OsFiles(), storage)
+
+    def job() -> set[tuple[str, str | None]]:
+        done = upload_segments(spark, tmp_path / "store", f"file://{storage}", config=config, tasks=2)
+        return {(each.action, each.reason) for each in done.collect()}
+
+    with open_store(tmp_path / "store", config, clock, None, background=False) as store:
+        store.create_topic("t", retention_ms=1_000)
+        for part in range(2):
+            due = [clock.now_ms() + (0 if number % 10 else 1_000_000) for number in range(300)]
+            store.send_many("t", [b"%d-%d" % (part, number) for number in range(300)], deliver_after=due)
+        store.topic("t").log(0).roll()
+        assert {("uploaded", None)} == job()
+        first = Manifest(remote, "t-0").content()
+        for part in range(2, 4):
+            due = [clock.now_ms() + (0 if number % 10 else 1_000_000) for number in range(300)]
+            store.send_many("t", [b"%d-%d" % (part, number) for number in range(300)], deliver_after=due)
+            store.topic("t").log(0).roll()
+        clock.advance(2_000)
+        store.topic("t").partition(0).fetch(0)
+        assert store.clean("t") > 1
+        assert {("uploaded", None), ("skipped", LISTED_BEFORE)} == job()
+        assert {("skipped", LISTED), ("skipped", LISTED_BEFORE)} >= job()
+    content = Manifest(remote, "t-0").content()
+    assert {*first.listed} < {*content.listed}
+    assert first.log is not None
+    assert content.log is not None
+    assert (first.log.log_start, 0) == (content.log.log_start, first.log.removed_records)
+    held = content.log.removed_records + sum(row.kept for row in content.listed)
+    assert (1_200, content.listed[-1].end_offset) == (content.log.end_offset, held)
+    with open_store(tmp_path / "fresh", config, clock, None, remote, background=False) as fresh:
+        early = drained(fresh.topic("t").partition(0))
+        clock.advance(1_000_000)
+        late = drained(fresh.topic("t").partition(0))
+        fresh.check()
+    assert {b"%d-%d" % (part, number) for part in range(2) for number in range(300) if number % 10} == {*early}
+    assert {b"%d-%d" % (part, number) for part in range(4) for number in range(0, 300, 10)} == {*late} - {*early}
 
 
 def test_what_is_active_is_told_or_sealed(spark: SparkSession, tmp_path: Path) -> None:
