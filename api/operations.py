@@ -483,6 +483,12 @@ RECEIVE: Final = HttpOperation(
 )  # fmt: skip
 
 
+_OUTCOMES: Final = {
+    "type": "array", "items": {"enum": ["acked", "already", "unknown"]},
+    "description": "of each of a few receipts, where they are not all acked",
+}  # fmt: skip
+
+
 def _settling(word: str, summary: str, said: dict[str, Any] = _DONE, **more: Shape) -> HttpOperation:
     """Of leases, by their receipts, which may come as columns."""
     beside = {**more, "reader": READER}
@@ -494,8 +500,12 @@ def _settling(word: str, summary: str, said: dict[str, Any] = _DONE, **more: Sha
 
 
 ACK: Final = _settling(
-    "ack", "They are done with", answer({"acked": COUNT, "already": COUNT, "unknown": COUNT, "now_ms": INSTANT})
-)
+    "ack", "They are done with",
+    answer(
+        {"acked": COUNT, "already": COUNT, "unknown": COUNT, "now_ms": INSTANT, "outcomes": _OUTCOMES},
+        needed=("acked", "already", "unknown", "now_ms"),
+    ),
+)  # fmt: skip
 NACK: Final = _settling(
     "nack", "They failed, and come again, or go to the dead letters",
     delay=Number(default=None, null=True, about="seconds; by default the retry policy's"), reason=_REASON,

@@ -24,6 +24,11 @@ class Receipt(NamedTuple):
     delivery_offset: int
     lease_number: int
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What of it a subscription goes by: partition, delivery offset, lease number."""
+        return self.partition, self.delivery_offset, self.lease_number
+
     def __str__(self) -> str:
         return f"{self.partition}.{self.offset}.{self.delivery_offset}.{self.lease_number}"
 

@@ -21,12 +21,25 @@ if TYPE_CHECKING:
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
 
+_OUTCOMES = {
+    "acked": AckResult(acked=1),
+    "already": AckResult(acked=0, already=1),
+    "unknown": AckResult(acked=0, unknown=1),
+}
 _COUNTS = tuple(field.name for field in fields(SubscriptionStats) if field.name != "partitions")
 _PARTITION_COUNTS = tuple(field.name for field in fields(PartitionStats))
 
 
 def ack_result(row: Mapping[str, Any]) -> AckResult:
     return AckResult(acked=row["acked"], already=row["already"], unknown=row["unknown"])
+
+
+def ack_results(row: Mapping[str, Any], count: int) -> list[AckResult]:
+    """What came of each of some receipts."""
+    outcomes = row.get("outcomes", ["acked"] * count)
+    if len(outcomes) != count:
+        raise ValueError(f"{count} receipts have as many outcomes, not {len(outcomes)}")
+    return [_OUTCOMES[word] for word in outcomes]
 
 
 def receipt_result(row: Mapping[str, Any]) -> ReceiptResult:

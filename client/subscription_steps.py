@@ -38,6 +38,7 @@ from afterlog.base.errors import (
 )
 from afterlog.base.names import check_name
 from afterlog.client import answer_rows as rows
+from afterlog.client.ack_line import AckLine
 from afterlog.client.call import (
     AnswerOf,
     Call,
@@ -167,6 +168,7 @@ class SubscriptionSteps:
         self._seeks = 0
         self._draining = False
         self.closed = False
+        self._acks = AckLine(self._acking)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -291,7 +293,11 @@ class SubscriptionSteps:
     def ack(self, message: LeasedMessage) -> Steps[AckResult]:
         if not isinstance(message, LeasedMessage):
             raise InvalidReceipt(f"no message that was received: {message!r}")
-        return (yield from self.ack_many(message))
+        self._check_open(message)
+        self._check_mine(message)
+        answer: AckResult = yield from self._acks.ack(_receipt(message))
+        message.settle()
+        return answer
 
     def ack_many(self, messages: MessagesToSettle) -> Steps[AckResult]:
         every = self._receipts(messages)
@@ -307,6 +313,12 @@ class SubscriptionSteps:
             answer = AckResult(acked=0)
         self._settle(messages)
         return answer
+
+    def _acking(self, receipts: Sequence[Receipt]) -> Call[list[AckResult]]:
+        def read(row: Any) -> list[AckResult]:
+            return rows.ack_results(row, len(receipts))
+
+        return self._call(operations.ACK, read, {"receipts": [*map(str, receipts)], **self._how})
 
     def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> Steps[ReceiptResult]:
         body: dict[str, Any] = {} if delay is None else {"delay": seconds_of(delay_ms(delay))}

@@ -19,10 +19,16 @@ from afterlog.server.open_readers import Lent, OpenReader
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json, json_bytes
 from afterlog.server.served import Served
 from afterlog.subscription.answers import AckResult, ReceiptResult
+from afterlog.subscription.flow_control import Place
 from afterlog.subscription.received import Receipts, Received
 
+ACKED_ONE_BY_ONE: Final = 256
+"""Receipts that are acked as numbers, of each of which it is said what came of it; more as columns."""
 FEW: Final = 20
 """Rows that are written as JSON by the event loop; more go to a thread."""
+
+
+_OUTCOMES: Final = ("acked", "already", "unknown")
 
 
 def named(request: Request) -> Receipts:
@@ -78,14 +84,12 @@ async def receive(served: Served, request: Request) -> Reply:
 
 
 async def ack(served: Served, request: Request) -> Reply:
-    texts: Sequence[object] = () if request.data is not None else request.body["receipts"]
-    if len(texts) == 1:
-        one = Receipt.parse(texts[0])
+    texts: Sequence[str] = () if request.data is not None else request.body["receipts"]
+    if 0 < len(texts) <= ACKED_ONE_BY_ONE:
+        places = [Receipt.parse(text).place for text in texts]
         async with _lent(served, request) as reader:
-            found = await served.run(
-                lambda: reader.subscription.ack_receipt(one.partition, one.delivery_offset, one.lease_number)
-            )
-        return as_json({**_acked(found), "now_ms": served.store.now_ms()})
+            found = await served.run(lambda: reader.subscription.ack_places(places))
+        return as_json({**_acked_each(places, found), "now_ms": served.store.now_ms()})
 
     def done(reader: OpenReader, receipts: Receipts) -> dict[str, Any]:
         return _acked(reader.subscription.ack_many(receipts))
@@ -161,6 +165,15 @@ def _lent(served: Served, request: Request) -> Lent:
 
 def _acked(result: AckResult) -> dict[str, Any]:
     return {"acked": result.acked, "already": result.already, "unknown": result.unknown}
+
+
+def _acked_each(places: Sequence[Place], answers: Sequence[AckResult]) -> dict[str, Any]:
+    """The same of a few, each receipt counted once, and what came of each where that is not the same for all."""
+    if all(answer.acked for answer in answers):
+        return {"acked": len(answers), "already": 0, "unknown": 0}
+    first = dict(zip(reversed(places), reversed(answers), strict=True)).values()
+    said = {word: sum(getattr(answer, word) for answer in first) for word in _OUTCOMES}
+    return {**said, "outcomes": [next(word for word in _OUTCOMES if getattr(answer, word)) for answer in answers]}
 
 
 def _result(result: ReceiptResult) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -238,19 +238,32 @@ class PartitionSubscription:
     def ack_one(self, delivery_offset: int) -> AckResult:
         """`ack` of one."""
         with self._lock:
-            if self._closed or self._dirty.is_set:
-                self._look()
-            state, answer = self._journaled.state, _ALREADY
-            acks = state.acks
-            if not 0 <= delivery_offset < acks.position:
-                answer = _UNKNOWN
-            elif delivery_offset in acks.unacked and delivery_offset not in state.dying:
-                with self._one_changing:
-                    self._journaled.record_acked_one(delivery_offset)
-                answer = _ACKED
+            answer = self._acked_one(delivery_offset)
             end = self.journal.written
         self.journal.commit.committed(end)
         return answer
+
+    def ack_each(self, delivery_offsets: Iterable[int]) -> list[AckResult]:
+        """`ack_one` of a few, safe together; what each did."""
+        with self._lock:
+            answers = [self._acked_one(delivery_offset) for delivery_offset in delivery_offsets]
+            end = self.journal.written
+        self.journal.commit.committed(end)
+        return answers
+
+    def _acked_one(self, delivery_offset: int) -> AckResult:
+        """Within the lock; not safe yet."""
+        if self._closed or self._dirty.is_set:
+            self._look()
+        state = self._journaled.state
+        acks = state.acks
+        if not 0 <= delivery_offset < acks.position:
+            return _UNKNOWN
+        if delivery_offset not in acks.unacked or delivery_offset in state.dying:
+            return _ALREADY
+        with self._one_changing:
+            self._journaled.record_acked_one(delivery_offset)
+        return _ACKED
 
     def nack(
         self, delivery_offsets: Offsets, offsets: Offsets, lease_numbers: Offsets, delays_ms: Offsets | int

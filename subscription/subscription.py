@@ -41,6 +41,7 @@ from afterlog.records.times import Delay
 from afterlog.records.times import delay_ms as milliseconds
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
+from afterlog.subscription.flow_control import Place
 from afterlog.subscription.lease_number import failures
 from afterlog.subscription.leased_message import AwaitedCall, LeasedMessage
 from afterlog.subscription.partition_subscription import PartitionSubscription
@@ -155,13 +156,17 @@ class Subscription(SubscriptionSurface):
         """Its partitions, for who is inside."""
         return [part.subscription for part in self._parts.values()]
 
-    def ack_receipt(self, partition: int, delivery_offset: int, lease_number: int) -> AckResult:
-        """`ack_many` of one receipt that somebody kept, by its numbers."""
+    def ack_places(self, places: Sequence[Place]) -> list[AckResult]:
+        """`ack_many` of a few receipts that somebody kept, by their numbers; what each of them did."""
         self._check_open()
-        answer = self._part(partition).subscription.ack_one(delivery_offset)
+        by_partition: dict[int, list[int]] = {}
+        for partition, delivery_offset, _ in places:
+            by_partition.setdefault(partition, []).append(delivery_offset)
+        parts = {number: self._part(number).subscription for number in by_partition}
+        answers = {number: iter(parts[number].ack_each(offsets)) for number, offsets in by_partition.items()}
         if self.flow is not None:
-            self.flow.settled((partition, delivery_offset, lease_number))
-        return answer
+            self.flow.settled_many(places)
+        return [next(answers[partition]) for partition, _, _ in places]
 
     def nack(self, messages: MessagesToSettle, *, delay: Delay | None = None, reason: str = "") -> ReceiptResult:
         delay_ms = None if delay is None else milliseconds(delay)

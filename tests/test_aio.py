@@ -32,7 +32,7 @@ from tests.support import NOW_MS, PATH, PATIENCE_S, Gate, small
 Answer = TypeVar("Answer")
 
 STEPS = {
-    "ack_receipt", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt",
+    "ack_places", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt",
     "is_idle", "look", "newly_replicated", "open_subscriptions", "parts", "pop", "replicated_subscriptions",
     "shared", "stop_taking", "take_back",
 }  # fmt: skip

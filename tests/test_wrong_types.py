@@ -224,7 +224,7 @@ def test_every_public_call_is_in_a_table() -> None:
         "rest_ms",
         "rest_until",
         "before_close",
-        "ack_receipt",
+        "ack_places",
         "parts",
         "newly_replicated",
         "appended",

@@ -12,6 +12,7 @@ import pytest
 from afterlog.api.arrow_stream import delivered, receipts_stream
 from afterlog.server.app import App
 from afterlog.server.served import Served
+from afterlog.server.subscriptions_api import ACKED_ONE_BY_ONE
 from afterlog.server.tokens import Authenticator
 from afterlog.subscription.received import Receipts
 from tests.server.support import ARROW, Call, Setting, run
@@ -207,6 +208,20 @@ class TestSettling:
             assert {"acked": 1, "already": 0, "unknown": 0, "now_ms": NOW_MS} == said
             said = await setting.client.post(f"{S}/ack", {"receipts": [*receipts(messages), "0.99.99.0"]})
             assert (1, 1, 1) == (said["acked"], said["already"], said["unknown"])
+            assert ["already", "acked", "unknown"] == said["outcomes"]
+
+        run(test)
+
+    def test_of_a_receipt_that_is_there_twice_each_place_has_an_outcome(self) -> None:
+        async def test(setting: Setting) -> None:
+            await setting.send("a", "b")
+            [first, second] = receipts(await setting.receive())
+            said = await setting.client.post(f"{S}/ack", {"receipts": [first, second, first]})
+            assert (2, 0, 0) == (said["acked"], said["already"], said["unknown"])
+            assert ["acked", "acked", "already"] == said["outcomes"]
+            many = {"receipts": [first] * (ACKED_ONE_BY_ONE + 1)}
+            said = await setting.client.post(f"{S}/ack", many)
+            assert {"acked": 0, "already": 1, "unknown": 0, "now_ms": NOW_MS} == said
 
         run(test)
 

@@ -317,21 +317,22 @@ class TestReceipts:
         assert AckResult(acked=0) == sub.ack_many(Receipts.of_columns([], [], []))
         assert AckResult(acked=0, unknown=1) == sub.ack_many(receipt(5))
 
-    def test_one_by_its_numbers(self) -> None:
+    def test_a_few_by_their_numbers(self) -> None:
         setting = Setting(partitions=2, durability=OS)
         setting.send(b"a", b"b", partition=0)
         sub = reader(setting, partitions=[0], max_in_flight=2)
         assert 2 == len(sub.receive())
-        answers = [sub.ack_receipt(0, offset, 0) for offset in (0, 0, 2, -1, 2**63 - 1)]
+        answers = sub.ack_places([(0, offset, 0) for offset in (0, 0, 2, -1, 2**63 - 1)])
         unknown = AckResult(acked=0, unknown=1)
         assert [AckResult(acked=1), AckResult(acked=0, already=1), unknown, unknown, unknown] == answers
         assert sub.flow is not None
         assert 1 == sub.flow.in_flight()
+        assert 1 == sub.stats().leased
         with pytest.raises(UnknownPartition):
-            sub.ack_receipt(1, 0, 0)
+            sub.ack_places([(0, 1, 0), (1, 0, 0)])
         sub.close()
         with pytest.raises(StoreClosed):
-            sub.ack_receipt(0, 1, 0)
+            sub.ack_places([(0, 1, 0)])
 
     def test_make_room(self, setting: Setting) -> None:
         """Of a reader with a limit of what is in flight."""
