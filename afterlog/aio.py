@@ -223,7 +223,9 @@ class AsyncSubscription(Closing):
     async def drain(self, timeout: float | None = None) -> bool:
         timeout, blocking = seconds("timeout", timeout), self._blocking
         await self._run(lambda: blocking.drain(0.0))  # what waits goes back, whatever the timeout
-        return await all_ended(blocking.blocks, blocking.receiver.is_idle, timeout)
+        is_over = await all_ended(blocking.blocks, blocking.receiver.is_idle, timeout)
+        await self._run(blocking.flush_acks)
+        return is_over
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
         return AsyncDraining(self, self._blocking.draining_on(signal, timeout=timeout), timeout)

@@ -568,11 +568,13 @@ class StoreSurface(Closable, Protocol):
 
         retry, lease_ms, dead_letter (a topic, made where it is missing), random (for the jitter of retries, where the
         store is open in this process) are this reader's own, and so are these. auto_extend: while the block of a
-        message is open it stays leased, for at most max_lease_ms since its delivery. rate: it takes so many records a
-        second (`subscription/flow_control.py`); max_in_flight: it has so many at a time that are leased and not
-        settled. durable_leases: a lease outlives the process that has the store: its restart, a close, too, leaves it
-        until its deadline, with its receipt (`Receipts`), and does not count as a failure. None: it does where the
-        reader is in another process.
+        message is open it stays leased, for at most max_lease_ms since its delivery. ack_group_ms: the end of a block
+        leaves its ack to a thread, which sends those of so many ms together (Pulsar's acknowledgmentsGroupTime); who
+        dies before has not acked them, and they come again. 0, the default: it acks before the block is left. rate: it
+        takes so many records a second (`subscription/flow_control.py`); max_in_flight: it has so many at a time that
+        are leased and not settled. durable_leases: a lease outlives the process that has the store: its restart, a
+        close, too, leaves it until its deadline, with its receipt (`Receipts`), and does not count as a failure. None:
+        it does where the reader is in another process.
 
         delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
         clusters have the subscription, too, from now on, and what is acked in one is acked in all, half a second later

@@ -28,7 +28,7 @@ LOOK_S = 20.0
 AskAcks = Callable[[Sequence[Receipt]], Call[list[AckResult]]]
 
 
-class _Batch:
+class _AcksTogether:
     """Receipts that go together."""
 
     __slots__ = ("answers", "failed", "first", "here", "others", "receipts")
@@ -56,9 +56,9 @@ class AckLine:
     def __init__(self, asked: AskAcks) -> None:
         """asked: what asks for some acks, and is answered with what came of each."""
         self._asked = asked
-        self._under_way: _Batch | None = None
-        self._next = _Batch()
-        self._left: list[_Batch] = []
+        self._under_way: _AcksTogether | None = None
+        self._next = _AcksTogether()
+        self._left: list[_AcksTogether] = []
         """Those that somebody has left who would have asked, or did."""
         self._lock = threading.Lock()
 
@@ -95,13 +95,13 @@ class AckLine:
             answers += yield self._asked(receipts[start : start + RECEIPTS_MAX])
         return answers
 
-    def _turn(self, batch: _Batch, place: int) -> Pause | None:
+    def _turn(self, batch: _AcksTogether, place: int) -> Pause | None:
         """None: whoever is told so asks for the batch, now."""
         with self._lock:
             if self._under_way is None and batch.answers is None and not batch.failed:
                 self._under_way = batch
                 if self._next is batch:
-                    self._next = _Batch()
+                    self._next = _AcksTogether()
                 return None
             if place == 0:
                 waking = batch.first = batch.first or Waking()
@@ -110,7 +110,7 @@ class AckLine:
             is_over = batch.answers is not None or batch.failed
             return Pause(waking, waking.version, NEVER_MS, 0.0 if is_over else LOOK_S)
 
-    def _ended(self, batch: _Batch) -> None:
+    def _ended(self, batch: _AcksTogether) -> None:
         """It was asked for, whatever came of it."""
         with self._lock:
             self._under_way = None
@@ -119,7 +119,7 @@ class AckLine:
             wakings = [*batch.wakings(), self._next.first, *left]
         _wake(wakings)
 
-    def _leave(self, batch: _Batch) -> None:
+    def _leave(self, batch: _AcksTogether) -> None:
         """Somebody goes away: of those who stay another one has to ask."""
         with self._lock:
             batch.here -= 1

@@ -38,6 +38,7 @@ class AsyncServedSubscription(Closing):
         self.name = steps.name
         self.blocks = steps.blocks
         self.flow: FlowControl | None = steps.leased
+        self.group = steps.group
         steps.owner = cast(Settling, self)  # of which messages call nothing but what `background` awaits
 
     def __repr__(self) -> str:
@@ -81,7 +82,9 @@ class AsyncServedSubscription(Closing):
     async def drain(self, timeout: float | None = None) -> bool:
         timeout = self._steps.check_drainable(timeout)
         await self._drive(self._steps.stop_taking())
-        return await all_ended(self.blocks, self._steps.is_idle, timeout)
+        is_over = await all_ended(self.blocks, self._steps.is_idle, timeout)
+        await self._drive(self._steps.flush())
+        return is_over
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> AsyncDraining:
         return AsyncDraining(self, Draining(_StoppedInThread(self._steps, self._drive_now), signal, timeout), timeout)

@@ -34,7 +34,7 @@ class Readers:
         self._server_time = server_time
         self._drive_now = drive_now
         self._usable = usable
-        self._open: dict[int, tuple[Reader, Keeping | None]] = {}
+        self._open: dict[int, tuple[Reader, list[Keeping]]] = {}
         self._lock = threading.Lock()
         self._keeper = LeaseKeeper(self._kept, clock)
 
@@ -89,12 +89,15 @@ class Readers:
 
     def add_subscription(self, reader: Reader, steps: SubscriptionSteps) -> None:
         steps.blocks.wake = self._keeper.wake
+        if steps.group is not None:
+            steps.group.wake = self._keeper.wake
+        kept: list[Keeping] = [each for each in (steps.group, steps.kept) if each is not None]
         with self._lock:
-            self._open[id(steps)] = reader, steps.kept
+            self._open[id(steps)] = reader, kept
 
     def add_consumer(self, reader: Reader, steps: ConsumerSteps) -> None:
         with self._lock:
-            self._open[id(steps)] = reader, steps
+            self._open[id(steps)] = reader, [steps]
         self._keeper.wake()
 
     def all(self) -> list[Reader]:
@@ -112,4 +115,4 @@ class Readers:
 
     def _kept(self) -> Iterable[Keeping]:
         with self._lock:
-            return [kept for _, kept in self._open.values() if kept is not None]
+            return [each for _, kept in self._open.values() for each in kept]

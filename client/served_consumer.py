@@ -91,6 +91,7 @@ class ServedSubscription:
         self.name = steps.name
         self.blocks = steps.blocks
         self.flow: FlowControl | None = steps.leased
+        self.group = steps.group
         steps.owner = self
 
     def __enter__(self) -> ServedSubscription:
@@ -136,7 +137,9 @@ class ServedSubscription:
     def drain(self, timeout: float | None = None) -> bool:
         timeout = self._steps.check_drainable(timeout)
         self.stop_taking()
-        return self.blocks.wait(self._steps.is_idle, self._clock, timeout)
+        is_over = self.blocks.wait(self._steps.is_idle, self._clock, timeout)
+        self._drive(self._steps.flush())
+        return is_over
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> Draining:
         return Draining(self, signal, timeout)

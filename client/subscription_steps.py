@@ -38,7 +38,7 @@ from afterlog.base.errors import (
 )
 from afterlog.base.names import check_name
 from afterlog.client import answer_rows as rows
-from afterlog.client.ack_line import AckLine
+from afterlog.client.ack_line import RECEIPTS_MAX, AckLine
 from afterlog.client.call import (
     AnswerOf,
     Call,
@@ -56,7 +56,9 @@ from afterlog.client.polls import Polls, Waking
 from afterlog.client.sent import has_arrow, seconds_of
 from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import Position
+from afterlog.log.notifier import NEVER_MS
 from afterlog.records.times import Delay, delay_ms
+from afterlog.subscription.ack_group import AckGroup
 from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.flow_control import FlowControl, Place
@@ -169,6 +171,8 @@ class SubscriptionSteps:
         self._draining = False
         self.closed = False
         self._acks = AckLine(self._acking)
+        self._group_sent = Waking()
+        self.group = self._grouping() if settings.ack_group_ms else None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -373,10 +377,28 @@ class SubscriptionSteps:
         self._settle(messages)
         return answer
 
+    def flush(self) -> Steps[None]:
+        """Ack what waits for others of its group."""
+        group = self.group
+        if group is None:
+            return
+        while True:
+            version = self._group_sent.version
+            if not group.is_sending:
+                break
+            yield Pause(self._group_sent, version, NEVER_MS, SLICE_S)
+        messages = group.take()
+        try:
+            yield from self._acked_together(messages)
+        except BaseException:
+            group.put_back(messages)
+            raise
+
     # The whole subscription.
 
     def seek(self, position: Position | datetime, partition: int | None = None) -> Steps[None]:
         self._check_open()
+        yield from self.flush()
         numbers: list[int | None] = [partition]
         if partition is None and self.settings.partitions is not None:
             numbers = [*self.partitions]
@@ -391,6 +413,7 @@ class SubscriptionSteps:
 
     def stats(self) -> Steps[SubscriptionStats]:
         self._check_open()
+        yield from self.flush()
         mine = self.partitions if self.settings.partitions is not None else None
         told: SubscriptionStats = yield self._call(
             operations.SHOW_SUBSCRIPTION, lambda row: rows.subscription_stats(row, mine)
@@ -434,7 +457,11 @@ class SubscriptionSteps:
             was = True
         self._end_waits()
         self._ahead_of_all()
+        if self.group is not None:
+            self.group.refuse()
         if not was:
+            with contextlib.suppress(AfterlogError):
+                yield from self.flush()
             with contextlib.suppress(AfterlogError):
                 yield from self._released(self.leased.unsettled(map(_place_of, [*self.blocks.copy().values()])))
         self.blocks.listen(self.let_go)
@@ -526,6 +553,18 @@ class SubscriptionSteps:
             prolong=self._prolong,
             give_back=self._give_back_late,
         )
+
+    def _grouping(self) -> AckGroup[LeasedMessage]:
+        def send(messages: Sequence[LeasedMessage]) -> None:
+            self._drive_now(self._acked_together(messages))
+
+        group = AckGroup(self.settings.ack_group_ms, send, boot_ms=self._clock.boot_ms)
+        group.sent = self._group_sent.wake
+        return group
+
+    def _acked_together(self, messages: Sequence[LeasedMessage]) -> Steps[None]:
+        for start in range(0, len(messages), RECEIPTS_MAX):
+            yield self._acking([*map(_receipt, messages[start : start + RECEIPTS_MAX])])
 
     def _prolong(self, messages: Sequence[LeasedMessage]) -> int:
         """Lease what is in handlers for as long as at first, but for what somebody has leased for longer."""

@@ -3,7 +3,8 @@
     with message:  ──> open blocks ──a third of the lease later, and then again──> extended, up to max_lease_ms
                                    ──half of the lease later──> what was leased ahead behind it goes back
 
-One thread a store, `afterlog-leases`, which begins with the first block. It sleeps for a third of the shortest lease of
+One thread a store, `afterlog-leases`, which begins with the first block. It sends acks that go together, too
+(`ack_group.py`). It sleeps for a third of the shortest lease of
 the readers that have a block open, and until the next block opens where none has. So a handler that is quicker costs an
 entry in a dict, and nothing else; and it holds in asyncio, too, where a handler may hold up its event loop.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from afterlog.base.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
+from afterlog.subscription.ack_group import AckGroup
 from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.flow_control import FlowControl, Place
 from afterlog.subscription.lease_number import failures
@@ -36,6 +37,8 @@ class Settling(Protocol):
     blocks: ActiveHandlers[LeasedMessage]
     flow: FlowControl | None
     """None: it takes what there is."""
+    group: AckGroup[LeasedMessage] | None
+    """None: the end of each block acks."""
 
     def ack(self, message: LeasedMessage, /) -> object: ...
     def nack(self, messages: LeasedMessage, /, *, delay: Delay | None = None, reason: str) -> ReceiptResult: ...
@@ -50,11 +53,12 @@ class LeasedMessage(Message):
         with message:
             deliver(message.value)
 
-    acks the message when the block ends well. Where the block raises an Exception, it is logged with its traceback
-    (logger ``afterlog.subscription``), the message is nacked with it as the reason, and the exception does not leave
-    the block: a worker goes on, and a record that always fails stops nobody. KeyboardInterrupt, SystemExit and their
-    like give the message back, which counts as no failure, and go on their way. Whoever acks, nacks, rejects or
-    releases the message in the block has settled it: the block's end does nothing then.
+    acks the message when the block ends well, or soon after with others (`ack_group_ms`). Where the block raises an
+    Exception, it is logged with its traceback (logger ``afterlog.subscription``), the message is nacked with it as the
+    reason, and the exception does not leave the block: a worker goes on, and a record that always fails stops nobody.
+    KeyboardInterrupt, SystemExit and their like give the message back, which counts as no failure, and go on their
+    way. Whoever acks, nacks, rejects or releases the message in the block has settled it: the block's end does nothing
+    then.
 
     While the block is open its lease is extended, up to the subscription's `max_lease_ms`, so that a slow handler is
     not run twice (`lease_keeper.py`). `deadline_ms` is that of the delivery. Its end still acks where the subscription
@@ -129,7 +133,9 @@ class LeasedMessage(Message):
         blocks, identity = self.subscription.blocks, id(self)
         try:
             if error is None and not self.settled:
-                self.subscription.ack(self)
+                group = self.subscription.group
+                if group is None or not group.add(self):
+                    self.subscription.ack(self)
             elif error is not None and (ending := self._ending(error)) is not None:
                 ending()
         finally:
@@ -178,7 +184,8 @@ class LeasedMessage(Message):
         if self.settled:
             return None
         if error is None:
-            return partial(self.subscription.ack, self)
+            group = self.subscription.group
+            return partial(self.subscription.ack, self) if group is None or not group.add(self) else None
         if isinstance(error, Exception):
             return partial(self.subscription.nack, self, reason=f"{type(error).__name__}: {error}")
         return self._release

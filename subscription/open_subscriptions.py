@@ -25,7 +25,7 @@ from afterlog.produce.topic import Topic
 if TYPE_CHECKING:
     from afterlog.fetch.partition import Partition
     from afterlog.subscription.journal import Journal
-    from afterlog.subscription.lease_keeper import KeptLeases, LeaseKeeper
+    from afterlog.subscription.lease_keeper import Keeping, LeaseKeeper
     from afterlog.subscription.partition_subscription import PartitionSubscription
     from afterlog.subscription.reader_part import ReaderPart
     from afterlog.subscription.reader_settings import ReaderSettings
@@ -86,8 +86,11 @@ class OpenSubscriptions:
                     clock=self._clock,
                     usable=self._usable,
                     on_close=lambda: self.let_go(reader),
+                    grouped=self._works_behind and settings.ack_group_ms > 0,
                 )
                 reader.blocks.wake = self.keeper.wake
+                if reader.group is not None:
+                    reader.group.wake = self.keeper.wake
                 self._readers[reader] = names
                 if settings.replicated is not None:
                     for each in names:
@@ -166,9 +169,11 @@ class OpenSubscriptions:
             self._readers.clear()
             self._close_unread()
 
-    def _kept(self) -> list[KeptLeases]:
-        """Of the readers whose leases are kept. No lock: it is held while a subscription is opened."""
-        return [kept for reader in self._readers.copy() if (kept := reader.receiver.kept) is not None]
+    def _kept(self) -> list[Keeping]:
+        """Leases that are kept, and acks that wait. No lock: it is held while a subscription is opened."""
+        return [
+            kept for reader in self._readers.copy() for kept in (reader.group, reader.receiver.kept) if kept is not None
+        ]
 
     def _read(self) -> set[PartName]:
         """What open readers name."""

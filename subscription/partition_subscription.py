@@ -185,13 +185,19 @@ class PartitionSubscription:
         return lease
 
     def receive_one(
-        self, lease_ms: int, kind: type[MadeMessage], *, policy: RetryPolicy | None = None, held: bool = False
+        self,
+        lease_ms: int,
+        kind: type[MadeMessage],
+        *,
+        policy: RetryPolicy | None = None,
+        held: bool = False,
+        alone: bool = False,
     ) -> tuple[MadeMessage, int, int] | None:
         """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back, or
         where it has come back, and nothing is due that was not read; None: `receive` is to be asked.
 
-        The record as a message, with the slots that are not `Message`'s left empty, the number of its lease, and when
-        that ends. Raises as `receive` does.
+        alone: only where there is no other. The record as a message, with the slots that are not `Message`'s left
+        empty, the number of its lease, and when that ends. Raises as `receive` does.
         """
         with self._lock:
             if self._closed or self._dirty.is_set:
@@ -201,8 +207,8 @@ class PartitionSubscription:
             if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
                 return None
             if not timers.quiet(now_ms):
-                return self._one_again(lease_ms, kind, policy, held)
-            found = self._unread.one(state.acks.position, kind)
+                return None if alone else self._one_again(lease_ms, kind, policy, held)
+            found = self._unread.one(state.acks.position, kind, alone)
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found

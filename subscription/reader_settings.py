@@ -20,7 +20,7 @@ from afterlog.subscription.policy import RetryPolicy, check_span
 if TYPE_CHECKING:
     from afterlog.subscription.policy import Random
 
-LEAST_MS: Final = {"lease_ms": 1, "max_lease_ms": 1, "delay_ms": 0}
+LEAST_MS: Final = {"lease_ms": 1, "max_lease_ms": 1, "delay_ms": 0, "ack_group_ms": 0}
 AT_READER: Final = {"at": "the reader"}
 """What the process sees to in which the reader is: a server is not told of it."""
 
@@ -41,6 +41,7 @@ class ReaderOptions(TypedDict, total=False):
     max_in_flight: int | None
     durable_leases: bool | None
     replicated: bool | None
+    ack_group_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +66,15 @@ class ReaderSettings:
     replicated: bool | None = field(
         default=None, metadata={"about": "other clusters have it, too, or do not; as it is where it is left out"}
     )
+    ack_group_ms: int = field(default=0, metadata=AT_READER)
     policy: RetryPolicy = field(init=False, repr=False)
     """When to retry and to give up: without dead letters never."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST_MS.items():
             check_span(name, getattr(self, name), least)
+        if self.ack_group_ms > self.lease_ms // 4:
+            raise InvalidSubscription(f"ack_group_ms is at most a quarter of lease_ms, not {self.ack_group_ms}")
         check_limits(self.rate, self.max_in_flight)
         if self.dead_letter is not None:
             check_name(self.dead_letter)

@@ -100,21 +100,27 @@ class Receiver:
             return self.nothing()
         max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
         try:
+            if max_records > 1 and self.flow is None and (only := self.one(alone=True)) is not None:
+                return only
             return self._sweep(max_records) if self.flow is None else self._limited(self.flow, max_records)
         except StoreClosed:
             if not self.closed:  # else by another thread
                 raise
             return self.nothing()
 
-    def one(self) -> ReceivedOne | None:
-        """One record that was read ahead, or comes back; None: `look` for it."""
+    def one(self, *, alone: bool = False) -> ReceivedOne | None:
+        """One record that was read ahead, or comes back; None: `look` for it. alone: only where there is no other."""
         rows = self.agenda.rows()
-        if not rows:
+        if not rows or (alone and len(rows) > 1):
             return None
         row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
         settings = self._settings
         found = self._shared[row].receive_one(
-            settings.lease_ms, LeasedMessage, policy=settings.policy, held=settings.durable_leases is True
+            settings.lease_ms,
+            LeasedMessage,
+            policy=settings.policy,
+            held=settings.durable_leases is True,
+            alone=alone,
         )
         if found is None:
             return None

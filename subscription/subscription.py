@@ -39,6 +39,7 @@ from afterlog.base.errors import (
 from afterlog.fetch.positions import AtTime, Position
 from afterlog.records.times import Delay
 from afterlog.records.times import delay_ms as milliseconds
+from afterlog.subscription.ack_group import AckGroup
 from afterlog.subscription.answers import AckResult, ReceiptResult, SubscriptionStats
 from afterlog.subscription.draining import Draining
 from afterlog.subscription.flow_control import Place
@@ -69,8 +70,12 @@ class Subscription(SubscriptionSurface):
         clock: Clock,
         usable: Callable[[], None],
         on_close: Callable[[], None],
+        grouped: bool = False,
     ) -> None:
-        """usable: raises where the store is closed, or this process a forked child."""
+        """usable: raises where the store is closed, or this process a forked child.
+
+        grouped: the acks of blocks wait for each other, as the settings say: there is who sends them.
+        """
         self.topic = topic
         self.name = name
         self._parts = {part.number: part for part in parts}
@@ -85,6 +90,8 @@ class Subscription(SubscriptionSurface):
         """The steps of receiving and iterating, none of which waits: for who must not block."""
         self.blocks = self.receiver.blocks
         self.flow = self.receiver.flow
+        self.group = AckGroup(settings.ack_group_ms, self._ack_group, boot_ms=clock.boot_ms) if grouped else None
+        """Of the acks of its blocks."""
         self.background: AwaitedCall | None = None
         """See `leased_message.Settling`."""
 
@@ -212,10 +219,20 @@ class Subscription(SubscriptionSurface):
             self.flow.extended(messages.places(), answer.deadline_ms)
         return answer
 
+    def _ack_group(self, messages: Sequence[LeasedMessage]) -> None:
+        for number, receipts in Receipts.of(messages).by_partition():
+            self._part(number).subscription.ack(receipts.delivery_offset)
+
     # The whole subscription.
+
+    def flush_acks(self) -> None:
+        """Ack what waits for others of its group. For who is inside, as `stats` and `drain`, which do it first."""
+        if self.group is not None:
+            self.group.flush()
 
     def seek(self, position: Position | datetime, partition: int | None = None) -> None:
         self._check_open()
+        self.flush_acks()
         wanted = AtTime(position) if isinstance(position, datetime) else position
         parts = list(self._parts.values()) if partition is None else [self._part(partition)]
         for part in parts:
@@ -225,6 +242,7 @@ class Subscription(SubscriptionSurface):
 
     def stats(self) -> SubscriptionStats:
         self._check_open()
+        self.flush_acks()
         partitions = {number: part.subscription.stats() for number, part in self._parts.items()}
         names = [field.name for field in fields(SubscriptionStats) if field.name != "partitions"]
         total = {name: sum(getattr(each, name) for each in partitions.values()) for name in names}
@@ -234,7 +252,9 @@ class Subscription(SubscriptionSurface):
         timeout = seconds("timeout", timeout)
         self._check_open()
         self.stop_taking()
-        return self.blocks.wait(self.receiver.is_idle, self._clock, timeout)
+        is_over = self.blocks.wait(self.receiver.is_idle, self._clock, timeout)
+        self.flush_acks()
+        return is_over
 
     def draining_on(self, signal: int, *, timeout: float | None = None) -> Draining:
         return Draining(self, signal, timeout)
@@ -251,11 +271,12 @@ class Subscription(SubscriptionSurface):
             except StoreForked:  # it is the parent's
                 self.receiver.closed = True
                 return
-        try:
-            self.receiver.close()
-        finally:
-            self.blocks.listen(self._end)
-            self._end()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end)
+            stack.callback(self.blocks.listen, self._end)
+            stack.callback(self.receiver.close)
+            if self.group is not None:
+                stack.callback(self.group.close)
 
     @property
     def ended(self) -> bool:

@@ -32,8 +32,8 @@ from tests.support import NOW_MS, PATH, PATIENCE_S, Gate, small
 Answer = TypeVar("Answer")
 
 STEPS = {
-    "ack_places", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "halt",
-    "is_idle", "look", "newly_replicated", "open_subscriptions", "parts", "pop", "replicated_subscriptions",
+    "ack_places", "background", "before_close", "begin", "changed", "closed", "end", "ended", "fill", "flush_acks",
+    "halt", "is_idle", "look", "newly_replicated", "open_subscriptions", "parts", "pop", "replicated_subscriptions",
     "shared", "stop_taking", "take_back",
 }  # fmt: skip
 """Public in the blocking classes for the facade, or for who is inside."""

@@ -25,7 +25,7 @@ from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.received import Receipts
 from tests.conformance.ways import Setting
 from tests.subscription.support import RETRY
-from tests.support import NOW_MS, PATIENCE_S
+from tests.support import NOW_MS, PATIENCE_S, eventually
 
 LEASE_MS = 10_000
 STEP_MS = 1_000
@@ -331,6 +331,38 @@ class TestBlocks:
                     break
             assert 2 == subscription.stats().acked
 
+    def test_acks_that_go_together(self, setting: Setting) -> None:
+        """What is asked of the reader, and its end, come behind them."""
+        send(setting, *(b"%d" % number for number in range(6)))
+        with subscribe(setting, ack_group_ms=2_500) as subscription:
+            for taken in (1, 3):
+                for message in subscription.receive(taken):
+                    with setting.handling(message):
+                        pass
+            assert (4, 0) == ((told := subscription.stats()).acked, told.leased)
+            [message] = subscription.receive(1)
+            with setting.handling(message):
+                pass
+            assert subscription.drain(PATIENCE_S)
+        with subscribe(setting, ack_group_ms=2_500) as subscription:
+            assert 5 == subscription.stats().acked
+            [message] = subscription.receive()
+            with setting.handling(message):
+                pass
+        with subscribe(setting) as subscription:
+            assert 6 == subscription.stats().acked
+            assert [] == received(subscription)
+
+    def test_acks_that_go_together_do_not_wait_for_ever(self, setting: Setting) -> None:
+        """The thread that sends them is asked nothing: another reader sees them."""
+        send(setting, b"0", b"1")
+        with subscribe(setting, ack_group_ms=1) as subscription, subscribe(setting) as other:
+            for message in subscription.receive():
+                with setting.handling(message):
+                    pass
+            setting.clock.advance(1_000)
+            eventually(lambda: other.stats().acked == 2)
+
     def test_a_block_that_raises_nacks(self, setting: Setting) -> None:
         send(setting, b"x")
         with subscribe(setting, dead_letter="dead") as subscription:
@@ -411,7 +443,7 @@ class TestLimits:
 
     def test_what_cannot_be(self, setting: Setting) -> None:
         for options in ({"rate": 0}, {"max_in_flight": 0}, {"lease_ms": 0}, {"delay_ms": -1}, {"max_lease_ms": 0},
-                        {"retry": 3}):  # fmt: skip
+                        {"retry": 3}, {"ack_group_ms": -1}, {"ack_group_ms": LEASE_MS}):  # fmt: skip
             with pytest.raises(InvalidSubscription):
                 subscribe(setting, **options)
 

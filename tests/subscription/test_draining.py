@@ -10,7 +10,7 @@ import pytest
 from afterlog.base.errors import InvalidArgument, NoDeadLetterTopic, NotInMainThread, StoreClosed, WrongType
 from afterlog.subscription.draining import Draining
 from tests.subscription.support import Setting, handling, values
-from tests.support import Background, Gate, eventually
+from tests.support import PATIENCE_S, Background, Gate, eventually
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ class TestDrain:
         with setting.subscribe() as sub:
             waiting = [Background(lambda: [*sub]), Background(lambda: [*sub.receive(timeout=None)])]
             eventually(lambda: bool(sub.receiver.aheads))
-            assert sub.drain(1)
+            assert sub.drain(PATIENCE_S)
             assert [[], []] == [each.answer() for each in waiting]
 
     def test_closed(self, setting: Setting) -> None:
