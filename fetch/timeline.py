@@ -51,6 +51,8 @@ ONES_MAX = 64
 """Entries found last that are known by their delivery offsets, about: readers that follow each other closely."""
 BLOCK_ITSELF_ENTRIES = 20
 """What a block takes beside its entries, in entries: 800 bytes. Of what becomes due one by one each is a block."""
+JOINED_MIN = 4
+"""Cached blocks that follow each other are made one where there are so many, and a reader wants more than they hold."""
 PENDING_ENTRIES = 256
 """Pending entries that are merged at first for who looks ahead; then twice as many each time."""
 SEARCH_WAYS = 64
@@ -189,6 +191,8 @@ class Timeline:
         while position < reading.high_watermark:
             with self._lock:
                 block = self._cached(position, reading)
+                if block is not None and 2 * len(block) < min(want_entries, BLOCK_ENTRIES):
+                    block = self._joined(position, block)
             if block is None:
                 block = self._merged(position, reading, want_entries)
             part = _stretch(block, position, reading.high_watermark)
@@ -311,6 +315,32 @@ class Timeline:
             return None
         block: Block = self._blocks.peekitem(row)[1]
         return block if position < block.end_delivery_offset else None
+
+    def _joined(self, position: int, block: Block) -> Block:
+        """A cached block that holds `position`, and those that follow it, as one: each may have a single record.
+
+        Who read when these became due found one after the other; who comes later wants many.
+        """
+        start: int = self._blocks.peekitem(self._blocks.bisect_right(position) - 1)[0]
+        blocks, entries = [block], len(block)
+        starts = [start]
+        while entries < BLOCK_ENTRIES:
+            following: Block | None = self._blocks.get(blocks[-1].end_delivery_offset)
+            if following is None:
+                break
+            starts.append(blocks[-1].end_delivery_offset)
+            blocks.append(following)
+            entries += len(following)
+        if len(blocks) < JOINED_MIN:
+            return block
+        self._torn = True
+        joined, gone = Block.joined(blocks), {*starts}
+        for each in starts:
+            self._cached_entries -= _weight(self._blocks.pop(each))
+        self._block_starts = deque(each for each in self._block_starts if each not in gone)
+        self._cache(start, joined)
+        self._torn = False
+        return joined
 
     def _next_shown(self, reading: Reading) -> int | None:
         """When the next record is due that is not cancelled, where one before it, or due with it, is.

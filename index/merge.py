@@ -23,7 +23,7 @@ Readers merge all that a partition has; what makes one run of several merges tho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,6 +83,18 @@ class Block:
             self.position[rows],
             self.records[rows],
             end,
+        )
+
+    @staticmethod
+    def joined(blocks: Sequence[Block]) -> Block:
+        """One of several that follow each other."""
+        return Block(
+            np.concatenate([block.delivery_offset for block in blocks]),
+            np.concatenate([block.deliver_after for block in blocks]),
+            np.concatenate([block.offset for block in blocks]),
+            np.concatenate([block.position for block in blocks]),
+            np.concatenate([block.records for block in blocks]),
+            blocks[-1].end_delivery_offset,
         )
 
     def entry(self, row: int) -> IndexEntry:

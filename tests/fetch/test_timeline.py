@@ -208,6 +208,62 @@ def test_blocks_of_one_record_count_for_what_they_take(monkeypatch: pytest.Monke
     assert 100_000 < held < 5_000 * 40 * 1.25, "1,000 blocks are four times as much"
 
 
+def test_who_comes_behind_a_live_reader_finds_its_blocks_joined() -> None:
+    """Each was of one record: it took as many reads as records, 107 us each. What is cancelled lies in between."""
+    setting = Setting(records=0)
+    for number in range(RECORDS):
+        setting.add(number, number)
+    for number in range(3, RECORDS, 7):
+        setting.store.cancel(RecordId("t", 0, number))
+    timeline, position = setting.timeline, 0
+
+    def read(timeline: Timeline, position: int) -> tuple[list[int], int]:
+        """Offsets from there on, and how many reads that took."""
+        reading, reads, found = timeline.advance(), 0, list[int]()
+        while position < reading.high_watermark:
+            block = timeline.read(position, reading, 500)
+            found += block.offset.tolist()
+            position, reads = block.end_delivery_offset, reads + 1
+        return found, reads
+
+    for _ in range(RECORDS):
+        while position < (reading := timeline.advance()).high_watermark:
+            position = timeline.read(position, reading, 500).end_delivery_offset
+        setting.clock.advance(1)
+    assert RECORDS < position
+    assert len(timeline._blocks) > RECORDS * 3 // 4
+    for start in (0, 4, 150, position - 2):
+        expected, _ = read(Timeline(setting.partition.log), start)
+        found, reads = read(timeline, start)
+        assert expected == found
+        assert reads <= 3
+    assert len(timeline._blocks) == len(timeline._block_starts) <= 3
+    assert sum(len(block) + 20 for block in timeline._blocks.values()) == timeline._cached_entries
+    reading = timeline.advance()
+    assert 12 == timeline.read(10, reading._replace(high_watermark=12), 500).end_delivery_offset
+
+
+def test_an_interrupt_while_blocks_are_joined_costs_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting(records=0)
+    for number in range(40):
+        setting.add(number, number)
+    timeline, position = setting.timeline, 0
+    for _ in range(40):
+        position = timeline.read(position, timeline.advance()).end_delivery_offset
+        setting.clock.advance(1)
+
+    def struck(blocks: object) -> Block:
+        raise KeyboardInterrupt
+
+    reading = timeline.advance()
+    with monkeypatch.context() as patching:
+        patching.setattr(Block, "joined", struck)
+        with pytest.raises(KeyboardInterrupt):
+            timeline.read(0, reading, 500)
+    assert [*range(40)] == timeline.read(0, timeline.advance(), 500).offset.tolist()
+    assert len(timeline._blocks) == len(timeline._block_starts)
+
+
 def test_more_lagging_readers_than_iterators(setting: Setting) -> None:
     setting.clock.advance(SPAN_MS)
     expected = setting.expected()
