@@ -2,7 +2,9 @@
 
     python -m bench.short_ways [--records 20000]
 
-So many records of 100 bytes are pending, or in retry. us of CPU of one, durability `os`, so that no sync is counted.
+So many records of 100 bytes are pending, or in retry. us of CPU of one, durability `os`, so that no sync counts; but
+for blocks that ack, durability `always`, a tenth of the records, by the `ack_group_ms` of their reader.
+*second_reader*: of polls of 5,000 behind a consumer that was there when the records became due, one by one.
 *iteration*: of polls of 500 in which only the value is looked at, by the number of headers that each record has.
 """
 
@@ -43,6 +45,10 @@ def measured(folder: Path, records: int) -> dict[str, Any]:
         **pending(folder / "pending", records),
         "retry_alone": retry(folder / "alone", records, together=False),
         "retry_of_a_thousand": retry(folder / "together", records, together=True),
+        **nacks(folder / "nacks", records),
+        "second_reader": second_reader(folder / "second", records),
+        "one_of_up_to_100": one_of_many(folder / "one", records // 10),
+        **{f"block_acked_in_{ms}_ms": blocks(folder / f"blocks-{ms}", records // 10, ms) for ms in (0, 5)},
         **{f"iteration_{count}_headers": iteration(folder / f"headers-{count}", records, count) for count in range(3)},
     }
 
@@ -87,6 +93,67 @@ def retry(folder: Path, records: int, *, together: bool) -> float:
                     reader.ack(message)
 
             return _us(lambda: take(records // 20), records // 20)
+
+
+def nacks(folder: Path, records: int) -> dict[str, float]:
+    """A tenth of them each: the message, what was received, and an exception in the block, which is logged."""
+    with new_store(folder, afterlog.OS) as store:
+        store.send_many(TOPIC, [VALUE] * records)
+        make_due(store)
+        with store.subscribe(TOPIC, "nacks", lease_ms=1_000 * HOUR_S) as reader:
+            messages, some = [*reader.receive(records // 10)], [reader.receive(1) for _ in range(records // 10)]
+            alone = _us(lambda: [reader.nack(message, delay=HOUR_S) for message in messages], len(messages))
+            return {
+                "nack": alone,
+                "nack_received": _us(lambda: [reader.nack(each, delay=HOUR_S) for each in some], len(some)),
+            }
+
+
+def second_reader(folder: Path, records: int) -> float:
+    with new_store(folder, afterlog.OS) as store:
+        clock = store.clock
+        assert isinstance(clock, afterlog.ManualClock)
+        now_ms = clock.now_ms()
+        store.send_many(TOPIC, [VALUE] * records, deliver_after=range(now_ms + 1, now_ms + 1 + records))
+        with store.consumer(TOPIC, group="live") as live:
+            for _ in range(records):
+                clock.advance(1)
+                assert len(live.poll_columns(5_000)) == 1
+
+        def look() -> None:
+            with store.consumer(TOPIC, group="second") as second:
+                found = 0
+                while found < records:
+                    found += len(second.poll_columns(5_000))
+
+        return _us(look, records)
+
+
+def one_of_many(folder: Path, records: int) -> float:
+    """Up to 100 are asked for, and one is due."""
+    times = Times()
+    with new_store(folder, afterlog.OS) as store, store.subscribe(TOPIC, "one") as reader:
+        for _ in range(records):
+            store.send(TOPIC, VALUE)
+            with times.measured():
+                assert len(reader.receive(100)) == 1
+    return round(1e6 * sum(times.cpu_s) / records, 2)
+
+
+def blocks(folder: Path, records: int, group_ms: int) -> float:
+    """By the wall clock: a group goes by it."""
+    config = afterlog.Config(durability=afterlog.ALWAYS)
+    with afterlog.open(folder, config=config) as store:
+        store.create_topic(TOPIC)
+        store.send_many(TOPIC, [VALUE] * records)
+
+        def handle() -> None:
+            with store.subscribe(TOPIC, "blocks", ack_group_ms=group_ms) as reader:
+                for message in islice(reader, records):
+                    with message:
+                        pass
+
+        return _us(handle, records)
 
 
 def iteration(folder: Path, records: int, headers: int) -> float:

@@ -230,3 +230,8 @@ class ReceivedOne(ReceivedMessages):
     def __init__(self, message: LeasedMessage) -> None:
         self.subscription = message.subscription
         self._mine = self._messages = [message]
+
+    @property
+    def message(self) -> LeasedMessage:
+        """That one."""
+        return self._mine[0]

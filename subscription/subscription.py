@@ -49,7 +49,7 @@ from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.policy import check_span
 from afterlog.subscription.reader_part import ReaderPart, summed
 from afterlog.subscription.reader_settings import ReaderSettings
-from afterlog.subscription.received import Receipts, Received
+from afterlog.subscription.received import Receipts, Received, ReceivedOne
 from afterlog.subscription.receiver import Receiver
 from afterlog.surface import SubscriptionSurface
 
@@ -148,6 +148,8 @@ class Subscription(SubscriptionSurface):
         return answer
 
     def ack_many(self, messages: MessagesToSettle) -> AckResult:
+        if type(messages) is ReceivedOne:
+            return self.ack(messages.message)
         answers = [
             self._part(number).subscription.ack(receipts.delivery_offset)
             for number, receipts in self._receipts(messages).by_partition()
@@ -179,8 +181,9 @@ class Subscription(SubscriptionSurface):
         delay_ms = None if delay is None else milliseconds(delay)
         if delay_ms is not None:
             check_span("delay_ms", delay_ms, 0)
-        if isinstance(messages, LeasedMessage) and not self._policy.gives_up(messages.redelivery_count + 1):
-            return self._nack_one(messages, delay_ms)
+        one = messages.message if type(messages) is ReceivedOne else messages
+        if isinstance(one, LeasedMessage) and not self._policy.gives_up(one.redelivery_count + 1):
+            return self._nack_one(one, delay_ms)
         answers = [
             self._part(number).nack(receipts, delay_ms, reason, self._settings)
             for number, receipts in self._receipts(messages).by_partition()
