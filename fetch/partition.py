@@ -150,17 +150,22 @@ class Partition:
         """
         asked_ms = whole("asked_ms", asked_ms, AS_SOON_AS_POSSIBLE)
         offset = whole("offset", offset, -INT64_MAX)
-        [follower], _ = encode(self._again(offset, asked_ms), self.log.context.config)
+        version = self.look().version  # which a forked child has none of
+        place = find_one(version.all_written(), offset) if self.log.delayed else None
+        single = None if place is None else _single(place, offset)
+        if place is None or single is None:
+            again = self._again(offset, asked_ms)
+        else:
+            key, value, headers, timestamp, *_ = single
+            record = SingleRecord(value, key, headers, timestamp, asked_ms)
+            if self.log.takes_one(record):
+                return self.log.reschedule(offset, record, place.entries())
+            again = record.columns()
+        [follower], _ = encode(again, self.log.context.config)
         return self.log.reschedule(offset, follower)
 
     def _again(self, offset: int, asked_ms: int) -> RecordColumns:
         """The record of an append offset, to be sent again for another time. Raises NotPending, CorruptFile."""
-        version = self.look().version  # which a forked child has none of
-        place = find_one(version.all_written(), offset) if self.log.delayed else None
-        found = None if place is None else _single(place, offset)
-        if found is not None:
-            key, value, headers, timestamp, *_ = found
-            return SingleRecord(value, key, headers, timestamp, asked_ms).columns()
         try:
             return self.records_at(np.array([offset]), np.array([-1])).again(asked_ms)
         except OffsetOutOfRange:

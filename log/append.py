@@ -115,18 +115,27 @@ class Appender:
         except BaseException:
             self._withdraw(active, position)
             raise
-        active.sparse.add_one(position, offset, record.timestamp)
+        due_ms = self._index_one(record, offset, position, stamp_ms)
+        if sent is not None and version.producers is not None:
+            version.producers.appended(sent.producer_id, sent.epoch, sent.sequence, 1, offset, stamp_ms)
+        self._wrote(End(offset + 1, active.size), None, due_ms)
+        self._count_clamped(record, stamp_ms)
+        self._checkpoint_when_due()
+        return offset
+
+    def _index_one(self, record: SingleRecord, offset: int, position: int, stamp_ms: int) -> int:
+        """Index a record that was written by itself; when it is due."""
+        version = self._versions.current
+        version.active.sparse.add_one(position, offset, record.timestamp)
         due_ms = max(record.deliver_after, stamp_ms)  # the stamping rule
         version.delayed_index.bucket.add(due_ms, offset, position, 1)
         if version.unique_keys is not None and record.headers and due_ms > stamp_ms:
             self._claim_one(version.unique_keys, record.headers, offset, due_ms)
-        if sent is not None and version.producers is not None:
-            version.producers.appended(sent.producer_id, sent.epoch, sent.sequence, 1, offset, stamp_ms)
-        self._wrote(End(offset + 1, active.size), None, due_ms)
+        return due_ms
+
+    def _count_clamped(self, record: SingleRecord, stamp_ms: int) -> None:
         if AS_SOON_AS_POSSIBLE < record.deliver_after < stamp_ms:
             self.clamped_records += 1
-        self._checkpoint_when_due()
-        return offset
 
     def _append_to_segment(self, batches: Batches, row: int, origin: OriginStretch | None) -> int:
         """Append the batches from `row` on that the active segment has room for; the row behind them."""
@@ -289,19 +298,28 @@ class Appender:
         return stamp_ms
 
     def _write_control(self, control: Control, stamp_ms: int) -> None:
-        """`_write` of a control batch with one target, at a stamp that is in flight."""
-        version = self._versions.current
+        """`_write` of a control batch with one target, and of the record that it may bring, at a stamp in flight."""
+        version, follower = self._versions.current, control.follower
+        assert follower is None or isinstance(follower, SingleRecord), "it is one"
         active, (offset, position) = version.active, version.written
         try:
-            active.append(control.entry_of_one(offset, stamp_ms))
+            data = control.entry_of_one(offset, stamp_ms)
+            size = len(data)
+            active.append(data if follower is None else data + follower.entry(offset + 1, stamp_ms))
         except BaseException:
             self._withdraw(active, position)
             raise
         due_ms, cancelled = int(control.deliver_after[0]), control.rows(offset)
         active.sparse.add_one(position, offset, stamp_ms)
         version.delayed_index.bucket.add(due_ms, offset, position, 1)
+        end_offset = offset + 1
+        if follower is not None:
+            due_ms = min(due_ms, self._index_one(follower, end_offset, position + size, stamp_ms))
+            end_offset += 1
         active.add_cancelled(cancelled)
-        self._wrote(End(offset + 1, active.size), cancelled, due_ms)
+        self._wrote(End(end_offset, active.size), cancelled, due_ms)
+        if follower is not None:
+            self._count_clamped(follower, stamp_ms)
 
     def _checkpoint_when_due(self) -> None:
         """Move the recovery point where the mutable bucket is full, or much was appended; or see to it."""

@@ -58,11 +58,15 @@ class EntryPlace(NamedTuple):
     stop: int
     """The byte behind it."""
 
+    def entries(self) -> Entries:
+        """The entry, as `find_entries` gives it."""
+        return Entries(*np.array([self.entry], np.int64).T.copy())
+
 
 def _find_one(visible: Visible, offset: int) -> Entries:
     """`find_entries` of one."""
     found = find_one(visible, offset)
-    return _NOWHERE if found is None else Entries(*np.array([found.entry], np.int64).T.copy())
+    return _NOWHERE if found is None else found.entries()
 
 
 def find_one(visible: Visible, offset: int) -> EntryPlace | None:

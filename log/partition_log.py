@@ -444,13 +444,17 @@ class PartitionLog:
         """
         return self._cancel(ControlType.CANCEL, offsets, None)[0]
 
-    def reschedule(self, offset: int, follower: Batches) -> int:
+    def reschedule(self, offset: int, follower: Batches | SingleRecord, found: Entries | None = None) -> int:
         """Cancel a pending record and append another in its place, or neither; the offset of the other.
 
-        Raises NotPending with a `CancelResult` that says why, and as `append` and `cancel` do.
+        follower: a record that it `takes_one`, or a batch. found: what `find` gave, of somebody who has asked. Raises
+        NotPending with a `CancelResult` that says why, and as `append` and `cancel` do.
         """
-        self.check_batches(follower)
-        answers, end_offset = self._cancel(ControlType.RESCHEDULE, np.array([offset]), follower)
+        if isinstance(follower, SingleRecord):
+            self.check_asked(follower.deliver_after)
+        else:
+            self.check_batches(follower)
+        answers, end_offset = self._cancel(ControlType.RESCHEDULE, np.array([offset]), follower, found)
         answer = CancelResult(int(answers[0]))
         if answer is not CancelResult.CANCELLED:
             raise NotPending(f"the record of offset {offset} cannot be rescheduled: {answer.name}", answer=answer)
@@ -769,10 +773,16 @@ class PartitionLog:
 
     # Cancel.
 
-    def _cancel(self, kind: ControlType, offsets: Int64Array, follower: Batches | None) -> tuple[Int8Array, int]:
+    def _cancel(
+        self,
+        kind: ControlType,
+        offsets: Int64Array,
+        follower: Batches | SingleRecord | None,
+        found: Entries | None = None,
+    ) -> tuple[Int8Array, int]:
         """What came of each, and the end of the log behind it."""
         self._check_own("nothing in it is cancelled or given another time; have its producer send it anew")
-        found = self.find(offsets, self.pin())
+        found = self.find(offsets, self.pin()) if found is None else found
         targets_max = max((self._config.batch_bytes_max - OVERHEAD_BYTES) // TARGET_BYTES, 1)
         with self._append_lock, self._writing():
             cancellations, log_start = self.version.cancellations, self.log_start.key

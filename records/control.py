@@ -41,6 +41,7 @@ from afterlog.records import kernels
 from afterlog.records.columns import Int64Array, view_of
 from afterlog.records.encode import Batches, EncodedBatches
 from afterlog.records.header import CODEC_BITS, CONTROL, HEADER_BYTES, BatchHeader, with_crc
+from afterlog.records.single import SingleRecord
 
 KEY: Final = struct.Struct(
     ">"
@@ -81,13 +82,14 @@ OWN: Final = (ControlType.CANCEL_AWAITED, ControlType.SNAPSHOT)
 class Control:
     """A control batch before it is written. Targets: int64 columns of one length.
 
-    follower: the one batch that a RESCHEDULE brings with it. note: the value of one that has no targets.
+    follower: the one batch that a RESCHEDULE brings with it, or the record of one. note: the value of one that has no
+    targets.
     """
 
     type: ControlType
     target: Int64Array
     deliver_after: Int64Array
-    follower: Batches | None = None
+    follower: Batches | SingleRecord | None = None
     note: bytes = b""
 
     @staticmethod
@@ -97,12 +99,17 @@ class Control:
     @property
     def records(self) -> int:
         """How many offsets it takes, those of its follower with it."""
+        if isinstance(self.follower, SingleRecord):
+            return 2
         return 1 + (0 if self.follower is None else int(self.follower.records.sum()))
 
     @property
     def size_max(self) -> int:
         """Bytes that it takes at most, its follower with it."""
-        followed = 0 if self.follower is None else int(self.follower.positions[-1] - self.follower.positions[0])
+        if isinstance(self.follower, SingleRecord):
+            followed = self.follower.batch_bytes_max
+        else:
+            followed = 0 if self.follower is None else int(self.follower.positions[-1] - self.follower.positions[0])
         return OVERHEAD_BYTES + TARGET_BYTES * len(self.target) + len(self.note) + followed
 
     def later_than(self, stamp_ms: int) -> Control:
@@ -120,12 +127,14 @@ class Control:
         positions, records = np.array([0, len(batch)]), np.ones(1, np.int64)
         due, timestamp = self.deliver_after.max(keepdims=True), np.array([stamp_ms])
         control = EncodedBatches(positions, records, due, timestamp, batch)
+        assert not isinstance(self.follower, SingleRecord), "it is written as an entry, or given as a batch"
         return control if self.follower is None else EncodedBatches.joined([control, self.follower])
 
     @property
     def is_one(self) -> bool:
-        """Whether it has one target, and brings nothing with it."""
-        return self.type in TARGETED and len(self.target) == 1 and self.follower is None
+        """Whether it has one target, and brings nothing with it, or one record."""
+        is_plain = self.follower is None or isinstance(self.follower, SingleRecord)
+        return self.type in TARGETED and len(self.target) == 1 and is_plain
 
     def entry_of_one(self, offset: int, stamp_ms: int) -> bytes:
         """As an entry of a delayed topic; byte for byte that of `batches`, of one that `is_one`."""

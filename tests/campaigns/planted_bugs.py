@@ -267,9 +267,9 @@ def cancelled_unsynced(log: PartitionLog, *arguments: Any) -> Any:
         return ORIGINAL_CANCEL(log, *arguments)
 
 
-def rescheduled_in_two(log: PartitionLog, offset: int, follower: Batches) -> int:
+def rescheduled_in_two(log: PartitionLog, offset: int, follower: Batches | SingleRecord, _: object = None) -> int:
     log.cancel(np.array([offset]))
-    return log.append(follower)
+    return log.append_one(follower) if isinstance(follower, SingleRecord) else log.append(follower)
 
 
 def replaced_in_two(appends: UniqueAppends, offset: Any, due: Any, batch: Batches) -> int:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import random
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -37,9 +39,11 @@ from afterlog.base.names import CHECKPOINTS, LATER_TOPICS, LOCK, LOG, TOPICS
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.commit import Commit, sync_behind
+from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topics_document import FORMAT, VERSION, read_topics
 from afterlog.log.version import End
 from afterlog.store.store import Store, open_store
+from tests import campaigns
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import (
@@ -52,6 +56,7 @@ from tests.support import (
     drained,
     flipped,
     killed,
+    numbered_ids,
     open_small,
     power_cut,
     small,
@@ -506,6 +511,39 @@ def test_a_rescheduled_record_stays_what_it_is(compression: str) -> None:
         assert (b"k", b"v" * 200, headers, NOW_MS) == (message.key, message.value, message.headers, message.timestamp)
         assert NOW_MS + 30_000 == message.due == message.deliver_after
         assert (None, None) == (found[at_once].key, found[at_once].value)
+
+
+@pytest.mark.parametrize("seed", range(campaigns.examples(6, whole=200)))
+def test_a_reschedule_of_one_writes_what_columns_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte, with what is indexed of it, unique keys, clamped times and rolls in between."""
+
+    def rescheduled() -> tuple[Any, ...]:
+        with numbered_ids():
+            chance, setting = random.Random(f"{campaigns.SEED} {seed}"), Setting(compression="none")
+            partition = setting.store.create_topic("t").partition(0)
+            records = list[RecordId]()
+            for number in range(30):
+                unique = b"key %d" % number if chance.random() < 0.3 else None
+                value = bytes(chance.choice([0, 1, 200, 900]))
+                headers = [("h", b"%d" % number)] * chance.randrange(3)
+                record = setting.store.send("t", value, headers=headers, unique_key=unique, delay=60 + number)
+                assert record is not None
+                records.append(record)
+            for _ in range(40):
+                row = chance.randrange(len(records))
+                due_ms = setting.clock.now_ms() + chance.choice([-5_000, 0, 1, 50_000, 99_000])
+                with contextlib.suppress(NotPending):
+                    records[row] = setting.store.reschedule(records[row], deliver_after=due_ms)
+                setting.clock.advance(chance.choice([0, 1, 700]))
+            setting.store.check()
+            told = records, partition.log.clamped_records, setting.store.pending("t", limit=99)
+
+            setting.store.close()
+            return (*told, setting.disk.image().contents)
+
+    short = rescheduled()
+    monkeypatch.setattr(PartitionLog, "takes_one", lambda log, record: False)
+    assert rescheduled() == short
 
 
 def test_what_cannot_be_rescheduled_says_why_and_stays(setting: Setting) -> None:
