@@ -67,7 +67,19 @@ def pending(folder: Path, records: int) -> dict[str, float]:
         return {
             "cancel": each(store.cancel),
             "reschedule": each(lambda record: store.reschedule(record, delay=2 * HOUR_S)),
+            "replace_by_unique_key": replaced(store, records // 10),
         }
+
+
+def replaced(store: afterlog.Store, records: int) -> float:
+    def send(key: int) -> None:
+        store.send(TOPIC, VALUE, delay=HOUR_S, unique_key=b"%d" % key, on_conflict="replace")
+
+    keys = [*range(records)]
+    for key in keys:
+        send(key)
+    random.Random(1).shuffle(keys)
+    return _us(lambda: [send(key) for key in keys], records)
 
 
 def retry(folder: Path, records: int, *, together: bool) -> float:

@@ -99,16 +99,19 @@ class UniqueAppends:
         self._appender.append(batches)
         return first
 
-    def replace(self, offset: Int64Array, due: Int64Array, batch: Batches) -> int:
+    def replace(self, offset: Int64Array, due: Int64Array, sent: Batches | SingleRecord) -> int:
         """Cancel what is pending of some holders, and append one batch in their place; the offset of its first record.
 
-        Both, or neither.
+        Of one holder it may be a record for which `takes_one` is true. Both, or neither.
         """
         before = self._versions.current.written.offset
-        self._appender.append_control(Control(ControlType.RESCHEDULE, offset, due, batch))
-        if self._versions.current.written.offset == before:  # all of them have just fallen due
-            self._appender.append(batch)
-        return self._versions.current.written.offset - int(batch.records.sum())
+        self._appender.append_control(Control(ControlType.RESCHEDULE, offset, due, sent))
+        have_fallen_due = self._versions.current.written.offset == before
+        if isinstance(sent, SingleRecord):
+            return self._appender.append_one(sent) if have_fallen_due else self._versions.current.written.offset - 1
+        if have_fallen_due:
+            self._appender.append(sent)
+        return self._versions.current.written.offset - int(sent.records.sum())
 
     def _pending(self, found: Holders) -> Holders:
         cancelled = self._versions.current.cancellations.targets
@@ -121,6 +124,9 @@ class UniqueAppends:
         """Those of which the log says that it is the very key, each once, in offset order."""
         if not len(found.offset):
             return _NOBODY
+        if len(found.offset) == 1:
+            [held] = keys_at(self._versions.current, found.offset, self._limit_bytes)
+            return found if held == keys[int(found.which[0])] else _NOBODY
         offset, row = np.unique(found.offset, return_inverse=True)
         there = keys_at(self._versions.current, offset, self._limit_bytes)
         pairs = zip(found.which.tolist(), row.tolist(), strict=True)  # a hash may be that of several keys

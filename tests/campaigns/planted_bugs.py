@@ -272,9 +272,9 @@ def rescheduled_in_two(log: PartitionLog, offset: int, follower: Batches | Singl
     return log.append_one(follower) if isinstance(follower, SingleRecord) else log.append(follower)
 
 
-def replaced_in_two(appends: UniqueAppends, offset: Any, due: Any, batch: Batches) -> int:
+def replaced_in_two(appends: UniqueAppends, offset: Any, due: Any, sent: Batches | SingleRecord) -> int:
     appends._appender.append_control(Control(ControlType.CANCEL, offset, due))
-    return appends.append(batch)
+    return appends.append_one(sent) if isinstance(sent, SingleRecord) else appends.append(sent)
 
 
 @contextlib.contextmanager

@@ -514,7 +514,7 @@ def test_a_rescheduled_record_stays_what_it_is(compression: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(campaigns.examples(6, whole=200)))
-def test_a_reschedule_of_one_writes_what_columns_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_the_place_of_one_is_written_as_by_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte for byte, with what is indexed of it, unique keys, clamped times and rolls in between."""
 
     def rescheduled() -> tuple[Any, ...]:
@@ -534,6 +534,9 @@ def test_a_reschedule_of_one_writes_what_columns_do(seed: int, monkeypatch: pyte
                 due_ms = setting.clock.now_ms() + chance.choice([-5_000, 0, 1, 50_000, 99_000])
                 with contextlib.suppress(NotPending):
                     records[row] = setting.store.reschedule(records[row], deliver_after=due_ms)
+                setting.store.send(
+                    "t", b"again", unique_key=b"key %d" % row, on_conflict="replace", deliver_after=due_ms + 1_000
+                )
                 setting.clock.advance(chance.choice([0, 1, 700]))
             setting.store.check()
             told = records, partition.log.clamped_records, setting.store.pending("t", limit=99)
