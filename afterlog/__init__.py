@@ -223,6 +223,9 @@ def open(
 ) -> Store | SharedStore:
     """Open the store in the folder `path`, made if it is not there, and recover what a crash left.
 
+    config: what is given first is kept with the store, but for `durability` and interceptors: who opens it later and
+    gives none goes by that (`afterlog config` shows and changes it). Who gives one goes by it.
+
     remote: object storage for topics with `remote_storage_enable`, as a URL (``s3://bucket/prefix``, ``/mnt/backup``;
     see `afterlog.tier.remote_url`) or a `RemoteStore`. A folder without topics gets those that are there.
 
@@ -250,7 +253,7 @@ def open(
         from afterlog.sharing.shared import open_shared
 
         return open_shared(folder, config, clock, remote, timeout)
-    store = open_store(folder, config, clock, None, remote, serves=serve)
+    store = open_store(folder, config, clock, None, remote, serves=serve, keeps=True)
     if serve:
         from afterlog.server.running import serve_beside
 

@@ -373,7 +373,7 @@ def open(
         return Opening(open_shared(folder, config, clock, remote, timeout))
 
     def opening() -> BlockingStore:
-        store = open_store(folder, config, clock, None, remote, serves=serve)
+        store = open_store(folder, config, clock, None, remote, serves=serve, keeps=True)
         if serve:
             from afterlog.server.running import serve_beside
 

@@ -62,6 +62,7 @@ from afterlog.base.errors import InvalidTopic
 LOCK = "lock"
 SERVER_SOCKET = "server.sock"
 TOPICS = "topics"
+CONFIG = "config"
 LATER_TOPICS = "later-topics"
 FRONTIER = "store.frontier-1"
 """Where topics are named by their first partition, 0: no topic's, and read by versions that do not know it."""

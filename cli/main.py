@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -494,6 +494,54 @@ def verify(data: Path, topic: str | None, as_json: bool) -> int:
         click.echo(f"{told}: see `afterlog scrub --deep`", err=True)
     click.echo(f"{found or 'no'} finding{'s' * (found != 1)}", err=True)
     return FINDINGS if found else 0
+
+
+@cli.command(name="config", cls=StoreCommand)
+@DATA
+@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="Keep another value, from the next open on.")
+@click.option("--reset", is_flag=True, help="Keep the defaults, but for what --set gives.")
+@JSON
+def kept(data: Path, given: tuple[str, ...], reset: bool, as_json: bool) -> None:
+    """Show the settings that are kept with a store, and change them.
+
+    Whoever opens it and gives no settings goes by them: `afterlog serve`, the other commands, jobs of Spark. To change
+    them nobody may have the store open.
+    """
+    from afterlog.base.files import OsFiles
+    from afterlog.base.kept_config import KEPT, change_kept, kept_settings
+    from afterlog.base.names import LOCK
+    from afterlog.cli.output import json_line
+    from afterlog.log.topics_document import is_store
+
+    files, path = OsFiles(), data.absolute()
+    if not is_store(files, path):
+        raise FileNotFoundError(f"there is no store in {path}")
+    if given or reset:
+        lock = files.lock(path / LOCK)
+        try:
+            change_kept(files, path, dict(map(_setting, given)), anew=reset)
+        finally:
+            lock.release()
+    settings = kept_settings(files, path) or {}
+    if as_json:
+        click.echo(json_line(settings))
+    for name, value in settings.items() if not as_json else ():
+        click.echo(f"{name}={value} (by default {KEPT[name]})")
+    if not settings:
+        click.echo("all as by default", err=True)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """`name=value`, the value as JSON has it, or text."""
+    import json
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set takes NAME=VALUE, as segment_bytes=16777216, not {text}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 @cli.command(cls=StoreCommand)

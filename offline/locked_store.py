@@ -17,6 +17,7 @@ from afterlog.base.clock import Clock
 from afterlog.base.config import Config
 from afterlog.base.errors import CorruptFile, RemoteError, StorageError, UnknownTopic
 from afterlog.base.files import Files, map_file, opened
+from afterlog.base.kept_config import kept_settings
 from afterlog.base.names import (
     CHECKPOINTS,
     LOCK,
@@ -191,6 +192,10 @@ class OfflineStore:
         contexts = self._contexts(topic)
         if self._topics_error is not None:
             yield Finding.of(self._topics_error, REPAIR)
+        try:
+            kept_settings(self._files, self.path)
+        except CorruptFile as rotten:
+            yield Finding.of(rotten, "`afterlog config --reset` keeps other settings; no log is touched")
         yield from self._verify_frontier()
         for error in journal_damages(self._files, self.path):
             yield Finding.of(error, SCHEDULE_REMEDY)

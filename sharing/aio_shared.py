@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from afterlog.base.clock import Clock, SystemClock
 from afterlog.base.config import Config
 from afterlog.base.errors import ServerUnavailable
+from afterlog.base.files import ReadOnlyFiles
+from afterlog.base.kept_config import kept_config
 from afterlog.base.names import SERVER_SOCKET
 from afterlog.client.address import Address
 from afterlog.client.async_pool import AsyncPool
@@ -71,7 +73,7 @@ async def open_shared(
     finally:
         calls.close()
     if not standby.serves:
-        warn_of(await store.info(), config or Config(), path)
+        warn_of(await store.info(), config or kept_config(ReadOnlyFiles(), path), path)
     return store
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from afterlog.base.clock import Clock, SystemClock
 from afterlog.base.config import Config
 from afterlog.base.errors import NotServed, ServerUnavailable
+from afterlog.base.files import ReadOnlyFiles
+from afterlog.base.kept_config import kept_config
 from afterlog.base.names import SERVER_SOCKET
 from afterlog.client.address import Address
 from afterlog.client.call import Connecting, HttpReply, HttpRequest
@@ -84,7 +86,7 @@ def open_shared(
         leave(standby)
         raise
     if not standby.serves:
-        warn_of(store.info(), config or Config(), path)
+        warn_of(store.info(), config or kept_config(ReadOnlyFiles(), path), path)
     return store
 
 
@@ -96,7 +98,7 @@ def joined(
     return join(
         path,
         OpenedWith(config, clock, remote),
-        opening or (lambda: open_store(path, config, clock, None, remote, serves=True)),
+        opening or (lambda: open_store(path, config, clock, None, remote, serves=True, keeps=True)),
     )
 
 

@@ -27,6 +27,7 @@ from afterlog.base.clock import SystemClock
 from afterlog.base.config import Config
 from afterlog.base.errors import CorruptFile, InvalidOption
 from afterlog.base.files import Files, OsFiles, ReadOnlyFiles
+from afterlog.base.kept_config import kept_config
 from afterlog.base.names import LOCK, TOPICS
 from afterlog.index.entries import Key
 from afterlog.index.merge import END, merged
@@ -127,7 +128,7 @@ def merge_buckets(
         raise FileNotFoundError(f"there is no store in {store}")
     if roll:
         seal_active(files, store, topics, config)
-    job = _Job(spark, files, config or Config(), tasks)
+    job = _Job(spark, files, config or kept_config(files, store), tasks)
     lock = files.lock(store / LOCK)
     try:
         sources = find_runs(ReadOnlyFiles(), store, topics)

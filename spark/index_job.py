@@ -18,6 +18,7 @@ from afterlog.base.clock import SystemClock
 from afterlog.base.config import Config
 from afterlog.base.errors import RemoteConflict
 from afterlog.base.files import OsFiles, ReadOnlyFiles, temporary_folder, unused_name
+from afterlog.base.kept_config import kept_config
 from afterlog.log.build import IndexedSegment, SegmentToIndex, index_segment
 from afterlog.spark.location import (
     StoredSegment,
@@ -64,7 +65,7 @@ def build_indexes(
     Raises FileNotFoundError, UnknownTopic, CorruptFile where the documents of a store are, CorruptRemote where a
     manifest is; Spark's own errors where a task failed for good, which leaves what the others did.
     """
-    config = config or Config()
+    config = config or (Config() if is_url(location) else kept_config(OsFiles(), Path(location).absolute()))
     if is_url(location):
         url, options, parent = str(location), dict(remote_options or {}), Path(scratch) if scratch else None
         stored = find_remote_segments(open_remote(url, **options), topics)

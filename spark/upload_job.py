@@ -48,6 +48,7 @@ from afterlog.base.errors import (
     StorageError,
 )
 from afterlog.base.files import Files, OsFiles, ReadOnlyFiles, map_file, temporary_folder, unused_name
+from afterlog.base.kept_config import kept_config
 from afterlog.base.names import CHECKPOINTS, LOG, TOPICS, partition_folder
 from afterlog.log.build import SegmentToIndex, index_segment
 from afterlog.log.checkpoints import CheckpointFile
@@ -134,15 +135,16 @@ def upload_segments(
 
     `location`: a store, which may be open meanwhile, or segments of Kafka brokers with indexes (`build_indexes`).
     `remote`: the URL of object storage, which driver and workers open with `remote_options`
-    (`afterlog.tier.remote_url`). `config`: the store's. `tasks`: as for `build_indexes`. `leftovers_after_s`: attempts
+    (`afterlog.tier.remote_url`). `config`: the store's, by default as it is kept with it. `tasks`: as for
+    `build_indexes`. `leftovers_after_s`: attempts
     that began so long ago and are not listed are ended first; more than a segment takes, by clocks that may differ.
     `roll`: seal what is in the active segments before, of a store that nobody has open (StoreLocked); else a row says
     what is left there.
     One row a segment (`UploadedSegment`), by topic, partition and base offset; none for what is only in object storage.
     Raises what `build_indexes` raises, and CorruptRemote, RemoteUnavailable, RemoteRefused before anything is uploaded.
     """
-    config, options = config or Config(), dict(remote_options or {})
     files, folder = ReadOnlyFiles(), Path(location).absolute()
+    config, options = config or kept_config(files, folder), dict(remote_options or {})
     if roll:
         seal_active(OsFiles(), folder, topics, config)
     segments, active = find_segments(files, folder, topics), find_active(files, folder, topics)

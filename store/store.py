@@ -41,6 +41,7 @@ from afterlog.base.errors import (
     WrongType,
 )
 from afterlog.base.files import PROCESS, Files, OsFiles, OwnFiles
+from afterlog.base.kept_config import keep_config, kept_config
 from afterlog.base.names import ADOPTED, ADOPTION, LOCK, SCHEDULES, NamedList, check_name, parse_backup_folder
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
 from afterlog.fetch.record_id import RecordId
@@ -887,16 +888,20 @@ def open_store(
     background: bool = True,
     partial: bool = False,
     serves: bool = False,
+    keeps: bool = False,
 ) -> Store:
-    """What `afterlog.open` does, with the disk as an argument too. serves: whoever opens it is going to serve it."""
+    """What `afterlog.open` does, with the disk as an argument too. serves: whoever opens it is going to serve it.
+
+    keeps: settings that are given are kept with the store, where none are.
+    """
     files = files or OsFiles()
     if not isinstance(config, Config | None):
         raise WrongType(f"config must be an afterlog.Config, not {config!r:.100}")
     if not isinstance(clock, Clock | None):
         raise WrongType(f"clock must be a clock, as afterlog.SystemClock(), not {clock!r:.100}")
-    return Store(
+    store = Store(
         path,
-        config or Config(),
+        config or kept_config(files, path),
         clock or SystemClock(),
         files,
         None if remote is None else _opened_remote(remote, files),
@@ -904,6 +909,13 @@ def open_store(
         partial=partial,
         serves=serves,
     )
+    if keeps and config is not None:
+        try:
+            keep_config(files, path, config)
+        except BaseException:
+            store.close()
+            raise
+    return store
 
 
 def _opened_remote(remote: RemoteStore | str, files: Files) -> RemoteStore:

@@ -32,7 +32,7 @@ from afterlog.base.errors import (
     ServerNotTrusted,
 )
 from afterlog.cli import output
-from afterlog.cli.base import Failure
+from afterlog.cli.base import CORRUPT, FINDINGS, Failure
 from afterlog.cli.input import InputRecord, chunks_of_lines, duration_ms, instant, json_records
 from afterlog.cli.main import cli
 from afterlog.cli.output import amount, iso, relative, span
@@ -612,3 +612,36 @@ class TestOutput:
         monkeypatch.setattr(output, "_console", lambda stream: Console(file=stream, force_terminal=True))
         with output.progress("verifying", 10) as advance:
             advance(10)
+
+
+class TestConfig:
+    def test_it_is_shown_and_changed(self, tmp_path: Path) -> None:
+        data = tmp_path / "data"
+        with afterlog.open(data, config=afterlog.Config(segment_bytes=4 << 20)):
+            assert "the store is open" in run("config", data, "--set", "linger_ms=1", code=4).stderr
+        assert "segment_bytes=4194304 (by default 1073741824)\n" == run("config", data).stdout
+        changed = run("config", data, "--set", "segment_bytes=8388608", "--set", "compression=zstd", "--json")
+        assert {"segment_bytes": 8388608, "compression": "zstd"} == json.loads(changed.stdout)
+        with afterlog.open(data) as store:
+            assert afterlog.Config(segment_bytes=8388608, compression="zstd") == store.config
+        assert "all as by default" in run("config", data, "--reset").stderr
+
+    @pytest.mark.parametrize("given", ["segment_bytes", "segment_bytes=1", "durability=os", "none=1"])
+    def test_what_cannot_be(self, tmp_path: Path, given: str) -> None:
+        data = tmp_path / "data"
+        afterlog.open(data).close()
+        assert run("config", data, "--set", given, code=2).stderr
+        assert "all as by default" in run("config", data).stderr
+
+    def test_one_that_rots_is_found_and_reset(self, tmp_path: Path) -> None:
+        data = tmp_path / "data"
+        afterlog.open(data, config=afterlog.Config(linger_ms=1)).close()
+        (data / "config").write_bytes(b"afterlog-config 1 00000000\n{}\n")
+        assert "afterlog config --reset" in run("verify", data, code=FINDINGS).stdout
+        assert "afterlog config --reset" in run("topics", data, code=CORRUPT).stderr
+        run("config", data, "--reset", "--set", "linger_ms=2")
+        run("verify", data)
+        assert "linger_ms=2 (by default 5)\n" == run("config", data).stdout
+
+    def test_where_there_is_no_store(self, tmp_path: Path) -> None:
+        run("config", tmp_path / "none", code=3)

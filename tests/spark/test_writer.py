@@ -116,6 +116,19 @@ def test_a_fifo_topic(frame: DataFrame, location: Path) -> None:
     assert [] == left(location), "Spark aborts what it could not commit"
 
 
+def test_a_commit_goes_by_the_settings_that_are_kept(frame: DataFrame, tmp_path: Path) -> None:
+    """Segments of 16 KiB, that were asked for, were of 1 GiB: nothing was sealed, and nothing uploaded."""
+    config = afterlog.Config(segment_bytes=16_384, batch_bytes_max=8_192)
+    with afterlog.open(tmp_path / "kept", config=config) as store:
+        store.create_topic("mail")
+    write(frame, tmp_path / "kept")
+    with afterlog.open(tmp_path / "kept") as store:
+        sealed = store.topic("mail").log(0).version.sealed
+        assert len(sealed) > 5
+        assert all(segment.size <= 16_384 for segment in sealed)
+        store.check()
+
+
 def test_a_write_that_is_run_again(frame: DataFrame, location: Path) -> None:
     for _ in range(2):
         write(frame, location, writeId="mail-2096")
