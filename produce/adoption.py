@@ -186,8 +186,8 @@ class Adoptions:
             for batches in parts[number]:
                 log.check_batches(batches)
                 if log.context.settings.check_instants:
-                    check_instant_column(batches.deliver_after, log.context.now_ms())
-                    check_timestamps(batches.max_timestamp, log.context.now_ms())
+                    check_instant_column(batches.deliver_after, log.context.now_ms(), of="batch")
+                    check_timestamps(batches.max_timestamp, log.context.now_ms(), of="batch")
         with contextlib.ExitStack() as held:
             append = {number: held.enter_context(log.appending()) for number, log in logs.items()}
             for log in logs.values():

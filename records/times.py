@@ -214,18 +214,18 @@ def check_delayed(ms: int, now_ms: int) -> None:
         )
 
 
-def check_instant_column(column: Int64Array, now_ms: int) -> None:
-    """The same for a column of them."""
+def check_instant_column(column: Int64Array, now_ms: int, *, before: int = 0, of: str = "row") -> None:
+    """The same for a column of them. before: how many came before them; of: what they are of."""
     row = _first_wrong(column, now_ms)
     if row is not None:
-        raise InvalidDeliverAfter(_why(f"row {row}: deliver_after", int(column[row]), now_ms))
+        raise InvalidDeliverAfter(_why(f"{of} {before + row}: deliver_after", int(column[row]), now_ms))
 
 
-def check_timestamps(column: Int64Array, now_ms: int) -> None:
-    """Raises InvalidRecord where a time that a record tells of itself is surely wrong."""
+def check_timestamps(column: Int64Array, now_ms: int, *, of: str = "row") -> None:
+    """Raises InvalidRecord where a time that a record tells of itself is surely wrong. of: what they are of."""
     row = _first_wrong(column, now_ms)
     if row is not None:
-        raise InvalidRecord(_why(f"row {row}: timestamp", int(column[row]), now_ms))
+        raise InvalidRecord(_why(f"{of} {row}: timestamp", int(column[row]), now_ms))
 
 
 def _first_wrong(column: Int64Array, now_ms: int) -> int | None:

@@ -26,7 +26,7 @@ from afterlog.records.batch import encode_headers, own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.columns import ragged as ragged_column
 from afterlog.records.encode import PART_RECORDS, RecordColumns, ragged
-from afterlog.records.times import AS_SOON_AS_POSSIBLE
+from afterlog.records.times import AS_SOON_AS_POSSIBLE, check_instant_column
 
 PART_BYTES = 64 << 20
 """Rows are sorted and encoded so many bytes at a time, or PART_RECORDS. Larger: more memory, larger batches."""
@@ -70,8 +70,10 @@ class Routed(NamedTuple):
     columns: RecordColumns
 
 
-def routed(rows: Iterable[pa.RecordBatch], partitions: int, turn: int, timestamp_ms: int) -> Iterator[Routed]:
-    """All rows, part by part. `turn`: the partition of the first one without a key.
+def routed(
+    rows: Iterable[pa.RecordBatch], partitions: int, turn: int, timestamp_ms: int, *, check_instants: bool = False
+) -> Iterator[Routed]:
+    """All rows, part by part. `turn`: the partition of the first one without a key. check_instants: of the topic.
 
     Raises InvalidRecord, InvalidDeliverAfter, UnknownPartition, which say which row it is of those of the task.
     """
@@ -80,6 +82,8 @@ def routed(rows: Iterable[pa.RecordBatch], partitions: int, turn: int, timestamp
         numbers = _numbers(part, partitions, turn, before)
         turn += len(numbers)
         due = _deliver_after(part, before)
+        if check_instants:
+            check_instant_column(due, timestamp_ms, before=before)
         headers = _headers(part.column("headers"), before) if _has(part, "headers") else None
         before += len(numbers)
         order = _order(numbers, due)

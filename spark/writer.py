@@ -124,7 +124,7 @@ def _prepare(
 ) -> PreparedMessage:
     warn_of_plain_kernels()
     now_ms = SystemClock().now_ms()
-    parts = routed(rows, settings.partitions, _task().partitionId(), now_ms)
+    parts = routed(rows, settings.partitions, _task().partitionId(), now_ms, check_instants=settings.check_instants)
     first = next(parts, None)
     if first is None:
         return PreparedMessage(job, None)

@@ -95,6 +95,18 @@ def test_an_instant_is_rounded_up() -> None:
     assert [-1, 0, 1_000, 1_001, 2_000] == [row[3] for row in read]
 
 
+def test_an_instant_that_is_surely_wrong_is_told_by_its_row() -> None:
+    """Seconds for milliseconds: it was row 0 whichever it was, for it came first once they were sorted."""
+    good, seconds = NOW_MS + 1_000, NOW_MS // 1_000
+    batches = [batch(value=[b""] * 3, deliver_after=[good, good, None]), batch(value=[b""], deliver_after=[seconds])]
+    with patch.object(rows, "PART_RECORDS", 3):
+        wrong = routed(batches, 2, 0, NOW_MS, check_instants=True)
+        assert 2 == len([next(wrong), next(wrong)])
+        with pytest.raises(InvalidDeliverAfter, match=r"row 3: .* looks like seconds"):
+            next(wrong)
+    assert 4 == len(found(*batches, partitions=2))
+
+
 def test_headers() -> None:
     named = [[{"key": "h", "value": b"1"}, {"key": "i", "value": None}], None, []]
     [part] = routed([batch(value=[b"a", b"b", b"c"], headers=named)], 1, 0, NOW_MS)
