@@ -17,19 +17,26 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from threading import current_thread
 from typing import Protocol, runtime_checkable
 
 from afterlog.base.errors import InvalidDeliverAfter
-from afterlog.base.locks import Condition
+from afterlog.base.locks import Condition, Thread
 
 logger = logging.getLogger("afterlog.base.clock")
 
 INT64_MAX = 2**63 - 1
 _WAIT_S_MAX = 0.5
-"""A wait for an instant looks at the wall clock again after this long, so that a step of the wall clock is seen."""
+"""After this long the wall clock is looked at again, so that a step of it is seen by who waits for an instant."""
 
-_IDLE_WAIT_S_MAX = 5.0
-"""Any other wait ends after this long, so that what was not notified, for an exception in the middle, is seen."""
+_IDLE_WAIT_S_MAX = 20.0
+"""Any wait ends after this long, so that what was not notified, for an exception in the middle, is seen. Larger: a
+thousand who wait cost less, what was lost is found later."""
+STEP_MS = 20
+"""By how much the wall clock must differ from elapsed time to have been stepped: more than two readings do."""
+_ROUNDS_ALONE = 20
+"""Looks of a watch at which nobody waits, until its thread ends."""
 
 
 def _wait_s_max(until_ms: int | None, timeout_s: float | None) -> float:
@@ -61,6 +68,67 @@ _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """macOS has only the latter, and counts sleep."""
 
 
+class StepWatch:
+    """Looks whether the wall clock was stepped, for all who wait for an instant: one thread of the process.
+
+    Each would else look for itself, twice a second: a thousand who wait for tomorrow cost a tenth of a core. Also after
+    a sleep of the machine, which elapsed time does not count. It begins with the first who waits, and ends when nobody
+    has for a while; a forked child has none, and begins its own. No lock: who waits is put into a dict, and taken out.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int], elapsed_ms: Callable[[], int], period_s: float) -> None:
+        self._wall_ms = wall_ms
+        self._elapsed_ms = elapsed_ms
+        self._period_s = period_s
+        self._waiting: dict[object, Condition] = {}
+        self._thread: Thread | None = None
+        self._sleep = Condition()
+
+    def wait(self, condition: Condition, seconds: float) -> None:
+        """Wait on `condition`, held by the caller: until notified, for so long, or until the clock is stepped."""
+        name = object()
+        self._waiting[name] = condition
+        try:
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                try:
+                    self._begin()
+                except RuntimeError:  # no more threads: it looks for itself
+                    seconds = min(seconds, self._period_s)
+            condition.wait(seconds)
+        finally:
+            self._waiting.pop(name, None)
+
+    def _begin(self) -> None:
+        thread = Thread(target=self._run, name="afterlog-clock", daemon=True)
+        self._thread = thread
+        thread.start()
+
+    def _run(self) -> None:
+        lead_ms, alone = self._wall_ms() - self._elapsed_ms(), 0
+        for condition in [*self._waiting.copy().values()]:  # a step before the first look is seen, too
+            _stir(condition)
+        me = current_thread()
+        while self._thread is me and alone < _ROUNDS_ALONE:
+            with self._sleep:
+                self._sleep.wait(self._period_s)
+            before_ms, lead_ms = lead_ms, self._wall_ms() - self._elapsed_ms()
+            waiting = self._waiting.copy()
+            alone = 0 if waiting else alone + 1
+            if abs(lead_ms - before_ms) >= STEP_MS:
+                for condition in waiting.values():
+                    _stir(condition)
+        if self._thread is me:
+            self._thread = None  # who comes now begins another
+            if self._waiting:  # who came just before saw this one
+                self._begin()
+
+
+def _stir(condition: Condition) -> None:
+    with condition:
+        condition.notify_all()
+
+
 class SystemClock:
     """The machine's wall clock."""
 
@@ -74,10 +142,18 @@ class SystemClock:
         return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
     def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
-        wait_s = _wait_s_max(until_ms, timeout_s)
-        if until_ms is not None:
-            wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000)
-        condition.wait(wait_s)
+        wait_s = _IDLE_WAIT_S_MAX if timeout_s is None else min(timeout_s, _IDLE_WAIT_S_MAX)
+        if until_ms is None:
+            condition.wait(wait_s)
+            return
+        wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000)
+        if wait_s <= _WAIT_S_MAX:
+            condition.wait(wait_s)
+        else:
+            _WATCH.wait(condition, wait_s)
+
+
+_WATCH = StepWatch(SystemClock().now_ms, lambda: time.monotonic_ns() // 1_000_000, _WAIT_S_MAX)
 
 
 class ManualClock:

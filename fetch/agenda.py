@@ -23,7 +23,7 @@ from afterlog.base.clock import Clock
 from afterlog.base.locks import Condition
 from afterlog.log.notifier import NEVER_MS, Notifier
 
-OVERLOOKED_S = 5.0
+OVERLOOKED_S = 20.0
 """What no notifier told of is found after this long, at the latest, by a reader of up to OVERLOOKED_ROWS partitions."""
 
 OVERLOOKED_ROWS = 64

@@ -10,10 +10,22 @@ from collections.abc import Callable
 
 import pytest
 
-from afterlog.base.clock import INT64_MAX, Clock, JumpGuard, ManualClock, ScaledClock, SystemClock, check_deliver_after
+from afterlog.base import clock as clock_module
+from afterlog.base.clock import (
+    INT64_MAX,
+    STEP_MS,
+    Clock,
+    JumpGuard,
+    ManualClock,
+    ScaledClock,
+    StepWatch,
+    SystemClock,
+    check_deliver_after,
+)
 from afterlog.base.errors import InvalidDeliverAfter
 from afterlog.base.locks import Condition
 from tests import campaigns
+from tests.support import eventually
 
 PATIENCE_S = 20.0
 
@@ -49,9 +61,6 @@ class TestEveryClock:
         for timeout_s in (-1.0, 0.0, 0.001):
             assert waits(clock, INT64_MAX, timeout_s) < 0.3
             assert waits(clock, None, timeout_s) < 0.3
-
-    def test_nobody_waits_long_without_looking_at_the_clock_again(self, clock: Clock) -> None:
-        assert waits(clock, INT64_MAX, None) < 1.0
 
     def test_patience_never_runs_backwards(self, clock: Clock) -> None:
         readings = [clock.monotonic_s() for _ in range(100)]
@@ -91,6 +100,106 @@ class TestSystemClock:
         run = until(clock, Condition(), due_ms, threading.Event())
         run()
         assert due_ms <= clock.now_ms() < due_ms + 1_000
+
+
+class Stepped:
+    """A watch over clocks that are turned by hand; it looks every millisecond."""
+
+    def __init__(self) -> None:
+        self.wall_ms = 1_000_000
+        self.elapsed_ms = 500
+        self.looks = 0
+        self.watch = StepWatch(self._looked, lambda: self.elapsed_ms, 0.001)
+
+    def _looked(self) -> int:
+        self.looks += 1
+        return self.wall_ms
+
+    def waiting(self, condition: Condition) -> tuple[threading.Thread, list[float]]:
+        """Who waits for twenty seconds; how long that took."""
+        entered, took = threading.Event(), list[float]()
+
+        def wait() -> None:
+            started = time.monotonic()
+            with condition:
+                entered.set()
+                self.watch.wait(condition, PATIENCE_S)
+            took.append(time.monotonic() - started)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert entered.wait(PATIENCE_S)
+        with condition:  # from here on it waits
+            pass
+        return thread, took
+
+
+class TestStepWatch:
+    @pytest.mark.parametrize("ms", [STEP_MS, -STEP_MS, 3_600_000])
+    def test_a_step_of_the_wall_clock_wakes_all_who_wait(self, ms: int) -> None:
+        """The machine slept, too: its wall clock has gone on, and elapsed time has not."""
+        setting = Stepped()
+        first, *others = [setting.waiting(Condition()) for _ in range(3)]
+        first[0].join(0.05)  # it may have been woken by the first look
+        others += [setting.waiting(Condition()) for _ in range(2)]
+        setting.wall_ms += ms
+        for thread, took in (first, *others):
+            thread.join(PATIENCE_S)
+            assert took[0] < PATIENCE_S / 2
+        assert {} == setting.watch._waiting
+
+    def test_time_that_goes_by_wakes_nobody(self) -> None:
+        setting, condition, over, wakes = Stepped(), Condition(), threading.Event(), list[int]()
+
+        def wait() -> None:
+            with condition:
+                while not over.is_set():
+                    setting.watch.wait(condition, PATIENCE_S)
+                    wakes.append(setting.looks)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        eventually(lambda: len(wakes) == 1)  # by the first look
+        for _ in range(5):
+            looks = setting.looks
+            setting.elapsed_ms, setting.wall_ms = setting.elapsed_ms + STEP_MS // 4, setting.wall_ms + STEP_MS // 4
+            eventually(lambda: setting.looks > looks + 3)  # noqa: B023
+        assert 1 == len(wakes)
+        with condition:
+            over.set()
+            condition.notify_all()
+        thread.join(PATIENCE_S)
+        assert 2 == len(wakes)
+
+    def test_its_thread_ends_where_nobody_waits_and_begins_again(self) -> None:
+        setting = Stepped()
+        for _ in range(2):
+            thread, took = setting.waiting(Condition())
+            setting.wall_ms += STEP_MS
+            thread.join(PATIENCE_S)
+            assert took[0] < PATIENCE_S / 2
+            eventually(lambda: setting.watch._thread is None)
+
+    def test_who_gets_no_thread_looks_for_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        setting = Stepped()
+
+        def refused() -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(setting.watch, "_begin", refused)
+        thread, took = setting.waiting(Condition())
+        thread.join(PATIENCE_S)
+        assert took[0] < PATIENCE_S / 2
+
+    def test_a_system_clock_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        watched = list[float]()
+        monkeypatch.setattr(clock_module._WATCH, "wait", lambda condition, seconds: watched.append(seconds))
+        clock = SystemClock()
+        waits(clock, clock.now_ms() + 100, None)
+        assert [] == watched
+        waits(clock, clock.now_ms() + 3_600_000, None)
+        waits(clock, clock.now_ms() + 3_600_000, 5.0)
+        assert [20.0, 5.0] == watched
 
 
 class TestManualClock:

@@ -10,6 +10,7 @@ from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import CorruptFile, OffsetOutOfRange
 from afterlog.base.names import LOG, segment_file
 from afterlog.fetch import decoder, timeline
+from afterlog.fetch.agenda import OVERLOOKED_S
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.index.entries import Key
@@ -102,7 +103,7 @@ def test_who_waits_waits_for_what_is_not_hidden(setting: Setting) -> None:
         assert [(NOW_MS + 30, 5.0)] * 2 == setting.clock.waits
         setting.append(40, b"40")
         setting.cancel(5)
-        assert [] == consumer.poll(timeout=5.0)
+        assert [] == consumer.poll(timeout=OVERLOOKED_S)
         assert ({0: 7}, 0) == (consumer.positions(), consumer.lag())
     result = setting.partition.fetch(5, max_wait_ms=5)
     assert (0, 7, 7) == (len(result.batches), result.next_position, result.high_watermark)
