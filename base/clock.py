@@ -82,7 +82,6 @@ class StepWatch:
         self._period_s = period_s
         self._waiting: dict[object, Condition] = {}
         self._thread: Thread | None = None
-        self._sleep = Condition()
 
     def wait(self, condition: Condition, seconds: float) -> None:
         """Wait on `condition`, held by the caller: until notified, for so long, or until the clock is stepped."""
@@ -108,10 +107,10 @@ class StepWatch:
         lead_ms, alone = self._wall_ms() - self._elapsed_ms(), 0
         for condition in [*self._waiting.copy().values()]:  # a step before the first look is seen, too
             _stir(condition)
-        me = current_thread()
+        me, sleep = current_thread(), Condition()
         while self._thread is me and alone < _ROUNDS_ALONE:
-            with self._sleep:
-                self._sleep.wait(self._period_s)
+            with sleep:
+                sleep.wait(self._period_s)
             before_ms, lead_ms = lead_ms, self._wall_ms() - self._elapsed_ms()
             waiting = self._waiting.copy()
             alone = 0 if waiting else alone + 1
