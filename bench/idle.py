@@ -49,7 +49,7 @@ def threads(folder: Path, readers: int, seconds: float, pending: bool) -> float:
         waiting = [threading.Thread(target=each.receive, args=(1, None)) for each in subscriptions]
         for thread in waiting:
             thread.start()
-        time.sleep(SETTLE_S)
+        time.sleep(min(SETTLE_S, seconds))
         cpu_s = time.process_time()
         time.sleep(seconds)
         cpu_s = time.process_time() - cpu_s
@@ -67,7 +67,7 @@ async def tasks(folder: Path, readers: int, seconds: float, pending: bool) -> fl
             await store.send("t", b"", delay=HOUR_S)
         subscriptions = [await store.subscribe("t", "s") for _ in range(readers)]
         waiting = [asyncio.create_task(each.receive(1, None)) for each in subscriptions]
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(min(SETTLE_S, seconds))
         cpu_s = time.process_time()
         await asyncio.sleep(seconds)
         cpu_s = time.process_time() - cpu_s

@@ -17,6 +17,7 @@ from bench import (
     commits,
     disk,
     harness,
+    idle,
     longest,
     memory_picture,
     memory_table,
@@ -57,8 +58,17 @@ def test_what_unique_keys_cost(tmp_path: Path) -> None:
 
 def test_what_short_ways_cost(tmp_path: Path) -> None:
     found = short_ways.measured(tmp_path, 1_000)
-    names = {"cancel", "reschedule", "retry_alone", "retry_of_a_thousand", "iteration_0_headers", "iteration_2_headers"}
+    names = {
+        "cancel", "reschedule", "replace_by_unique_key", "retry_alone", "retry_of_a_thousand", "nack", "nack_received",
+        "second_reader", "one_of_up_to_100", "block_acked_in_0_ms", "block_acked_in_5_ms", "iteration_0_headers",
+        "iteration_2_headers",
+    }  # fmt: skip
     assert all(found[name] > 0 for name in names)
+
+
+def test_what_those_cost_who_wait() -> None:
+    found = idle.main(["--readers", "3", "--seconds", "0.01"])
+    assert {"threads_nothing_pending", "tasks_nothing_pending", "threads_in_an_hour", "tasks_in_an_hour"} < found.keys()
 
 
 def test_what_schedules_cost(capsys: pytest.CaptureFixture[str]) -> None:
