@@ -14,7 +14,7 @@ from bench.rivals import usage
 from bench.rivals.load import Batch
 from bench.rivals.rival import Handed
 from bench.served import __main__ as program
-from bench.served import contestants, page, run, soak, waiting, work
+from bench.served import contestants, handling, page, run, soak, waiting, work
 from bench.served.clients import at_once
 from bench.served.contestants import CONTESTANTS, EMBEDDED, OURS, Contestant
 from bench.served.once import once
@@ -54,6 +54,15 @@ def test_many_at_a_time(name: str) -> None:
     bulk, drain = once("bulk", name, batch=3, records=7), once("drain", name, limit=2, records=5)
     assert (7, 5) == (bulk["records"], drain["records"])
     assert SIDES <= bulk.keys() & drain.keys()
+
+
+@pytest.mark.parametrize("group_ms", [0, 5])
+@pytest.mark.share(6)
+def test_one_client_that_handles_what_becomes_due(group_ms: int) -> None:
+    _present(OURS)
+    found = handling.main(["--rate", "50", "--seconds", "0.2", "--threads", "2", "--group-ms", str(group_ms)])
+    assert (0, True) == (found["early"], 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"])
+    assert 0 < found["acks"] <= 10
 
 
 @pytest.mark.parametrize("name", [OURS, EMBEDDED])
