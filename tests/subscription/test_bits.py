@@ -85,7 +85,10 @@ def test_a_change_leaves_nothing_behind(change: set[int]) -> None:
             bits.remove(held, offsets)
             assert bits.first(held) is None
 
+    def grown() -> int:
+        before = _allocated_bytes()
+        changed()
+        return _allocated_bytes() - before
+
     changed()
-    before = _allocated_bytes()
-    changed()
-    assert _allocated_bytes() - before < ROUNDS
+    assert min(grown() for _ in range(3)) < ROUNDS, "what other threads of the process allocate is not ours"
