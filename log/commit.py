@@ -26,7 +26,6 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, NoReturn, Protocol
 
 from afterlog.base.clock import Clock, SystemClock
@@ -66,7 +65,10 @@ class Round:
         """Of who leads, and then of each in turn who finds that it is over."""
         self._away = set[int]()
         """The threads that joined, and have not joined another since, of whatever log."""
-        self._all_back = SimpleQueue[None]()
+        self._all_back = threading.Lock()
+        """Held until all are. A lock, and no queue: CPython's, told to wait for so long, waits for ever where a signal
+        strikes its thread as the time is over."""
+        self._all_back.acquire()
         self._joined = 0
 
     @property
@@ -80,7 +82,10 @@ class Round:
         if before is not None:
             before._away.discard(thread)
             if not before._away:
-                before._all_back.put(None)
+                try:  # on the way of every append
+                    before._all_back.release()
+                except RuntimeError:  # it was before, and nobody has looked
+                    pass
         self._away.add(thread)
         self._joined += 1
         _HERE.joined = self
@@ -89,11 +94,8 @@ class Round:
         """When it is over: return when all have come back, to wait somewhere, or nobody did for so long."""
         left = len(self._away)
         while left:
-            try:
-                self._all_back.get(timeout=patience_s)
-            except Empty:
-                if left == len(self._away):
-                    return
+            if not self._all_back.acquire(True, patience_s) and left == len(self._away):
+                return
             left = len(self._away)
 
 

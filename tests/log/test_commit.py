@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import errno
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +16,22 @@ from afterlog.base.errors import PartitionPoisoned, StorageFull, StoreClosed, St
 from afterlog.base.files import PROCESS
 from afterlog.base.names import LOG
 from afterlog.fetch.partition import Partition
-from afterlog.log.commit import Commit
+from afterlog.log.commit import Commit, Round
 from afterlog.log.partition_log import PartitionLog
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, Background, Calls, HeldFiles, drained, eventually, killed, open_small, power_cut
+from tests.support import (
+    NOW_MS,
+    PATIENCE_S,
+    Background,
+    Calls,
+    HeldFiles,
+    drained,
+    eventually,
+    killed,
+    open_small,
+    power_cut,
+)
 
 RARELY = Durability.interval(3_600_000)
 
@@ -333,3 +348,31 @@ def test_check_sees_a_visible_end_ahead_of_what_is_written(always: Setting) -> N
     always.log.versions.swap(always.log.version, visible=always.log.version.written._replace(offset=2))
     with pytest.raises(AssertionError):
         always.log.check()
+
+
+def test_a_signal_at_the_end_of_its_patience_holds_up_no_leader() -> None:
+    """CPython's SimpleQueue.get(timeout) waits for ever where a signal strikes its thread as the time is over: a leader
+    hung so, and with it all who committed. A lock's wait does not.
+    """
+    away, over = Round(), threading.Event()
+    joining = threading.Thread(target=away.join)  # and never comes back
+    joining.start()
+    joining.join()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+
+    def lead() -> None:
+        for _ in range(2_000):
+            away.gather(0.0002)
+        over.set()
+
+    leading = threading.Thread(target=lead, daemon=True)
+    leading.start()
+    try:
+        started_s = time.monotonic()
+        while not over.is_set() and time.monotonic() - started_s < PATIENCE_S:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pthread_kill(leading.ident or 0, signal.SIGUSR1)
+        assert over.is_set(), "it waits for ever"
+    finally:
+        leading.join(PATIENCE_S if over.is_set() else 0.0)
+        signal.signal(signal.SIGUSR1, before)
