@@ -218,6 +218,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = SimulatedFiles()
         self.model = Model(delayed=delayed)
         self.sizes: dict[str, int] = {}
+        self.cleanings = 0
         self.numbered: dict[int, Numbered] = {}
         self.open()
 
@@ -695,11 +696,15 @@ class LogMachine(RuleBasedStateMachine):
             known = known | {name: size for name, size in names.items() if name >= max(known, default="")}
         gone = [size for name, size in known.items() if name not in sizes]
         limit_bytes, limit_ms = self.settings["retention_bytes"], self.settings["retention_ms"]
-        oversized = limit_bytes is not None and sum(sizes.values()) + max(gone, default=0) > limit_bytes
+        cleanings = self.partition.log.checkpoints.current.cleanings
+        was_bytes = sum(sizes.values()) + max(gone, default=0)
+        if cleanings != self.cleanings:  # what stays of a segment was written anew behind what retention took
+            was_bytes = max(was_bytes, sum(known.values()))
+        oversized = limit_bytes is not None and was_bytes > limit_bytes
         clock_ms = self.model.reading_ms if self.delayed else self.model.wall_most(self.now_ms())
         expired_ms = None if limit_ms is None else clock_ms - limit_ms
         self.model.check_d13_retention(spans, self.partition.log_start, expired_ms, oversized)
-        self.sizes = sizes
+        self.sizes, self.cleanings = sizes, cleanings
 
     @precondition(lambda self: not self.halted)
     @invariant()
