@@ -13,6 +13,7 @@ goes back.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -83,11 +84,15 @@ class StepWatch:
         self._waiting: dict[object, Condition] = {}
         self._thread: Thread | None = None
 
-    def wait(self, condition: Condition, seconds: float) -> None:
-        """Wait on `condition`, held by the caller: until notified, for so long, or until the clock is stepped."""
+    def wait(self, condition: Condition, until_ms: int, seconds: float) -> None:
+        """Wait on `condition`, held by the caller: until notified, for so long, or until it may be that instant.
+
+        How long that is, is asked of the clock once a step of it would be told: so none comes in between.
+        """
         name = object()
         self._waiting[name] = condition
         try:
+            seconds = min(seconds, max(until_ms - self._wall_ms(), 0) / 1000)
             thread = self._thread
             if thread is None or not thread.is_alive():
                 try:
@@ -120,7 +125,8 @@ class StepWatch:
         if self._thread is me:
             self._thread = None  # who comes now begins another
             if self._waiting:  # who came just before saw this one
-                self._begin()
+                with contextlib.suppress(RuntimeError):  # no more threads: whoever waits next tries again
+                    self._begin()
 
 
 def _stir(condition: Condition) -> None:
@@ -149,7 +155,7 @@ class SystemClock:
         if wait_s <= _WAIT_S_MAX:
             condition.wait(wait_s)
         else:
-            _WATCH.wait(condition, wait_s)
+            _WATCH.wait(condition, until_ms, wait_s)
 
 
 _WATCH = StepWatch(SystemClock().now_ms, lambda: time.monotonic_ns() // 1_000_000, _WAIT_S_MAX)

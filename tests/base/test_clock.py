@@ -28,6 +28,7 @@ from tests import campaigns
 from tests.support import eventually
 
 PATIENCE_S = 20.0
+FAR_MS = INT64_MAX
 
 
 def waits(clock: Clock, until_ms: int | None, timeout_s: float | None) -> float:
@@ -123,7 +124,7 @@ class Stepped:
             started = time.monotonic()
             with condition:
                 entered.set()
-                self.watch.wait(condition, PATIENCE_S)
+                self.watch.wait(condition, FAR_MS, PATIENCE_S)
             took.append(time.monotonic() - started)
 
         thread = threading.Thread(target=wait)
@@ -148,13 +149,22 @@ class TestStepWatch:
             assert took[0] < PATIENCE_S / 2
         assert {} == setting.watch._waiting
 
+    def test_a_step_just_before_it_is_watched_is_no_wait(self) -> None:
+        """Whoever waits has reckoned by the clock of before."""
+        setting, condition = Stepped(), Condition()
+        setting.wall_ms += 3_600_000
+        started = time.monotonic()
+        with condition:
+            setting.watch.wait(condition, setting.wall_ms - 1, PATIENCE_S)
+        assert time.monotonic() - started < PATIENCE_S / 2
+
     def test_time_that_goes_by_wakes_nobody(self) -> None:
         setting, condition, over, wakes = Stepped(), Condition(), threading.Event(), list[int]()
 
         def wait() -> None:
             with condition:
                 while not over.is_set():
-                    setting.watch.wait(condition, PATIENCE_S)
+                    setting.watch.wait(condition, FAR_MS, PATIENCE_S)
                     wakes.append(setting.looks)
 
         thread = threading.Thread(target=wait)
@@ -193,7 +203,7 @@ class TestStepWatch:
 
     def test_a_system_clock_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
         watched = list[float]()
-        monkeypatch.setattr(clock_module._WATCH, "wait", lambda condition, seconds: watched.append(seconds))
+        monkeypatch.setattr(clock_module._WATCH, "wait", lambda condition, until_ms, seconds: watched.append(seconds))
         clock = SystemClock()
         waits(clock, clock.now_ms() + 100, None)
         assert [] == watched
