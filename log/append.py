@@ -9,6 +9,7 @@ A record that comes alone has a shorter way (`append_one`): the same stamp, file
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from afterlog.log.version import End, VersionSet
 from afterlog.records.awaited import Awaited
 from afterlog.records.columns import EXTRA_BYTES_MAX, Int64Array
 from afterlog.records.control import Control, ControlType
-from afterlog.records.encode import Batches, stamp_batches
+from afterlog.records.encode import Batches, encode, stamp_batches
 from afterlog.records.entry import extra_fields
 from afterlog.records.entry_origin import ORIGIN_FIELDS_BYTES_MAX, origin_fields
 from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
@@ -275,8 +276,13 @@ class Appender:
     def append_control(self, control: Control, origin: OriginStretch | None = None) -> int:
         """Append what is left of a control batch at the stamp that decides what is left: that stamp.
 
-        origin: as of `append`.
+        origin: as of `append`. A follower that is one record is written as such where all else is plain, too; where it
+        is not, or not any more (somebody has altered the topic), as a batch.
         """
+        is_short = control.is_one and origin is None and self.takes_one
+        if isinstance(control.follower, SingleRecord) and not is_short:
+            [batch], _ = encode(control.follower.columns(), self._config)
+            control = replace(control, follower=batch)
         room_bytes, room_records = self._room()
         if self._versions.current.written.position and (
             control.size_max + control.records * self._prefix_max(origin) > room_bytes or control.records > room_records
@@ -289,7 +295,7 @@ class Appender:
             self._versions.withdraw()
             self._dirty.is_set = False
             return stamp_ms
-        if control.is_one and origin is None and self.takes_one:
+        if is_short:
             self._write_control(control, stamp_ms)
         else:
             batches = control.batches(stamp_ms)

@@ -102,7 +102,7 @@ class UniqueAppends:
     def replace(self, offset: Int64Array, due: Int64Array, sent: Batches | SingleRecord) -> int:
         """Cancel what is pending of some holders, and append one batch in their place; the offset of its first record.
 
-        Of one holder it may be a record for which `takes_one` is true. Both, or neither.
+        Or a record for which `takes_one` is true. Both, or neither.
         """
         before = self._versions.current.written.offset
         self._appender.append_control(Control(ControlType.RESCHEDULE, offset, due, sent))

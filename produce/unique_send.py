@@ -63,10 +63,7 @@ def send_one(log: PartitionLog, record: SingleRecord, key: bytes, on_conflict: O
             return (appends.append(parts[0]) if parts else appends.append_one(record)), False
         if on_conflict != "replace":
             return int(holders.offset[0]), on_conflict == "raise"
-        if not parts and len(holders.offset) == 1:
-            return appends.replace(holders.offset, holders.due, record), False
-        [batch] = parts or encode(record.columns(), config)[0]
-        return appends.replace(holders.offset, holders.due, batch), False
+        return appends.replace(holders.offset, holders.due, parts[0] if parts else record), False
 
     return log.append_unique(send)
 

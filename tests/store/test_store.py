@@ -37,6 +37,7 @@ from afterlog.base.errors import (
 from afterlog.base.files import PROCESS
 from afterlog.base.names import CHECKPOINTS, LATER_TOPICS, LOCK, LOG, TOPICS
 from afterlog.fetch.record_id import RecordId
+from afterlog.log.append import Appender
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.commit import Commit, sync_behind
 from afterlog.log.partition_log import PartitionLog
@@ -547,6 +548,19 @@ def test_what_takes_the_place_of_one_is_written_as_by_columns(seed: int, monkeyp
     short = rescheduled()
     monkeypatch.setattr(PartitionLog, "takes_one", lambda log, record: False)
     assert rescheduled() == short
+
+
+def test_a_topic_that_is_altered_before_a_reschedule_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was looked at as one plain record, and is not written as such any more: AssertionError, with a stamp begun."""
+    setting = Setting()
+    setting.store.create_topic("t")
+    record = setting.store.send("t", b"v" * 200, delay=60)
+    monkeypatch.setattr(PartitionLog, "takes_one", lambda log, record: True)
+    monkeypatch.setattr(Appender, "takes_one", False)
+    moved = setting.store.reschedule(record, delay=120)
+    setting.store.check()
+    [pending] = setting.store.pending("t")
+    assert (moved, b"v" * 200) == (pending.id, pending.value)
 
 
 def test_what_cannot_be_rescheduled_says_why_and_stays(setting: Setting) -> None:
