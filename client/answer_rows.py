@@ -36,7 +36,7 @@ def ack_result(row: Mapping[str, Any]) -> AckResult:
 
 def ack_results(row: Mapping[str, Any], count: int) -> list[AckResult]:
     """What came of each of some receipts."""
-    outcomes = row.get("outcomes", ["acked"] * count)
+    outcomes = row.get("outcomes", ["acked"] * row["acked"])
     if len(outcomes) != count:
         raise ValueError(f"{count} receipts have as many outcomes, not {len(outcomes)}")
     return [_OUTCOMES[word] for word in outcomes]

@@ -460,8 +460,11 @@ class SubscriptionSteps:
         if self.group is not None:
             self.group.refuse()
         if not was:
-            with contextlib.suppress(AfterlogError):
+            try:
                 yield from self.flush()
+            except AfterlogError as error:
+                assert self.group is not None, "it had something to send"
+                self.group.tell(error)
             with contextlib.suppress(AfterlogError):
                 yield from self._released(self.leased.unsettled(map(_place_of, [*self.blocks.copy().values()])))
         self.blocks.listen(self.let_go)

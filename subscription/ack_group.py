@@ -70,18 +70,19 @@ class AckGroup(Generic[Grouped]):
 
     def keep(self) -> int | None:
         """See `lease_keeper.Keeping`: send them where it is time."""
-        with self._lock:
-            if not self._messages:
-                return None
-            left_ms = self._due_ms - self._boot_ms()
-        if left_ms > 0:
+        left_ms = self.left_ms()
+        if left_ms is None or left_ms > 0:
             return left_ms
         try:
             self.flush()
         except AfterlogError as error:
-            logger.error("%d acks wait: %s", len(self._messages), error)
+            self.tell(error)
             return None if self._closed else max(self._group_ms, 1_000)
         return self.left_ms()
+
+    def tell(self, error: AfterlogError) -> None:
+        """Log why what waits was not sent: if nobody sends it, its records come again."""
+        logger.error("%d acks wait: %s", len(self._messages), error)
 
     def left_ms(self) -> int | None:
         """How long until they go; None where nothing waits."""
