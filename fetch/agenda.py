@@ -17,7 +17,7 @@ Times are those of the store's clock, less what `clock_jump_limit_ms` holds back
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from afterlog.base.clock import Clock
 from afterlog.base.locks import Condition
@@ -173,6 +173,6 @@ class Agenda:
         self._overlooked = (self._overlooked + OVERLOOKED_ROWS) % count
 
 
-def in_turn(rows: list[int], turn: int) -> list[int]:
+def in_turn(rows: Sequence[int], turn: int) -> list[int]:
     """Rows, ascending, with those from `turn` on first: so that a busy one starves nobody."""
     return [row for row in rows if row >= turn] + [row for row in rows if row < turn]

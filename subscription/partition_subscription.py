@@ -203,12 +203,16 @@ class PartitionSubscription:
             if self._closed or self._dirty.is_set:
                 self._look()
             journaled, timers = self._journaled, self._timers
-            state, now_ms = journaled.state, journaled.now_ms()
+            state = journaled.state
+            reading = None if self._unread.has(state.acks.position) else self.partition.reading()
+            if alone and reading is None:
+                return None
+            now_ms = journaled.now_ms() if reading is None else reading.clock_ms
             if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
                 return None
             if not timers.quiet(now_ms):
                 return None if alone else self._one_again(lease_ms, kind, policy, held)
-            found = self._unread.one(state.acks.position, kind, alone)
+            found = self._unread.one(state.acks.position, kind, reading)
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found

@@ -100,19 +100,23 @@ class Receiver:
             return self.nothing()
         max_records = whole("max_records", max_records, least=-1)  # too few are an InvalidSubscription
         try:
-            if max_records > 1 and self.flow is None and (only := self.one(alone=True)) is not None:
-                return only
-            return self._sweep(max_records) if self.flow is None else self._limited(self.flow, max_records)
+            if self.flow is not None:
+                return self._limited(self.flow, max_records)
+            rows = self.agenda.rows()
+            only = self._one_of(rows, alone=True) if max_records > 1 and len(rows) == 1 else None
+            return self._sweep(max_records, rows) if only is None else only
         except StoreClosed:
             if not self.closed:  # else by another thread
                 raise
             return self.nothing()
 
-    def one(self, *, alone: bool = False) -> ReceivedOne | None:
-        """One record that was read ahead, or comes back; None: `look` for it. alone: only where there is no other."""
+    def one(self) -> ReceivedOne | None:
+        """One record that was read ahead, or comes back; None: `look` for it."""
         rows = self.agenda.rows()
-        if not rows or (alone and len(rows) > 1):
-            return None
+        return self._one_of(rows, alone=False) if rows else None
+
+    def _one_of(self, rows: Sequence[int], *, alone: bool) -> ReceivedOne | None:
+        """The same of some partitions. alone: only where there is no other."""
         row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
         settings = self._settings
         found = self._shared[row].receive_one(
@@ -186,17 +190,17 @@ class Receiver:
                 if flow.room() > 0:  # somebody settled one before that
                     self.agenda.resume()
                 return None
-            found = self._sweep(min(max_records, room))
+            found = self._sweep(min(max_records, room), self.agenda.rows())
             if found is not None:
                 flow.took(found.receipts.places(), found.deadline_ms.tolist())
             return found
 
-    def _sweep(self, max_records: int) -> Received | None:
-        """Due records of the partitions on the agenda; None where there are none."""
+    def _sweep(self, max_records: int, rows: Sequence[int]) -> Received | None:
+        """Due records of these partitions, which are on the agenda; None where there are none."""
         leases, left, turn = list[tuple[ReaderPart, Lease]](), max_records, self._turn
         self._turn = (turn + 1) % len(self._rows)
         try:
-            for row in in_turn(self.agenda.rows(), turn):
+            for row in in_turn(rows, turn):
                 part, stirs = self._rows[row], self.agenda.stirs(row)
                 try:
                     lease = part.lease(left, self._settings)

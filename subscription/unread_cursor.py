@@ -85,18 +85,20 @@ class UnreadCursor:
             return columns, int(self._ahead.delivery_offset[first + len(columns)])
         return columns, self._end
 
-    def one(self, position: int, kind: type[MadeMessage], alone: bool) -> tuple[MadeMessage, int] | None:
+    def has(self, position: int) -> bool:
+        """Whether the record there was read ahead, with others perhaps."""
+        return self._start <= position < self._end
+
+    def one(self, position: int, kind: type[MadeMessage], reading: Reading | None) -> tuple[MadeMessage, int] | None:
         """The first record from `position` on as a message, and the position behind it.
 
         None where `read` is to be asked: none was read ahead, or it was handed out before, and it is not the only one
-        that has become due since. alone: also where there may be others. Slots that `kind` has and `Message` has not
-        are empty. Raises as a reading does.
+        that has become due since. reading: where it was not read ahead. Slots that `kind` has and `Message` has not are
+        empty. Raises CorruptFile.
         """
-        if not self._start <= position < self._end:
-            only = self._partition.one(position, self._partition.reading(), kind) if self._counter is None else None
+        if reading is not None:
+            only = self._partition.one(position, reading, kind) if self._counter is None else None
             return None if only is None else (only, position + 1)
-        if alone:
-            return None
         if not self._messages:
             self._messages = self._ahead.each(kind)
             self._places = [*self._ahead.delivery_offset.tolist(), self._end]

@@ -452,8 +452,8 @@ def test_what_happens_between_looking_and_waiting_is_not_slept_through(
     with setting.subscribe() as sub:
         sweep, sweeps = sub.receiver._sweep, []
 
-        def sweeping(max_records: int) -> object:
-            sweeps.append(sweep(max_records))
+        def sweeping(max_records: int, rows: list[int]) -> object:
+            sweeps.append(sweep(max_records, rows))
             if len(sweeps) == 1:
                 setting.send(b"a")
             return sweeps[-1]
