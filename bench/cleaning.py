@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--only", choices=WORKLOADS)
     parser.add_argument("--tiered", action="store_true", help="a pass of object storage behind each of retention")
     parser.add_argument("--tiny", type=int, metavar="TOPICS", help="many topics with few records each")
+    parser.add_argument("--late", type=float, metavar="SHARE", help="a queue of which so many are acked a day later")
     parser.add_argument("--stalls", action="store_true", help="how long an append waits beside a cleaning")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
@@ -103,6 +104,10 @@ def main() -> None:
     if arguments.tiny:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             print(json.dumps(tiny(Path(folder), arguments.tiny, min(arguments.records, 60), arguments.days)))
+        return
+    if arguments.late is not None:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            print(json.dumps(late(Path(folder), arguments.late, arguments.records, arguments.days)))
         return
     for name in [arguments.only] if arguments.only else WORKLOADS:
         for kept in (tiered,) if arguments.tiered else (ours, rocksdb):
@@ -222,6 +227,58 @@ def tiny(folder: Path, topics: int, records: int, days: int) -> dict[str, Any]:
             1 + sum(each.written_bytes for each in done) / (topics * records * 24 * days * record_bytes), 3
         ),
         "cpu_s": round(sum(passing.cpu_s) / topics / days, 4),
+    }
+
+
+def late(folder: Path, share: float, records: int, days: int) -> dict[str, Any]:
+    """A queue (`retention_by_subscriptions`) of work that is due within an hour: some of it is acked a day later.
+
+    As a retry with a long delay, or a handler that takes so long. *left_mb*: what is not acked.
+    """
+    clock, draw, delays = afterlog.ManualClock(START_MS), np.random.default_rng(1), within(1 / 24)
+    config = afterlog.Config(durability=afterlog.OS, retention_check_interval_ms=None, checkpoint_ms=None)
+    store = afterlog.open(folder, config=config, clock=clock)
+    store.create_topic("t", retention_by_subscriptions=True)
+    log: PartitionLog = store.topic("t").partition(0).log
+    reader = store.subscribe("t", "s", lease_ms=10 * DAY_MS)
+    held_back = list[tuple[int, Any]]()
+    passing, acking, written_before = Times(), Times(), written_bytes()
+    sent, record_bytes, most_held, most_ranges, held, left = 0, 0.0, 0, 0, 0, 0.0
+    for hour in range(24 * days):
+        at = clock.now_ms() + delays(draw, records, hour)
+        store.send_many("t", bodies_of(draw, records), deliver_after=at)
+        sent += records
+        record_bytes = record_bytes or log.version.written.position / records
+        clock.advance(HOUR_MS)
+        with acking.measured():
+            while received := reader.receive(10_000):
+                is_late = (draw.random(len(received)) < share).tolist()
+                reader.ack_many([each for each, waits in zip(received, is_late, strict=True) if not waits])
+                held_back.append((hour, [each for each, waits in zip(received, is_late, strict=True) if waits]))
+            while held_back and held_back[0][0] <= hour - 24:
+                reader.ack_many(held_back.pop(0)[1])
+        with passing.measured():
+            store.enforce_retention()
+            log.merge_buckets()
+            store.enforce_retention()
+        held = sum(segment.size for segment in log.version.sealed)
+        left = sum(len(each) for _, each in held_back) * record_bytes
+        most_held, most_ranges = max(most_held, held), max(most_ranges, len(log.index.acked.rows))
+    done = log.cleaned
+    store.close()
+    return {
+        "workload": "acked a day later",
+        "share": share,
+        "sent": sent,
+        "left_mb": round(left / 1e6, 2),
+        "held_mb": round(held / 1e6, 2),
+        "most_held_mb": round(most_held / 1e6, 2),
+        "most_ranges": most_ranges,
+        "cleaned_segments": done.segments,
+        "log_bytes_written_per_byte": round(1 + done.written_bytes / (sent * record_bytes), 3),
+        "written_per_body_byte": round((written_bytes() - written_before) / max(sent * BODY_BYTES, 1), 2),
+        "ack_us": round(1e6 * sum(acking.cpu_s) / sent, 2),
+        "pass_us": round(1e6 * sum(passing.cpu_s) / sent, 2),
     }
 
 

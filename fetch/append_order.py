@@ -57,9 +57,9 @@ class AppendOrder:
     def one(self, position: int, reading: Reading) -> None:
         """`read` is to be asked."""
 
-    def batch_start(self, position: int, reading: Reading) -> int:
+    def batch_around(self, position: int, reading: Reading) -> range:
         """Only whole segments are asked for."""
-        return position
+        return range(position, position)
 
     def key_before(self, position: int, reading: Reading) -> Key:
         """Of the record before `position`: nothing but its offset tells records apart here."""

@@ -33,9 +33,10 @@ from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.objects import section_of
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Edge, Position
-from afterlog.fetch.ranks import entries_at, hidden_between, offsets_at
+from afterlog.fetch.ranks import acked_ranges, entries_at, hidden_between, offsets_at
 from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
+from afterlog.index.acked_ranges import AckedRange
 from afterlog.index.entries import Entries, Key
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancel_result import CancelResult
@@ -181,7 +182,7 @@ class Partition:
         """
         found = self.beginning(upto)
         reading = self.reading()
-        found = self._order.batch_start(min(found, reading.high_watermark), reading)
+        found = self._order.batch_around(min(found, reading.high_watermark), reading).start
         if found <= reading.log_start:
             return 0
         return self.log.purge(self._order.key_before(found, reading))
@@ -295,8 +296,12 @@ class Partition:
             raise InvalidDeliverAfter("edges must be at least two instants in ms, not decreasing")
         reading = self.look()
         index, out_of_reach = reading.version.delayed_index, reading.version.log_start.key
-        counts = np.maximum(index.due_counts(edges), index.records_up_to(out_of_reach))
-        return np.diff(counts - reading.hidden.counts(edges))
+        counts = np.maximum(index.due_counts(edges), index.records_up_to(out_of_reach)) - reading.hidden.counts(edges)
+        for row in index.acked.rows:  # nobody gets what lies in one: up to an edge within it comes what does before it
+            within = (edges > row.after_ms) & (edges <= row.upto_ms)
+            if bool(within.any()):
+                counts[within] = index.records_up_to(row.after) - reading.hidden.still_there(row.after)
+        return np.diff(counts)
 
     def is_pending(self, offset: int) -> bool:
         """Whether the record of this append offset is still to come: it is not due, and not cancelled."""
@@ -529,6 +534,17 @@ class Partition:
     def offsets_at(self, delivery_offsets: Int64Array, reading: Reading | None = None) -> Int64Array:
         """The append offsets of delivered records, by ascending delivery offset; -1 where one is not due, or hidden."""
         return offsets_at(self._order, delivery_offsets, reading or self.look())
+
+    def acked_ranges(self, stretches: Sequence[range], upto_ms: int) -> list[AckedRange]:
+        """Stretches of delivery offsets as ranges of whole entries, as far as these were due by an instant, and by now.
+
+        Those that have enough records. Raises ClockBehind.
+        """
+        reading = self.reading()
+        if not isinstance(self._order, Timeline):
+            return []
+        end = self._order.position_at(min(upto_ms, reading.clock_ms) + 1, reading.version)
+        return acked_ranges(self._order, (range(each.start, min(each.stop, end)) for each in stretches), reading)
 
     def hidden_between(self, position: int, upto: Key, reading: Reading) -> int:
         """How many delivery offsets from `position` up to the key are cancelled or control records."""

@@ -6,13 +6,14 @@ watermark, in blocks that are cached as a rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from afterlog.fetch.append_order import AppendOrder
 from afterlog.fetch.timeline import Reading, Timeline
+from afterlog.index.acked_ranges import RANGE_RECORDS_MIN, AckedRange
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
@@ -91,4 +92,20 @@ def hidden_between(order: Timeline | AppendOrder, position: int, upto: Key, read
     """How many of the delivery offsets from `position` on, up to the key, are hidden."""
     if not reading.hidden.count or isinstance(order, AppendOrder):
         return 0
-    return max(reading.hidden.rank(upto) - reading.hidden.rank(order.key_before(position, reading)), 0)
+    hidden = reading.hidden
+    count = hidden.rank(upto) - hidden.rank(order.key_before(position, reading)) - hidden.acked.passed(position)
+    return max(count, 0)
+
+
+def acked_ranges(order: Timeline, stretches: Iterable[range], reading: Reading) -> list[AckedRange]:
+    """Stretches of delivery order, as far as they are due: whole entries, where they have enough records."""
+    due = (range(max(each.start, reading.log_start), min(each.stop, reading.high_watermark)) for each in stretches)
+    ends = [end for each in due if len(each) >= RANGE_RECORDS_MIN for end in (each.start, each.stop)]
+    batches = [each.batch_around for each in order.entries_before(ends, reading)]
+    whole = [range(first.stop, end.start) for first, end in zip(batches[::2], batches[1::2], strict=True)]
+    ends = [end for each in whole if len(each) >= RANGE_RECORDS_MIN for end in (each.start, each.stop)]
+    keys = order.entries_before(ends, reading)
+    return [
+        AckedRange(*before.key, *last.key, before.position, last.position)
+        for before, last in zip(keys[::2], keys[1::2], strict=True)
+    ]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -30,12 +30,14 @@ from sortedcontainers import SortedDict
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import OffsetOutOfRange, StorageError
+from afterlog.index.acked_ranges import AckedRanges
 from afterlog.index.delayed_index import DueCounter
 from afterlog.index.entries import IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import HiddenKeys
 from afterlog.index.merge import Block, MergeIterator
 from afterlog.log.broker_time import offset_at_broker_time
+from afterlog.log.checkpoints import LogStart
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.version import Version, Visible
 
@@ -235,30 +237,34 @@ class Timeline:
 
     def key_before(self, position: int, reading: Reading) -> Key:
         """The key of the record before `position`, hidden or not; of the last that is due where that lies before."""
-        index, start = reading.version.delayed_index, reading.version.log_start
-        key = start.key
-        if start.delivery_offset < position:
-            iterator = self._iterator_before(position - 1, reading)
-            while iterator.delivery_offset < position and len(
-                block := iterator.next_block(index, reading.upto, BLOCK_ENTRIES)
-            ):
-                row = int(block.delivery_offset.searchsorted(position)) - 1
-                within = min(position - int(block.delivery_offset[row]), int(block.records[row])) - 1
-                key = Key(int(block.deliver_after[row]), int(block.offset[row]) + within)
-        return key
+        [before] = self.entries_before([position], reading)
+        return before.key
 
-    def batch_start(self, position: int, reading: Reading) -> int:
-        """Where the batch begins that goes on behind `position`, hidden or not; `position` where none does."""
-        if reading.version.log_start.delivery_offset < position:
-            iterator = self._iterator_before(position - 1, reading)
+    def batch_around(self, position: int, reading: Reading) -> range:
+        """The batch that goes on behind `position`, hidden or not; empty, and there, where none does."""
+        [before] = self.entries_before([position], reading)
+        return before.batch_around
+
+    def entries_before(self, positions: Sequence[int], reading: Reading) -> list[EntryBefore]:
+        """For each of these, ascending, the entry that holds the record before it, hidden or not.
+
+        One merge for all that follow each other within BLOCK_ENTRIES_MAX.
+        """
+        index, start, found = reading.version.delayed_index, reading.version.log_start, list[EntryBefore]()
+        iterator, block = None, empty_block(0)
+        for position in positions:
+            if position <= start.delivery_offset:
+                found.append(EntryBefore(position, start.key, position))
+                continue
+            if iterator is None or position - iterator.delivery_offset > BLOCK_ENTRIES_MAX:
+                iterator, block = self._iterator_before(position - 1, reading), empty_block(0)
+            last = block
             while iterator.delivery_offset < position and len(
-                block := iterator.next_block(reading.version.delayed_index, reading.upto, BLOCK_ENTRIES)
+                following := iterator.next_block(index, reading.upto, BLOCK_ENTRIES)
             ):
-                row = int(block.delivery_offset.searchsorted(position)) - 1
-                start = int(block.delivery_offset[row])
-                if start + int(block.records[row]) > position:
-                    return start
-        return position
+                block, last = following, following
+            found.append(_entry_before(position, last, start, index.acked))
+        return found
 
     def position_at(self, ms: int, version: Version) -> int:
         """The delivery offset of the first record due at or after `ms`."""
@@ -378,10 +384,14 @@ class Timeline:
         with turn.lock:
             with self._lock:
                 block = self._cached(position, reading)
-                iterator = None if block is not None else self._iterators.pop(position, None)
+                cleanings, is_of_now = reading.version.delayed_index.cleanings, False
+                if block is None:
+                    is_of_now = self._cleanings == cleanings and not self._torn
+                iterator = self._iterators.pop(position, None) if is_of_now else None
             if block is not None:
                 return block
-            before = self._found.ones.get(position - 1)
+            found = self._found
+            before = found.ones.get(position - 1) if found.cleanings == cleanings else None
             if iterator is None and before is not None:
                 iterator = MergeIterator(Key(before.deliver_after, before.offset), position)
             iterator = iterator or self._iterator_before(position, reading)
@@ -390,8 +400,7 @@ class Timeline:
                 block = iterator.next_block(reading.version.delayed_index, reading.upto, want)
                 if len(block) == 0 or block.end_delivery_offset > position:
                     if len(block) and int(block.records[-1]) == 1:
-                        cleanings = reading.version.delayed_index.cleanings
-                        self._remember(block.end_delivery_offset - 1, block.entry(-1), cleanings)
+                        self._remember(int(block.delivery_offset[-1]), block.entry(-1), cleanings)
                     return self._kept(first, block, iterator, reading)
 
     def _kept(self, first: int, block: Block, iterator: MergeIterator, reading: Reading) -> Block:
@@ -451,10 +460,11 @@ class Timeline:
         while high - low > 1:
             step = -((low - high) // SEARCH_WAYS)
             edges = np.arange(low + step, high, step, dtype=np.int64)
-            least, most = counts[0](edges)
-            there = position - index.removed_records
-            before, behind = int(most.searchsorted(there, side="right")), int(least.searchsorted(there, side="right"))
-            near = before and there - int(least[before - 1]) <= BLOCK_ENTRIES
+            removed = index.removed_before(edges)
+            least, most = (each + removed for each in counts[0](edges))
+            before = int(most.searchsorted(position, side="right"))
+            behind = int(least.searchsorted(position, side="right"))
+            near = before and position - int(least[before - 1]) <= BLOCK_ENTRIES
             if near and (len(counts) < 3 or int(edges[before - 1]) > index.last_far_ms):
                 low = int(edges[before - 1])
                 break
@@ -464,6 +474,23 @@ class Timeline:
             low, high = narrowed
         key = max(start.key, Key(low - 1, INT64_MAX))
         return MergeIterator(key, index.rank(key))
+
+
+class EntryBefore(NamedTuple):
+    """What lies before a delivery offset."""
+
+    position: int
+    key: Key
+    """Of the record before it."""
+    end: int
+    """The delivery offset after the batch of that, which is beyond the position where it goes on there."""
+    start: int = 0
+    """Where that batch begins."""
+
+    @property
+    def batch_around(self) -> range:
+        """The batch that goes on behind the position; empty, and there, where none does."""
+        return range(self.start, self.end) if self.end > self.position else range(self.position, self.position)
 
 
 class Turn:
@@ -482,6 +509,17 @@ def _stretch(block: Block, position: int, end: int) -> Block:
         first += 1
     part = block[first : int(block.delivery_offset.searchsorted(end))]
     return replace(part, end_delivery_offset=min(part.end_delivery_offset, end))
+
+
+def _entry_before(position: int, block: Block, log_start: LogStart, acked: AckedRanges) -> EntryBefore:
+    """block: the last one that begins before the position; empty where nothing lies between the log start and it."""
+    row, key, first, end = int(block.delivery_offset.searchsorted(position)) - 1, log_start.key, 0, position
+    if row >= 0:
+        first, records = int(block.delivery_offset[row]), int(block.records[row])
+        within = min(position - first, records) - 1
+        key, end = Key(int(block.deliver_after[row]), int(block.offset[row]) + within), first + records
+    ended = acked.last_before(position)  # of which nothing may be left
+    return EntryBefore(position, key if ended is None else max(key, ended.upto), end, first)
 
 
 def _weight(block: Block) -> int:

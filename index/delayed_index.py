@@ -4,8 +4,11 @@ An immutable value. What replaces runs, or the bucket, makes another one (`repla
 of the partition goes on with the index of that: its runs are mapped, and stay readable when their files are gone. Only
 the mutable bucket grows at its end until it is replaced; the log stamps what is added after all that was delivered.
 
+What was removed lies in front of all that is left, but for what was removed of ranges that all readers have acked: that
+counts from the end of each of these on. The rank of a key within one is anything from its first to its last.
+
 Invariants, proved by `check`: the runs cover disjoint offsets, in order; the bucket's offsets lie behind all of them;
-those of every run and of the bucket.
+those of every run and of the bucket, and of the ranges, of which no more was removed than at all.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from itertools import pairwise
 import numpy as np
 
 from afterlog.base.clock import INT64_MAX
-from afterlog.index.entries import Key
+from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRanges
+from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
@@ -36,14 +40,20 @@ class DelayedIndex:
     """Records that were in the log and are not in the index any more: they have delivery offsets still."""
     cleanings: int = 0
     """Of the partition: where entries lie is as of the last one. Before and behind it they lie elsewhere."""
+    acked: AckedRanges = NOTHING_ACKED
+    """By all readers, beyond what they have not acked: no reader gets what lies in these."""
 
     @staticmethod
     def of(
-        runs: Collection[Run], bucket: MutableBucket | None = None, removed_records: int = 0, cleanings: int = 0
+        runs: Collection[Run],
+        bucket: MutableBucket | None = None,
+        removed_records: int = 0,
+        cleanings: int = 0,
+        acked: AckedRanges = NOTHING_ACKED,
     ) -> DelayedIndex:
         """ValueError where the runs' offsets would overlap."""
         bucket = MutableBucket() if bucket is None else bucket
-        return DelayedIndex(_in_offset_order(runs), bucket, removed_records, cleanings)
+        return DelayedIndex(_in_offset_order(runs), bucket, removed_records, cleanings, acked)
 
     @property
     def sealed_runs(self) -> tuple[Run, ...]:
@@ -72,8 +82,9 @@ class DelayedIndex:
         bucket: MutableBucket | None = None,
         *,
         cleanings: int | None = None,
+        acked: AckedRanges | None = None,
     ) -> DelayedIndex:
-        """The index without some runs, with others, and with another bucket, or cleaning, where one is given.
+        """The index without some runs, with others, and with another bucket, cleaning, or ranges, where one is given.
 
         Sealing puts in a run of the bucket's entries and an empty bucket; the caller sees to it that none is added
         meanwhile. Merging puts in one run for several, retention takes runs out: the records of what is taken out and
@@ -88,7 +99,8 @@ class DelayedIndex:
             taken_out = sum(run.records for run in remove) + self.bucket.records
             removed_records += taken_out - sum(run.records for run in add) - fresh.records
         cleanings = self.cleanings if cleanings is None else cleanings
-        return DelayedIndex(_in_offset_order([*kept, *add]), fresh, removed_records, cleanings)
+        acked = self.acked if acked is None else acked
+        return DelayedIndex(_in_offset_order([*kept, *add]), fresh, removed_records, cleanings, acked)
 
     def records_up_to(self, key: Key) -> int:
         """Records that are there with a key <= `key`. Touches one chunk per run."""
@@ -101,8 +113,18 @@ class DelayedIndex:
         return count
 
     def rank(self, key: Key) -> int:
-        """The delivery offset behind `key`: `records_up_to` and all that were removed. `key` is not below those."""
-        return self.records_up_to(key) + self.removed_records
+        """The delivery offset behind `key`: `records_up_to` and all that were removed before. `key` is not below those
+        that were removed in front of all.
+        """
+        return self.records_up_to(key) + (self.removed_up_to(key) if self.acked.rows else self.removed_records)
+
+    def removed_up_to(self, key: Key) -> int:
+        """Records that are not in the index any more, and have delivery offsets before the one behind `key`."""
+        return self.removed_records - self.acked.removed + self.acked.removed_up_to(key)
+
+    def removed_before(self, edges: Int64Array) -> Int64Array:
+        """The same of instants: int64[n]."""
+        return self.removed_records - self.acked.removed + self.acked.removed_before(edges)
 
     def next_due(self, after: Key | None = None) -> int | None:
         """deliver_after of the first entry with a key > `after`."""
@@ -158,8 +180,22 @@ class DelayedIndex:
         for run in self.runs:
             run.check()
         self.bucket.check()
+        self.acked.check()
+        assert self.acked.removed <= self.removed_records
+        if self.acked.rows:
+            _check_acked(self)
         entries = self.bucket.entries()
         assert not self.runs or not len(entries) or int(entries.offset.min()) >= self.runs[-1].coverage.end_offset
+
+
+def _check_acked(index: DelayedIndex) -> None:
+    """Each range has as many records as it says, those that were removed with the others."""
+    entries = Entries.concatenate([*(run.entries() for run in index.runs), index.bucket.entries()])
+    held = entries.take(np.flatnonzero(index.acked.holds(entries.deliver_after, entries.offset, entries.records)))
+    left = np.zeros(len(index.acked), np.int64)
+    np.add.at(left, index.acked.which(held.deliver_after, held.offset), held.records)
+    assert left.tolist() == [row.records - row.removed for row in index.acked.rows]
+    assert all(index.rank(row.upto) == row.end for row in index.acked.rows)
 
 
 class DueCounter:
@@ -185,7 +221,8 @@ class DueCounter:
             self._run_records += cursor.skip(self._key)
         self._cursors.moved(self._key.deliver_after)
         self._index = index
-        return index.removed_records + self._run_records + index.bucket.records_up_to(self._key)
+        removed = index.removed_up_to(self._key) if index.acked.rows else index.removed_records
+        return removed + self._run_records + index.bucket.records_up_to(self._key)
 
     def next_due(self, index: DelayedIndex) -> int | None:
         """deliver_after of the first entry after the key."""

@@ -1,8 +1,11 @@
-"""The keys of records that no reader sees: cancelled ones, and the control records that say so.
+"""The keys of records that no reader sees: cancelled ones, the control records that say so, and ranges that all acked.
 
 Sorted columns of 16 bytes a record (`index/sorted_columns.py`), and beside them a few keys as they came, which the
 first who looks sorts in: so one that is added costs a few microseconds. Hidden keys never change: adding gives another
 object, so a reader counts by the one that belongs to its reading.
+
+Ranges (`index/acked_ranges.py`) count with all their delivery offsets; none of the keys lies in one. Of the records in
+these what is told by offsets (`offsets`, `between`, `within`) says nothing.
 
 Invariants, proved by `check`: those of the columns; no offset is there twice; each is among those that were seen.
 """
@@ -13,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRanges
 from afterlog.index.entries import Key, Keys
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
@@ -40,15 +44,23 @@ class _Arrivals:
 class HiddenKeys:
     """Immutable. `NOTHING_HIDDEN` is the empty one."""
 
-    __slots__ = ("_arrivals", "_base", "_fresh", "_settled", "count")
+    __slots__ = ("_arrivals", "_base", "_fresh", "_settled", "acked", "count")
 
-    def __init__(self, base: SortedColumns[Keys], arrivals: _Arrivals | None = None, fresh: int = 0) -> None:
+    def __init__(
+        self,
+        base: SortedColumns[Keys],
+        arrivals: _Arrivals | None = None,
+        fresh: int = 0,
+        acked: AckedRanges = NOTHING_ACKED,
+    ) -> None:
         """arrivals: of which the first `fresh` are there, too."""
+        self.acked = acked
         self._base = base
         self._arrivals = arrivals
         self._fresh = fresh
         self._settled: SortedColumns[Keys] | None = None if fresh else base
-        self.count = base.count + fresh
+        self.count = base.count + fresh + (acked.records if acked.rows else 0)
+        """Delivery offsets."""
 
     @property
     def _keys(self) -> SortedColumns[Keys]:
@@ -75,27 +87,38 @@ class HiddenKeys:
         if arrivals.seen is not None:
             arrivals.seen.update(added)
         arrivals.keys += zip(deliver_after.tolist(), added, strict=True)
-        return HiddenKeys(base, arrivals, fresh + len(added))
+        return HiddenKeys(base, arrivals, fresh + len(added), self.acked)
 
     def _including(self, deliver_after: Int64Array, offset: Int64Array) -> HiddenKeys:
         seen = None if self._arrivals is None else self._arrivals.seen
         if seen is not None:
             seen.update(offset.tolist())
-        return HiddenKeys(self._keys.including(Keys(deliver_after, offset)), _Arrivals([], seen))
+        return HiddenKeys(self._keys.including(Keys(deliver_after, offset)), _Arrivals([], seen), acked=self.acked)
 
     def behind(self, key: Key) -> HiddenKeys:
         """Those with a key > `key`."""
-        return HiddenKeys(
-            self._keys.behind(key), _Arrivals([], None if self._arrivals is None else self._arrivals.seen)
-        )
+        arrivals = _Arrivals([], None if self._arrivals is None else self._arrivals.seen)
+        return HiddenKeys(self._keys.behind(key), arrivals, acked=self.acked.behind(key))
+
+    def with_acked(self, acked: AckedRanges) -> HiddenKeys:
+        """The same with other ranges, and without the keys that lie in these."""
+        before = self._keys.parts()
+        parts = [part.take(np.flatnonzero(~acked.holds(part.deliver_after, part.offset))) for part in before]
+        if sum(map(len, parts)) == sum(map(len, before)):
+            return HiddenKeys(self._keys, acked=acked)
+        return HiddenKeys(SortedColumns[Keys]().including(Keys.concatenate(parts)), acked=acked)
 
     def rank(self, key: Key) -> int:
-        """How many have a key <= `key`."""
-        return self._keys.rank(key)
+        """How many delivery offsets are hidden up to a key that is in no range, or ends one."""
+        return self._keys.rank(key) + (self.acked.records_up_to(key) if self.acked.rows else 0)
+
+    def still_there(self, key: Key) -> int:
+        """The same, of those that are in the index still."""
+        return self.rank(key) - self.acked.removed_up_to(key)
 
     def holds(self, deliver_after: Int64Array, offset: Int64Array) -> npt.NDArray[np.bool_]:
         """Which of some keys are there: bool[n]."""
-        found = np.zeros(len(offset), np.bool_)
+        found = self.acked.holds(deliver_after, offset) if self.acked.rows else np.zeros(len(offset), np.bool_)
         if len(offset) <= _FEW and not self._may_hold(offset):
             return found
         for keys in self._keys.parts():
@@ -122,8 +145,11 @@ class HiddenKeys:
         return any(each >= 0 and each in seen for each in offset.tolist())
 
     def counts(self, edges: Int64Array) -> Int64Array:
-        """For each edge, how many have deliver_after < edge."""
-        return self._keys.counts(edges)
+        """For each edge, how many records have deliver_after < edge, of those that are in the index still.
+
+        Of a range that goes on behind an edge none.
+        """
+        return self._keys.counts(edges) + self.acked.records_before(edges)
 
     def between(self, after: Key, upto: Key) -> Int64Array:
         """The offsets of those with after < key <= upto, ascending."""
@@ -135,6 +161,8 @@ class HiddenKeys:
 
     def shown(self, block: Block) -> Block:
         """The stretch without the entries of which every record is hidden. It ends where it did."""
+        if self.acked.rows and len(block):
+            block = block.where(~self.acked.holds(block.deliver_after, block.offset, block.records))
         parts = self._within(block)
         if not parts:
             return block
@@ -148,8 +176,10 @@ class HiddenKeys:
     def check(self) -> None:
         """AssertionError where an invariant does not hold."""
         self._keys.check()
+        self.acked.check()
         offsets = self.offsets()
-        assert self.count == len(np.unique(offsets))
+        assert self.count == len(np.unique(offsets)) + self.acked.records
+        assert not any(bool(self.acked.holds(part.deliver_after, part.offset).any()) for part in self._keys.parts())
         if self._arrivals is not None and self._arrivals.seen is not None:
             assert all(offset in self._arrivals.seen for offset in offsets.tolist())
 

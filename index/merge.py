@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from afterlog.index.acked_ranges import AckedRanges
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
@@ -149,9 +150,14 @@ class MergeIterator:
         self._index = None  # where an exception strikes, it finds its place again
         entries = self._take(index.bucket, upto, want_entries)
         self._index = index
-        ends = self.delivery_offset + np.cumsum(entries.records)
+        ends, before = self.delivery_offset + np.cumsum(entries.records), self.after or _BEGINNING
+        if index.acked.rows:
+            ends += index.acked.removed_in_front(entries.deliver_after, entries.offset)
+            ends -= index.acked.removed_up_to(before)
         if len(entries):
             self.after, self.delivery_offset = entries.key(-1), int(ends[-1])
+        if index.acked.rows:
+            self._step_over_removed(index.acked, before, entries, upto if len(entries) < want_entries else self.after)
         return Block(
             ends - entries.records,
             entries.deliver_after,
@@ -160,6 +166,18 @@ class MergeIterator:
             entries.records,
             self.delivery_offset,
         )
+
+    def _step_over_removed(self, acked: AckedRanges, before: Key, entries: Entries, upto: Key | None) -> None:
+        """Of ranges that end with the last of some entries, where it stands, or behind it, up to a key."""
+        if upto is None:
+            return
+        counted = acked.removed_up_to(before)
+        if len(entries):
+            counted = int(acked.removed_in_front(entries.deliver_after[-1:], entries.offset[-1:])[0])
+        self.delivery_offset += acked.removed_up_to(upto) - counted
+        last = acked.last_up_to(upto)
+        if last is not None and (self.after is None or last.upto > self.after):
+            self.after = last.upto
 
     def next_due(self, index: DelayedIndex) -> int | None:
         """deliver_after of the entry that the next block begins with."""

@@ -9,12 +9,13 @@ record is either delivered or cancelled, and whoever has seen it due cannot be t
 
 What is hidden, targets and control records, keeps its delivery offset: readers step over it, as over a control record
 or a compacted offset in Kafka. The high watermark, positions and lag count it; `pending`, `next_due` and histograms do
-not.
+not. Hidden in the same way are the ranges that all readers have acked (`index/acked_ranges.py`): what lies in one is
+out of reach, cancelled or not.
 
 All of it is a value, a part of the version: a control batch is written, and another value takes the place of this one.
 
-Invariants (`check`): hidden are the targets and controls that have landed; no offset is both; each has a key behind the
-log start; what has landed was written by a control batch below the visible end.
+Invariants (`check`): hidden are the targets and controls that have landed, and the ranges; no offset is both; each has
+a key behind the log start, and in no range; what has landed was written by a control batch below the visible end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRanges
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
@@ -46,11 +48,14 @@ class Cancellations:
     """What was written and is not visible yet."""
 
     @staticmethod
-    def of(cancelled: Cancelled, log_start: Key) -> Cancellations:
-        """`cancelled`: all that the log says, and all of it is visible. Up to `log_start` it is out of reach."""
+    def of(cancelled: Cancelled, log_start: Key, acked: AckedRanges = NOTHING_ACKED) -> Cancellations:
+        """`cancelled`: all that the log says, and all of it is visible. Up to `log_start`, and in ranges that all
+        readers have acked, it is out of reach.
+        """
         if not len(cancelled):
-            return NOTHING_CANCELLED
-        return NOTHING_CANCELLED.wrote(cancelled).landed(int(cancelled.control[-1]) + 1).behind(log_start)
+            return NOTHING_CANCELLED.with_acked(acked)
+        found = NOTHING_CANCELLED.wrote(cancelled).landed(int(cancelled.control[-1]) + 1)
+        return found.behind(log_start).with_acked(acked)
 
     def wrote(self, cancelled: Cancelled) -> Cancellations:
         """And what control batches say that were just written."""
@@ -88,6 +93,17 @@ class Cancellations:
             hidden=self.hidden.behind(log_start),
         )
 
+    def with_acked(self, acked: AckedRanges) -> Cancellations:
+        """The same where these ranges are what all readers have acked. What is not visible yet lies in none."""
+        if acked is self.hidden.acked:
+            return self
+        return replace(
+            self,
+            targets=self.targets.with_acked(acked).with_acked(NOTHING_ACKED),
+            controls=self.controls.with_acked(acked).with_acked(NOTHING_ACKED),
+            hidden=self.hidden.with_acked(acked),
+        )
+
     def answers(self, found: Entries, offsets: Int64Array, log_start: Key, now_ms: int) -> Int8Array:
         """A CancelResult for each of the looked-up offsets, which differ: CANCELLED where only the stamp can tell."""
         if len(offsets) == 1:
@@ -98,7 +114,8 @@ class Cancellations:
         answers[self.controls.holds(found.deliver_after, offsets)] = CancelResult.UNKNOWN
         earlier = found.deliver_after < log_start.deliver_after
         same = (found.deliver_after == log_start.deliver_after) & (found.offset <= log_start.offset)
-        answers[(found.records == 0) | earlier | same] = CancelResult.UNKNOWN
+        is_gone = earlier | same | self.hidden.acked.holds(found.deliver_after, offsets)
+        answers[(found.records == 0) | is_gone] = CancelResult.UNKNOWN
         return answers
 
     def _answer(self, found: Entries, offsets: Int64Array, log_start: Key, now_ms: int) -> CancelResult:
@@ -106,7 +123,10 @@ class Cancellations:
         due_ms = int(found.deliver_after[0])
         if not found.records[0] or (due_ms, int(found.offset[0])) <= log_start:
             return CancelResult.UNKNOWN
+        acked = self.hidden.acked
         if bool(self.controls.holds(found.deliver_after, offsets)[0]):
+            return CancelResult.UNKNOWN
+        if acked.rows and bool(acked.holds(found.deliver_after, offsets)[0]):
             return CancelResult.UNKNOWN
         if bool(self.targets.holds(found.deliver_after, offsets)[0]):
             return CancelResult.ALREADY_CANCELLED

@@ -18,7 +18,10 @@ Meaning:
   larger one. In between nobody knows: after a crash appends are stamped above the lease, and deliveries go on at the
   wall clock, so that nothing is skipped and nothing early. A clean close writes both equal.
 - `log_start`: the last key that retention took away and the rank behind it: ranks are counted from here.
-- `removed_records`: how many records retention removed with their segments, ever.
+- `removed_records`: how many records retention removed with their segments, and cleanings, ever.
+- `acked`: ranges of delivery order that all readers have acked beyond what they have not, and that are out of reach:
+  the fields of `afterlog.index.acked_ranges.AckedRange`, how many of `removed_records` lay there among them. Left out
+  where there is none.
 - `sealed`: one row a sealed segment; a segment that is in no row and is not the active one holds nothing acknowledged.
 - `index`, `time_index`: bytes and CRC-32C of the sparse index files, whose format is Kafka's and has no room for it.
 - `cancel_index`: the same of the cancel index; left out where the segment has no control batches, and so no file.
@@ -56,6 +59,7 @@ from afterlog.base import document
 from afterlog.base.document import well_typed, whole
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import Files
+from afterlog.index.acked_ranges import AckedRange
 from afterlog.index.entries import Key
 from afterlog.index.origin_file import OriginFileMark
 from afterlog.index.producer_file import ProducerFileMark
@@ -67,6 +71,7 @@ VERSION = 1
 BEFORE_ALL = Key(-1, -1)
 """Sorts before the key of any record."""
 _ABSENT = {
+    "acked": (),
     "cancel_index": NO_FILE,
     "cleanings": 0,
     "generation": 0,
@@ -251,6 +256,7 @@ class Checkpoints:
     producers: ProducersMark | None = None
     origins: OriginsMark | None = None
     cleanings: int = 0
+    acked: tuple[AckedRange, ...] = ()
 
     @staticmethod
     def of_new_log(base_offset: int = 0) -> Checkpoints:
@@ -277,6 +283,7 @@ class Checkpoints:
                 producers=None if (known := body.get("producers")) is None else ProducersMark.of_json(known),
                 origins=None if (origins := body.get("origins")) is None else OriginsMark.of_json(origins),
                 cleanings=whole(body.get("cleanings", 0)),
+                acked=tuple(AckedRange(*map(whole, row)) for row in body.get("acked", ())),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"checkpoints hold something unknown: {error}", path=path) from error

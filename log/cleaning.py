@@ -7,7 +7,9 @@
 Without it a record that is due in a year holds the segment that it lies in, and all that was delivered from there long
 ago. What may go lies up to the log start in delivery order: whoever cleans moves that first, durably, by retention's
 own rule and no further than the readers leave (`PartitionLog.begin_cleaning`). So cleaning takes nothing that anybody
-could read; delivery offsets stay, since `removed_records` counts what goes.
+could read; delivery offsets stay, since `removed_records` counts what goes. What all readers have acked beyond what
+they have not lies in ranges that are out of reach, too, from the same instant on (`index/acked_ranges.py`): what goes
+of those they count themselves. Control batches stay, whatever range they lie in: what they cancelled may lie in none.
 
     1  which segments, and what lives of them    `cleaning_plan`, by what each weighs: read once from its headers
     2  files under names of the new generation   entries byte for byte, checked before, read back after, no lock held;
@@ -52,6 +54,7 @@ from afterlog.base.names import (
     segment_file,
 )
 from afterlog.index import buckets
+from afterlog.index.acked_ranges import AckedRanges
 from afterlog.index.buckets import Buckets
 from afterlog.index.entries import Entries, Key
 from afterlog.index.growing_columns import Int64Array
@@ -69,6 +72,7 @@ from afterlog.log.version import Version, VersionSet
 from afterlog.records.blank import BLANK_BATCH_BYTES, blank_entries, can_be_blank
 from afterlog.records.columns import Ragged, Scan
 from afterlog.records.encode import join_ragged, take_ragged
+from afterlog.records.header import CONTROL
 
 logger = logging.getLogger("afterlog.log")
 
@@ -118,11 +122,20 @@ class _CancelledCounts(NamedTuple):
     """Of sealed segments."""
 
 
+class _AckedShares(NamedTuple):
+    """Which part of each sealed segment lay in ranges that all have acked when it was last counted."""
+
+    total: int
+    by_name: dict[tuple[int, int], float]
+
+
 class _Weighed(NamedTuple):
     due_bytes: DueBytes
-    """With what was cancelled as it would be left: blank."""
+    """With what was cancelled as it would be left: blank; and without what lies in ranges that all have acked."""
     cancelled: int
     """Offsets of it that were hidden then."""
+    acked: float
+    """The share of its records in ranges then, about."""
 
 
 class Cleaner:
@@ -152,15 +165,15 @@ class Cleaner:
         self._weights: dict[tuple[int, int], _Weighed] = {}
         """By base offset and generation; of a segment that is not among them all counts as alive."""
         self._cancelled = _CancelledCounts(0, {})
+        self._acked = _AckedShares(0, {})
         self._unfit: frozenset[tuple[int, int]] = frozenset()
         """Those that cannot be read as they were written."""
 
     # What there is to do.
 
-    def weigh(self, proceed: Callable[[], object]) -> None:
-        """Read of segments when their bytes are due, as soon as some are, and again where as many were cancelled.
-
-        Raises what `proceed` does.
+    def weigh(self, acked: AckedRanges, proceed: Callable[[], object]) -> None:
+        """Read of segments when their bytes are due, as soon as some are, and again where as many were cancelled, or
+        came to lie in ranges that all have acked. Raises what `proceed` does.
         """
         version, frontier = self._versions.current, Key(self._versions.frontier_ms, INT64_MAX)
         left = {_name(segment.mark) for segment in version.sealed}
@@ -172,15 +185,18 @@ class Cleaner:
         ]
         hidden = self.blankable(version.hidden)
         self._count_cancelled(version, hidden)
+        self._count_acked(version, acked)
         for segment in version.sealed:
             name, records = _name(segment.mark), segment.mark.records
             known, cancelled = self._weights.get(name), self._cancelled.by_name.get(name, 0)
+            share = self._acked.by_name.get(name, 0.0)
             is_wanted = WEIGHED_SHARE * (cancelled - (0 if known is None else known.cancelled)) >= records
+            is_wanted |= WEIGHED_SHARE * (share - (0 if known is None else known.acked)) >= 1
             if known is None and not is_wanted:
                 is_wanted = any(each.first_offset <= segment.base_offset < each.end_offset for each in due)
             if is_wanted and not self._is_fixed(segment):
                 try:
-                    self._weights[name] = _Weighed(_weight(segment, hidden, proceed), cancelled)
+                    self._weights[name] = _Weighed(_weight(segment, hidden, acked, proceed), cancelled, share)
                 except CorruptFile as error:
                     self._give_up(name, error)
 
@@ -200,6 +216,17 @@ class Cleaner:
             found = (offsets.searchsorted(ends) - offsets.searchsorted(bases)).tolist()
             names = [_name(segment.mark) for segment in version.sealed]
             self._cancelled = _CancelledCounts(count, dict(zip(names, found, strict=True)))
+
+    def _count_acked(self, version: Version, acked: AckedRanges) -> None:
+        """Anew where they are an eighth more or fewer in all. What a run has of a segment is taken for what it has."""
+        if abs(acked.records - self._acked.total) * WEIGHED_SHARE > self._acked.total:
+            by_name = dict[tuple[int, int], float]()
+            for run in version.delayed_index.sealed_runs if acked.rows else ():
+                inside, covered = _records_within(run, acked), run.coverage
+                for segment in version.sealed:
+                    if covered.first_offset <= segment.base_offset < covered.end_offset:
+                        by_name[_name(segment.mark)] = inside / run.records
+            self._acked = _AckedShares(acked.records, by_name)
 
     def is_due(self, key: Key, *, thorough: bool) -> bool:
         """Whether something would be written anew, were this the log start."""
@@ -316,11 +343,12 @@ class Cleaner:
         pause: Callable[[int], object],
         hidden: HiddenKeys,
     ) -> Cleaned:
-        known, after = self._checkpoints.current, version.log_start.key
-        generation = known.cleanings + 1
+        known, after, acked = self._checkpoints.current, version.log_start.key, version.delayed_index.acked
+        generation, let_go = known.cleanings + 1, np.zeros(len(acked), np.int64)
         made = _CleanedFiles(self._context, self._buckets)
         try:
-            outputs = [*made.segments(self._survivors(sources, after, hidden, proceed), generation, pause)]
+            survivors = self._survivors(sources, after, acked, let_go, hidden, proceed)
+            outputs = [*made.segments(survivors, generation, pause)]
             replaced = _holding(version.delayed_index.sealed_runs, sources)
             runs = [made.run(each, proceed) for each in outputs]
             runs += made.rest_of(replaced, version.sealed, sources, after, known.cleanings, proceed)
@@ -330,11 +358,12 @@ class Cleaner:
         with lock, writing():
             now = self._versions.current
             is_vain = any(self._is_fixed(segment) for segment in sources) or not _still_there(now, sources, replaced)
+            is_vain |= now.delayed_index.acked is not acked
             if is_vain or self._checkpoints.current.cleanings != known.cleanings:
                 made.discard()
                 return Cleaned()
             try:
-                self._swap(now, sources, outputs, replaced, runs, generation)
+                self._swap(now, sources, outputs, replaced, runs, generation, acked.less(let_go))
             except StorageFull:  # nothing has changed; of any other error nobody knows, and whoever comes next mends
                 made.discard()
                 raise
@@ -352,6 +381,7 @@ class Cleaner:
         replaced: Sequence[Run],
         runs: Sequence[Run],
         generation: int,
+        acked: AckedRanges,
     ) -> None:
         first = next(row for row, segment in enumerate(now.sealed) if segment is sources[0])
         fresh = [self._segment(each.mark) for each in outputs]
@@ -366,8 +396,9 @@ class Cleaner:
                     *(segment.mark.remote.attempt for segment in sources if segment.mark.remote is not None),
                 ),
                 cleanings=generation,
+                acked=acked.rows,
             )
-            index = now.delayed_index.replacing(replaced, runs, cleanings=generation)
+            index = now.delayed_index.replacing(replaced, runs, cleanings=generation, acked=acked)
             self._versions.swap(now, sealed=sealed, delayed_index=index)
             self._buckets.delete_replaced(now.delayed_index, index)
             for segment in sources:
@@ -379,11 +410,19 @@ class Cleaner:
         return SealedSegment(context.files, context.folder, mark, context.config.index_interval_bytes, context.remote)
 
     def _survivors(
-        self, sources: Sequence[SealedSegment], after: Key, hidden: HiddenKeys, proceed: Callable[[], object]
+        self,
+        sources: Sequence[SealedSegment],
+        after: Key,
+        acked: AckedRanges,
+        let_go: Int64Array,
+        hidden: HiddenKeys,
+        proceed: Callable[[], object],
     ) -> Iterator[_Survivors]:
-        """The entries after the log start, byte for byte, but for those that are hidden, which are blank.
+        """The entries after the log start and outside of ranges, byte for byte, but for those that are hidden, which
+        are blank.
 
-        Raises CorruptFile where one is not as it was written.
+        let_go: int64[ranges], to which the records are added that are left out of each. Raises CorruptFile where an
+        entry is not as it was written.
         """
         for segment in sources:
             taken = steps(
@@ -400,9 +439,12 @@ class Cleaner:
                     raise CorruptFile(step.fault, path=segment.path, position=step.found.stop)
                 found = step.found
                 due, offset = found.deliver_after, found.offset
-                rows = np.flatnonzero(
-                    (due > after.deliver_after) | ((due == after.deliver_after) & (offset > after.offset))
-                )
+                is_kept = (due > after.deliver_after) | ((due == after.deliver_after) & (offset > after.offset))
+                if acked.rows:
+                    gone = np.flatnonzero(_is_let_go(found, acked))
+                    np.add.at(let_go, acked.which(due[gone], offset[gone]), found.records[gone])
+                    is_kept[gone] = False
+                rows = np.flatnonzero(is_kept)
                 entries = np.append(found.position, found.stop) - step.start, step.piece
                 which = rows
                 blank = np.flatnonzero(_is_cancelled(found, hidden)[rows])
@@ -512,6 +554,11 @@ def _is_cancelled(found: Scan, hidden: HiddenKeys) -> npt.NDArray[np.bool_]:
     return can_be_blank(found) & hidden.holds(found.deliver_after, found.offset)
 
 
+def _is_let_go(found: Scan, acked: AckedRanges) -> npt.NDArray[np.bool_]:
+    """Which entries lie in ranges that all have acked, and go: bool[n]."""
+    return np.asarray(acked.holds(found.deliver_after, found.offset, found.records) & (found.attributes & CONTROL == 0))
+
+
 def _with_blank(entries: Ragged, found: Scan, rows: Int64Array, blank: Int64Array) -> tuple[Ragged, Int64Array]:
     """The entries of a step, blank ones behind them, and which of all these to take for some rows.
 
@@ -525,14 +572,24 @@ def _with_blank(entries: Ragged, found: Scan, rows: Int64Array, blank: Int64Arra
     return join_ragged([(bounds - first, data[first : int(bounds[-1])]), made]), which
 
 
-def _weight(segment: SealedSegment, hidden: HiddenKeys, proceed: Callable[[], object]) -> DueBytes:
+def _records_within(run: Run, acked: AckedRanges) -> int:
+    """How many records of a run lie in ranges; of those that share an instant with the ends of one, about."""
+    long = [row for row in acked.rows if row.upto_ms > row.after_ms]
+    edges = np.array([(row.after_ms + 1, row.upto_ms + 1) for row in long], np.int64).reshape(-1, 2)
+    count = int((run.due_counts(edges[:, 1]) - run.due_counts(edges[:, 0])).sum())
+    short = (row for row in acked.rows if row.upto_ms == row.after_ms)
+    return count + sum(run.records_up_to(row.upto) - run.records_up_to(row.after) for row in short)
+
+
+def _weight(segment: SealedSegment, hidden: HiddenKeys, acked: AckedRanges, proceed: Callable[[], object]) -> DueBytes:
     """By the headers of its entries."""
     due, size = list[Int64Array](), list[Int64Array]()
     for found in walk(segment, 0, segment.size, bodies=False, limit=SCAN_ENTRIES):
         proceed()
         due.append(found.deliver_after)
         blank = found.batch_position - found.position + BLANK_BATCH_BYTES
-        size.append(np.where(_is_cancelled(found, hidden), blank, found.size))
+        left = np.where(_is_cancelled(found, hidden), blank, found.size)
+        size.append(np.where(_is_let_go(found, acked), 0, left) if acked.rows else left)
     return DueBytes.of(np.concatenate(due), np.concatenate(size))
 
 

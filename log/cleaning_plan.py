@@ -48,6 +48,8 @@ class DueBytes(NamedTuple):
         left = total - size[order].cumsum()
         last = np.append(np.flatnonzero(due[1:] != due[:-1]), len(due) - 1)
         due, left = np.append(-1, due[last]), np.append(total, left[last])
+        if not total:
+            return DueBytes(due[:1], left[:1], left[:1])
         steps = total * STEP ** np.arange(int(np.log(total) / -np.log(STEP)) + 1)
         rows = np.unique(np.append((-left).searchsorted(-steps), len(left) - 1))  # the first with no more left
         return DueBytes(due[rows], np.append(left[rows[1:] - 1], 0), left[rows])

@@ -1,6 +1,6 @@
 """What keeps the bytes of a partition on the local disk: for each segment, the rule of retention that holds it.
 
-    sealed ──> judged ──┬── pending, retention, backlog      what holds it; of the first, what is dead is worn
+    sealed ──> judged ──┬── pending, retention, backlog      what holds it; of first and last, what is dead is worn
                         ├── nothing ──> removable            the next pass takes it
                         └── only here by local retention ──> tier   it waits for its copy, or for object storage to tell
     active ──> active                                        sealed by its size or its age, and then judged
@@ -31,8 +31,8 @@ class HeldBytes:
     pending: int = 0
     """In sealed segments with a record that is not due yet."""
     worn: int = 0
-    """In the same, of records that are out of reach, or may be: cleaning frees them where they are more than all else,
-    and `cleaning_slack_bytes`; `Store.clean` at once."""
+    """In the same, and in those of the backlog, of records that are out of reach, or may be: cleaning frees them where
+    they are more than all else, and `cleaning_slack_bytes`; `Store.clean` at once."""
     retention: int = 0
     """In those that are due, and that the topic's retention keeps."""
     backlog: int = 0
@@ -64,7 +64,7 @@ def held_bytes(
     """As retention would judge these segments now. `frontier_ms`: as of `judged`.
 
     lets_go: what the subscriptions leave, where the topic's retention goes by them. dead_bytes: of a segment with
-    something pending, what is worn.
+    something pending, or not acked, what is worn.
     """
     tiered = waiting_for_tier(marks, active_bytes, settings, frontier_ms)
     sizes: Counter[str] = Counter()
@@ -72,7 +72,7 @@ def held_bytes(
         if mark.local:
             if holder is not None and mark.base_offset in tiered:
                 holder = "tier"
-            worn = dead_bytes(mark) if holder == Holder.PENDING.value else 0
+            worn = dead_bytes(mark) if holder in (Holder.PENDING.value, Holder.BACKLOG.value) else 0
             sizes[holder or "removable"] += mark.log_bytes - worn
             sizes["worn"] += worn
     return HeldBytes(**sizes, pinned=pinned_bytes, active=active_bytes)

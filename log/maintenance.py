@@ -30,6 +30,7 @@ from afterlog.base.errors import ClockBehind, StorageFull
 from afterlog.base.files import Files
 from afterlog.base.names import CANCEL_INDEX
 from afterlog.index import buckets
+from afterlog.index.acked_ranges import AckedRange, AckedRanges
 from afterlog.index.buckets import Buckets
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
@@ -331,17 +332,21 @@ class Maintenance:
         """What was cleaned since the log was opened."""
         return self._cleaner.done
 
-    def weigh(self, proceed: Callable[[], object]) -> None:
-        """As of `Cleaner`, without a lock; of a log of which nothing ever goes nothing is read."""
+    def weigh(self, beyond: Sequence[AckedRange], proceed: Callable[[], object]) -> None:
+        """As of `Cleaner`, without a lock; of a log of which nothing ever goes nothing is read.
+
+        beyond: ranges that all readers have acked, besides those that are out of reach already.
+        """
         version = self._versions.current
         ever_goes = self._context.settings.has_retention or version.log_start.delivery_offset or version.hidden.count
         if self._delayed and ever_goes:
-            self._cleaner.weigh(proceed)
+            self._cleaner.weigh(_with_ranges(version, beyond), proceed)
 
-    def cleaning_key(self, floor: Floor | None, *, thorough: bool) -> Key | None:
+    def cleaning_key(self, floor: Floor | None, beyond: Sequence[AckedRange], *, thorough: bool) -> Key | None:
         """Up to where the log start has to move, so that something can be cleaned; None: nothing is to be. No lock.
 
-        By the topic's retention, and no further than the readers leave it: floor, as of `enforce_retention`.
+        By the topic's retention, and no further than the readers leave it: floor, as of `enforce_retention`. Where it
+        need not move it stays, if there are ranges beyond it, as of `weigh`.
         """
         if not self._delayed or not self._context.settings.has_retention or self._holds_all(floor):
             return None
@@ -352,8 +357,9 @@ class Maintenance:
         last = version.visible.offset - 1  # what is appended from now on may be due at this very instant
         if not self._cleaner.is_due(Key(now_ms, last), thorough=thorough):
             return None
-        key = Key(self._lets_go_upto(version, floor, now_ms), last)
-        return key if key > version.log_start.key and self._cleaner.is_due(key, thorough=thorough) else None
+        key = max(Key(self._lets_go_upto(version, floor, now_ms), last), version.log_start.key)
+        is_more = key > version.log_start.key or len(beyond) > 0
+        return key if is_more and self._cleaner.is_due(key, thorough=thorough) else None
 
     def _holds_all(self, floor: Floor | None) -> bool:
         """Whether nothing goes, since nobody has ever read, and retention goes by who has."""
@@ -361,12 +367,7 @@ class Maintenance:
 
     def _lets_go_upto(self, version: Version, floor: Floor | None, now_ms: int) -> int:
         """The last instant of which retention lets go all that became due by then; -1 of none."""
-        settings, index = self._context.settings, version.delayed_index
-        upto_ms = now_ms if settings.lets_go_at_once else -1
-        if settings.retention_ms is not None:
-            upto_ms = max(upto_ms, now_ms - settings.retention_ms)
-        if settings.retention_bytes is not None:
-            upto_ms = max(upto_ms, self._cleaner.ms_leaving(settings.retention_bytes, now_ms))
+        settings, index, upto_ms = self._context.settings, version.delayed_index, self.rule_upto(now_ms)
         if settings.retention_by_subscriptions:
             assert floor is not None, "else nothing goes"
             begin_ms = version.log_start.deliver_after - 1  # of the instant itself a part may be left
@@ -375,12 +376,37 @@ class Maintenance:
                 upto_ms = max(upto_ms, _last_before(index, floor.evicted, begin_ms, now_ms))
         return min(upto_ms, now_ms)
 
-    def move_log_start(self, upto: Key) -> None:
-        """Put all up to a key out of reach, which retention lets go; segments that hold nothing else go, too."""
+    def rule_upto(self, now_ms: int) -> int:
+        """The same by the rule alone, whatever the readers leave. No lock."""
+        settings = self._context.settings
+        upto_ms = now_ms if settings.lets_go_at_once else -1
+        if settings.retention_ms is not None:
+            upto_ms = max(upto_ms, now_ms - settings.retention_ms)
+        if settings.retention_bytes is not None:
+            upto_ms = max(upto_ms, self._cleaner.ms_leaving(settings.retention_bytes, now_ms))
+        return upto_ms
+
+    def move_log_start(self, upto: Key, beyond: Sequence[AckedRange] = ()) -> None:
+        """Put all up to a key out of reach, which retention lets go, and ranges that all readers have acked; segments
+        that hold nothing else go, too.
+        """
         self._commit.sync()  # a log start speaks of what is durable alone
         version = self._versions.current
+        acked = _with_ranges(version, beyond)
+        if acked is not version.delayed_index.acked:
+            self._put_out_of_reach(version, acked)
+            version = self._versions.current
         if upto > version.log_start.key:
             self._remove([segment for segment in version.sealed if segment.mark.last_key <= upto], upto)
+
+    def _put_out_of_reach(self, version: Version, acked: AckedRanges) -> None:
+        """Ranges that are due, and are so for good, whatever crashes. What is cached of them is as of a cleaning."""
+        used_ms = self._clock.used_ms
+        generation = self._checkpoints.current.cleanings + 1
+        with self._marked():
+            self._checkpoints.move_frontier(used_ms, used_ms, acked=acked.rows, cleanings=generation)
+            index = version.delayed_index.replacing([], [], cleanings=generation, acked=acked)
+            self._versions.swap(version, delayed_index=index)
 
     def clean(
         self,
@@ -422,6 +448,9 @@ class Maintenance:
             self._checkpoints.update(**changes)
             log_start = self._checkpoints.current.log_start
             index = buckets.without(version.delayed_index, log_start.key)
+            acked = index.acked.behind(log_start.key)
+            if acked is not index.acked:
+                index = index.replacing([], [], acked=acked)
             sealed = tuple(each for each in version.sealed if each not in removed)
             self._versions.swap(version, sealed=sealed, delayed_index=index, log_start=log_start)
             self._buckets.delete_replaced(version.delayed_index, index)
@@ -684,6 +713,14 @@ class Maintenance:
             assert end.offset == held + known.removed_records
             assert end.offset == index.records + index.removed_records
             assert known.log_start.delivery_offset == index.rank(known.log_start.key)
+            assert known.acked == index.acked.rows == index.acked.behind(known.log_start.key).rows
+
+
+def _with_ranges(version: Version, beyond: Sequence[AckedRange]) -> AckedRanges:
+    """Those that are out of reach, and others, as far as they lie behind the log start as a whole."""
+    acked, start = version.delayed_index.acked, version.log_start.delivery_offset
+    more = [row for row in beyond if row.first >= start]
+    return acked.including(more) if more else acked
 
 
 def _last_before(index: DelayedIndex, rank: int, begin_ms: int, end_ms: int) -> int:

@@ -50,6 +50,7 @@ from afterlog.base.errors import (
     StorageFull,
     StoreClosed,
 )
+from afterlog.index.acked_ranges import AckedRange
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.log.append import Appender
@@ -573,19 +574,32 @@ class PartitionLog:
         """What was cleaned since the log was opened."""
         return self._maintenance.cleaned
 
-    def weigh(self) -> None:
-        """Read what a cleaning has to know of segments in which something became due. Raises StoreClosed."""
-        self._maintenance.weigh(self._going_on)
+    def weigh(self, beyond: Sequence[AckedRange] = ()) -> None:
+        """Read what a cleaning has to know of segments in which something became due. Raises StoreClosed.
 
-    def begin_cleaning(self, floor: Floor | None = None, *, thorough: bool = False) -> None:
+        beyond: ranges that all readers have acked, which `begin_cleaning` will be told.
+        """
+        self._maintenance.weigh(beyond, self._going_on)
+
+    def rule_upto(self) -> int:
+        """The last instant of which the topic's retention lets go all, were all of it acked; -1 of none.
+
+        Raises ClockBehind.
+        """
+        return self._maintenance.rule_upto(self.due_reading()[0])
+
+    def begin_cleaning(
+        self, floor: Floor | None = None, beyond: Sequence[AckedRange] = (), *, thorough: bool = False
+    ) -> None:
         """Move the log start as far as the topic's retention lets go, where that lets `clean` write something anew.
 
-        floor: as of `enforce_retention`. thorough: as of `clean`. Raises StorageFull.
+        floor: as of `enforce_retention`. beyond: ranges behind it that all readers have acked, and that go then, too.
+        thorough: as of `clean`. Raises StorageFull.
         """
-        key = self._maintenance.cleaning_key(floor, thorough=thorough)
+        key = self._maintenance.cleaning_key(floor, beyond, thorough=thorough)
         if key is not None:
             with self._append_lock, self._writing():
-                self._maintenance.move_log_start(key)
+                self._maintenance.move_log_start(key, beyond)
 
     def clean(self, pause: Callable[[int], object] = lambda size: None, *, thorough: bool = False) -> Cleaned:
         """Write segments anew with what of them lies after the log start, until no more than twice that is held.

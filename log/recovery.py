@@ -44,6 +44,7 @@ from afterlog.base.names import (
     unique_key_file,
 )
 from afterlog.index import buckets
+from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRanges
 from afterlog.index.bucket_storage import BucketSnapshotStorage
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
@@ -147,12 +148,15 @@ def recover(context: LogContext, checkpoints: CheckpointFile | None = None, *, n
     cancelled = [_cancelled(context, segment, segment.size, segment.mark.cancel_index) for segment in sealed]
     cancelled.append(_cancelled(context, active, known.recovery.position, known.active.cancel_index))
 
+    index = _open_index(context, known, {each.base_offset: each for each in sealed}, active, tail.entries)
+    all_cancelled = Cancelled.concatenate([*cancelled, tail.cancelled])
+
     version = Version(
         sealed=sealed,
         active=active,
-        delayed_index=_open_index(context, known, {each.base_offset: each for each in sealed}, active, tail.entries),
+        delayed_index=index,
         log_start=known.log_start,
-        cancellations=Cancellations.of(Cancelled.concatenate([*cancelled, tail.cancelled]), known.log_start.key),
+        cancellations=Cancellations.of(all_cancelled, known.log_start.key, index.acked),
         written=end,
         visible=end,
         unique_keys=recovered_keys(context, checkpoints, sealed, active),
@@ -360,7 +364,8 @@ def _assembled(
     bucket.add_many(Entries.concatenate([_in_offset_order(stale), tail]))
     end_offset = int(tail.offset[-1] + tail.records[-1]) if len(tail) else known.recovery.offset
     removed_records = end_offset - sum(run.records for run in runs) - bucket.records
-    index = DelayedIndex.of(runs, bucket, removed_records, known.cleanings)
+    acked = AckedRanges(known.acked) if known.acked else NOTHING_ACKED
+    index = DelayedIndex.of(runs, bucket, removed_records, known.cleanings, acked)
     needed = buckets.without(index, known.log_start.key)
     for run in index.runs:
         if run not in needed.runs and not run.remote:

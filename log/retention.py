@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterlog.base.names import CANCEL_INDEX, DELIVER_AFTER_INDEX, LOG, OFFSET_INDEX, TIME_INDEX
+from afterlog.index.acked_ranges import AckedRange
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.log.checkpoints import Checkpoints, LogStart, SealedMark
@@ -143,16 +144,18 @@ def removable(
 
 def checkpoints_without(
     removed: Sequence[SealedSegment], known: Checkpoints, index: DelayedIndex, upto: Key | None = None
-) -> dict[str, LogStart | int | tuple[SealedMark, ...] | tuple[str, ...]]:
+) -> dict[str, LogStart | int | tuple[SealedMark, ...] | tuple[str, ...] | tuple[AckedRange, ...]]:
     """What the checkpoints must say once the segments are gone, while the index, empty for FIFO, counts them still.
 
     upto: what lies up to this key goes, too.
 
-    The log start is made of the segments' marks.
+    The log start is made of the segments' marks. It lies in no range that all readers have acked: what such a range has
+    left goes with its beginning.
     """
     log_start, gone = known.log_start, {segment.mark for segment in removed}
     if index.records:
         key = max([log_start.key, *(mark.last_key for mark in gone), *([] if upto is None else [upto])])
+        key = index.acked.passed_by(key, index.rank(key))
         log_start = LogStart(delivery_offset=index.rank(key), deliver_after=key.deliver_after, offset=key.offset)
     uploaded = tuple(mark.remote.attempt for mark in known.sealed if mark in gone and mark.remote is not None)
     return {
@@ -160,6 +163,7 @@ def checkpoints_without(
         "removed_records": known.removed_records + sum(mark.records for mark in gone),
         "sealed": tuple(mark for mark in known.sealed if mark not in gone),
         "removals": (*known.removals, *uploaded),
+        "acked": index.acked.behind(log_start.key).rows,
     }
 
 

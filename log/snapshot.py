@@ -36,6 +36,7 @@ from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import opened
 from afterlog.base.names import BUCKETS, CHECKPOINTS, LOG, segment_file
+from afterlog.index.acked_ranges import AckedRanges
 from afterlog.index.cancel_index import Cancelled
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.run import Run
@@ -109,7 +110,7 @@ def _open(context: LogContext, before_ms: int, at_ms: int | None, settle_ms: int
         active=active,
         delayed_index=index,
         log_start=known.log_start,
-        cancellations=Cancellations.of(_cancelled(context, known, (*sealed, active)), known.log_start.key),
+        cancellations=Cancellations.of(_cancelled(context, known, (*sealed, active)), known.log_start.key, index.acked),
         written=end,
         visible=end,
     )
@@ -152,7 +153,8 @@ def _index(context: LogContext, known: Checkpoints, sealed: Mapping[int, SealedS
     runs += [run for parts in found.parts.values() for run in parts]
     runs += [*(segment.remote_copy().run() for segment in missing), *active]
     removed_records = known.recovery.offset - sum(run.records for run in runs)
-    return DelayedIndex.of(runs, removed_records=removed_records, cleanings=known.cleanings)
+    acked = AckedRanges(known.acked)
+    return DelayedIndex.of(runs, removed_records=removed_records, cleanings=known.cleanings, acked=acked)
 
 
 def _cancelled(context: LogContext, known: Checkpoints, segments: tuple[Segment, ...]) -> Cancelled:

@@ -20,7 +20,8 @@ Invariants (`check`):
 
 1. visible <= written; both only grow. Bytes below the written end never change, so readers need no lock to read them.
 2. An append is in flight under the clock from its stamp until it is visible: no fetch decides "due" above its stamp.
-3. What control batches below the visible end say is hidden; what waits to be (`landing`) lies behind it.
+3. What control batches below the visible end say is hidden; what waits to be (`landing`) lies behind it. So are the
+   ranges that all readers have acked, as the index has them.
 """
 
 from __future__ import annotations
@@ -191,8 +192,9 @@ class VersionSet:
     def swap(self, since: Version, **parts: object) -> None:
         """Another version from now on, with these parts, which were made of those of the version `since`.
 
-        What is cancelled goes by itself, as far as it lies before the log start. Raises RuntimeError where one of the
-        parts is not what it was then: what others made true meanwhile would be lost.
+        What is cancelled goes by itself, as far as it lies before the log start, or in a range that all readers have
+        acked. Raises RuntimeError where one of the parts is not what it was then: what others made true meanwhile would
+        be lost.
         """
         with self._lock:
             current = self.current
@@ -200,8 +202,13 @@ class VersionSet:
             if changed:
                 raise RuntimeError(f"{', '.join(changed)} of the version: changed by another operation meanwhile")
             current = current._replace(**parts)  # type: ignore[arg-type]
+            cancellations = current.cancellations
             if "log_start" in parts:
-                current = current._replace(cancellations=current.cancellations.behind(current.log_start.key))
+                cancellations = cancellations.behind(current.log_start.key)
+            if cancellations.hidden.acked is not current.delayed_index.acked:
+                cancellations = cancellations.with_acked(current.delayed_index.acked)
+            if cancellations is not current.cancellations:
+                current = current._replace(cancellations=cancellations)
             self.current = current
 
     def show(self, version: Version) -> None:
@@ -243,4 +250,5 @@ class VersionSet:
             assert version.visible.offset <= version.written.offset
             assert version.visible.position <= version.written.position
             assert all(int(each.control[-1]) >= version.visible.offset for each in version.cancellations.landing)
+            assert version.cancellations.hidden.acked is version.delayed_index.acked
             self._clock.check()

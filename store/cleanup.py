@@ -31,11 +31,19 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from afterlog.base.clock import INT64_MAX
-from afterlog.base.errors import AfterlogError, BacklogQuotaExceeded, PartitionPoisoned, StoreClosed, TopicDeleted
+from afterlog.base.errors import (
+    AfterlogError,
+    BacklogQuotaExceeded,
+    ClockBehind,
+    PartitionPoisoned,
+    StoreClosed,
+    TopicDeleted,
+)
 from afterlog.base.locks import Condition
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import AtTime
+from afterlog.index.acked_ranges import RANGE_RECORDS_MIN, AckedRange
 from afterlog.log.checkpoints import Checkpoints
 from afterlog.log.cleaning import Cleaned
 from afterlog.log.cleaning_plan import SLACK_BYTES_MIN
@@ -50,6 +58,8 @@ from afterlog.subscription.backlog import Backlogs
 logger = logging.getLogger("afterlog.store.store")
 RESTS_MS_MAX = 86_400_000
 """A partition that holds more than a cleaning would leave it is opened so long after the last record that it got."""
+LOOKED_FOR_SHARE = 16
+"""What is acked beyond what is not counts where it is one in so many of all records that are held, or more."""
 CLEANED_BYTES_PER_S = 16 << 20
 """Of the thread. Larger: disk is freed sooner, appends wait longer."""
 
@@ -207,22 +217,47 @@ class Cleanup:
         """How many segments went, and what was written anew."""
         self._rests.pop((topic.name, number), None)
         log = topic.log(number)
-        log.weigh()
+        beyond = self._acked_beyond(topic, number, thorough=thorough)
+        log.weigh(beyond)
         with log.letting_go:
-            floor = None
+            floor, acks = None, None
             if topic.settings.retention_by_subscriptions:
-                acked = self._backlogs.acked(log)
+                acks = self._backlogs.acks(log)
+                acked = None if acks is None else acks.mark_delete
                 floor = None if acked is None else self._floor(topic.partition(number), acked)
                 self._refuse(topic.partition(number), acked)
+            if acks is None or topic.settings.remote_storage_enable:  # since a moment ago
+                beyond = []
+            beyond = [row for row in beyond if acks is not None and acks.holds(range(row.first, row.end))]
             started, before = _log_start(log), _base_offsets(log)
             if log.is_ripe(floor):
                 log.roll()
             log.enforce_retention(floor)
-            log.begin_cleaning(floor, thorough=thorough)
+            log.begin_cleaning(floor, beyond, thorough=thorough)
         if floor is not None and floor.evicted:
             self._tell(log, floor, started)
         count = len(before - _base_offsets(log))
         return count, log.clean(self._paced, thorough=thorough)
+
+    def _acked_beyond(self, topic: Topic, number: int, *, thorough: bool) -> list[AckedRange]:
+        """What all readers have acked beyond what one of them has not, where it is much, and goes by the rule.
+
+        It is looked for, and not held: until it is out of reach a seek may come. Not in a topic that is in object
+        storage: of its ranges a fresh machine would know nothing.
+        """
+        log, settings = topic.log(number), topic.settings
+        if not (settings.retention_by_subscriptions and settings.delayed) or settings.remote_storage_enable:
+            return []
+        acks = self._backlogs.acks(log, durable=False)
+        known = log.index.acked
+        stretches = [] if acks is None else acks.stretches(RANGE_RECORDS_MIN)
+        fresh = [each for each in stretches if not known.covers(each)]
+        if sum(map(len, fresh)) < (1 if thorough else max(log.index.records // LOOKED_FOR_SHARE, 1)):
+            return []
+        try:
+            return topic.partition(number).acked_ranges(known.worth_having(fresh), log.rule_upto())
+        except ClockBehind:
+            return []
 
     def _floor(self, partition: Partition, acked: int) -> Floor:
         """What its readers leave of it, who have acked so much, and its quota."""

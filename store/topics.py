@@ -11,6 +11,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -160,12 +161,17 @@ class OpenTopics:
         topic = self.by_name[name]
         before, count = topic.settings, topic.partition_count
         begins = settings.remote_storage_enable and not before.remote_storage_enable
-        if settings.remote_storage_enable:
-            settings = self._tiering_of(name).tell_topic(name, settings, before)
-        self._make_logs([self._context(name, number, settings) for number in range(count, settings.partitions)])
-        self.files.sync_folder(self.path)
-        alter_topic(self.files, self.path, name, settings)
-        topic.alter(settings)
+        with contextlib.ExitStack() as still:
+            for number in range(count) if begins else ():
+                log = topic.log(number)
+                still.enter_context(log.letting_go)
+                _check_no_ranges(log)
+            if settings.remote_storage_enable:
+                settings = self._tiering_of(name).tell_topic(name, settings, before)
+            self._make_logs([self._context(name, number, settings) for number in range(count, settings.partitions)])
+            self.files.sync_folder(self.path)
+            alter_topic(self.files, self.path, name, settings)
+            topic.alter(settings)
         for number in range(count) if begins else ():
             log = topic.partition(number).log
             if self.tiering is not None:
@@ -362,3 +368,13 @@ def _no_remote(partition: str) -> RemoteLog:
 
 def _nothing() -> None:
     """Nobody wants to know."""
+
+
+def _check_no_ranges(log: PartitionLog) -> None:
+    """InvalidTopic where ranges are gone from behind what is not acked: a fresh machine would know nothing of them."""
+    if ranges := log.index.acked.rows:
+        raise InvalidTopic(
+            f"{log.path.name}: what all readers have acked is gone from behind delivery offset "
+            f"{log.log_start.delivery_offset}, up to {ranges[-1].end}, which object storage could not tell: first ack "
+            "what is left before that, or purge the topic up to there; then alter it"
+        )

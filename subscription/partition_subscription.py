@@ -463,20 +463,30 @@ class PartitionSubscription:
             acks = self._state.acks
             return np.fromiter(map(acks.__contains__, delivery_offsets.tolist()), np.bool_, len(delivery_offsets))
 
-    def durable_mark_delete(self) -> int:
-        """All below is acked, whatever crashes. Raises StoreClosed, SubscriptionPoisoned."""
+    def durable_acks(self) -> tuple[int, BitMap64]:
+        """What is acked, whatever crashes: all below the first, but for these. Raises StoreClosed,
+        SubscriptionPoisoned.
+        """
         with self._lock:
-            self._look()
-            mark_delete, end = self._state.acks.mark_delete, self.journal.written
+            acks, end = self._known_acks(), self.journal.written
         if self.journal.safe < end:
             self.journal.commit.sync()
-        return mark_delete
+        return acks
 
     def mark_delete(self) -> int:
         """All below is acked, durably or not. Raises StoreClosed."""
         with self._lock:
             self._look()
             return self._state.acks.mark_delete
+
+    def known_acks(self) -> tuple[int, BitMap64]:
+        """What is acked, durably or not, as of `durable_acks`. Raises StoreClosed."""
+        with self._lock:
+            return self._known_acks()
+
+    def _known_acks(self) -> tuple[int, BitMap64]:
+        self._look()
+        return self._state.acks.position, self._state.acks.unacked.copy()
 
     def stats(self) -> PartitionStats:
         """Exact counts, of one instant."""

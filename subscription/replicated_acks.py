@@ -77,7 +77,7 @@ class ReplicatedAcks:
         if hidden.count != self._hidden:
             self._done |= bits.of_column(np.sort(hidden.offsets()))
             self._hidden = hidden.count
-        as_of = version.log_start, version.log_start_offset, len(version.sealed)
+        as_of = version.log_start, version.log_start_offset, len(version.sealed), version.delayed_index.acked
         if not self._is_passed and as_of != self._gone_as_of:
             self._gone_as_of = as_of
             self._done |= _gone(version, delayed=self._partition.log.delayed)
@@ -107,7 +107,9 @@ class ReplicatedAcks:
 
 
 def _gone(version: Version, *, delayed: bool) -> BitMap64:
-    """Append offsets that are out of reach: of segments that are gone, and before the log start in delivery order."""
+    """Append offsets that are out of reach: of segments that are gone, before the log start in delivery order, and in
+    ranges that all have acked.
+    """
     if delayed and not any(run.remote for run in version.delayed_index.runs):
         entries = Entries.concatenate(
             [*(run.entries() for run in version.delayed_index.runs), version.delayed_index.bucket.entries()]
@@ -115,6 +117,7 @@ def _gone(version: Version, *, delayed: bool) -> BitMap64:
         start = version.log_start.key
         due, first = entries.deliver_after, entries.offset
         later = (due > start.deliver_after) | ((due == start.deliver_after) & (first > start.offset))
+        later &= ~version.delayed_index.acked.holds(due, first, entries.records)
         entries = entries.take(np.flatnonzero(later))
         order = np.argsort(entries.offset)
         starts, ends = entries.offset[order], (entries.offset + entries.records)[order]

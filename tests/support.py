@@ -18,12 +18,13 @@ from afterlog.base.config import OS, Config
 from afterlog.base.files import Files
 from afterlog.base.locks import Condition
 from afterlog.base.names import CHECKPOINTS
+from afterlog.fetch import ranks
 from afterlog.fetch.partition import Partition
 from afterlog.log.checkpoints import CheckpointFile, FrontierLease
 from afterlog.log.lookup import find_entries
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import read_frontier
-from afterlog.store import topics
+from afterlog.store import cleanup, topics
 from afterlog.store.backup import Backup
 from afterlog.store.store import Store, open_store
 from tests.campaigns.crash_states import CrashModel, crash_states
@@ -102,6 +103,13 @@ def drained(partition: Partition, position: int | None = None) -> list[bytes | N
             return values
         values += [message.value for message in columns.to_messages()]
         at = behind
+
+
+@contextlib.contextmanager
+def ranges_of_one() -> Iterator[None]:
+    """What goes from behind what is not acked may be a single record."""
+    with patch.object(ranks, "RANGE_RECORDS_MIN", 1), patch.object(cleanup, "RANGE_RECORDS_MIN", 1):
+        yield
 
 
 def due_of(partition: Partition, offset: int) -> int | None:

@@ -19,7 +19,7 @@ import functools
 import itertools
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,11 +60,12 @@ from afterlog.records.entry import decode_entry
 from afterlog.records.kernels import scan_entries
 from afterlog.records.times import AS_SOON_AS_POSSIBLE
 from afterlog.store.store import open_store
+from afterlog.subscription.ack_set import AckSet
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner
 from tests.campaigns.crash_states import CrashState
 from tests.campaigns.simulated_disk import SimulatedFiles
-from tests.support import due_of
+from tests.support import due_of, ranges_of_one
 
 PATH = Path("/store")
 TOPIC = "mail"
@@ -307,10 +308,11 @@ class Session:
         self.consumer.commit()
         self.disk.mark(Committed(position))
 
-    def ack(self, name: str, count: int) -> None:
-        """By a subscription that is closed behind it."""
+    def ack(self, name: str, count: int, *, but: Collection[int] = ()) -> None:
+        """By a subscription that is closed behind it; but for some delivery offsets."""
         with self.store.subscribe(TOPIC, name) as subscription:
-            subscription.ack_many(subscription.receive(count))
+            received = subscription.receive(count)
+            subscription.ack_many([message for message in received if message.delivery_offset not in but])
 
     def close(self) -> None:
         self.consumer.close()
@@ -342,7 +344,8 @@ class Scenario:
     def __call__(self, files: Files, disk: SimulatedFiles) -> None:
         session = Session(files, disk, self.config, **self.topic)
         try:
-            self.work(session)
+            with ranges_of_one():
+                self.work(session)
             session.close()
         finally:
             if session.store._sync is not None:
@@ -583,6 +586,29 @@ def acked(session: Session) -> None:
     session.store.enforce_retention()
 
 
+def acked_beyond(session: Session) -> None:
+    """What all have acked goes from behind what one of them has not, of several segments, again, and in the end all."""
+    session.send((b"a", 1), (b"b" * 90, 2), (b"c" * 90, 3), (b"d", 4))
+    session.partition.log.roll()
+    session.send((b"e" * 90, 2), (b"f" * 90, 5), (b"g", 9), (b"h", 10**6))
+    session.cancel(6)
+    session.partition.log.roll()
+    session.advance(30)
+    session.ack("slow", 9, but={1})
+    session.ack("quick", 9, but={4})
+    session.merge()
+    session.store.enforce_retention()
+    session.send((b"i" * 90, 0), (b"j" * 90, 1))
+    session.advance(9)
+    session.ack("slow", 9, but={1})
+    session.ack("quick", 9)
+    session.partition.log.roll()
+    session.store.clean(TOPIC)
+    session.send((b"k", 0))
+    session.ack("slow", 9)
+    session.store.enforce_retention()
+
+
 def evicted(session: Session) -> None:
     """A reader that acks nothing of what is due for long; what is pending beside it stays."""
     session.send((b"a", 1), (b"b", 2))
@@ -804,6 +830,7 @@ SCENARIOS = (
     Scenario("acked", acked, topic={"retention_by_subscriptions": True}),
     Scenario("acked later", acked, small(INTERVAL), topic={"retention_by_subscriptions": True}),
     Scenario("acked fifo", acked_in_order, topic={"retention_by_subscriptions": True, "delayed": False}),
+    Scenario("acked beyond", acked_beyond, small(max_num_buckets=1), topic={"retention_by_subscriptions": True}),
     Scenario("evicted", evicted, topic=EVICTING),
     Scenario("reopened", reopened),
     Scenario("frontier", frontier),
@@ -878,6 +905,8 @@ class Observed:
     """Delivery offset of the first record of a drain a long time later, behind one more append; of all: `rows`."""
     rows: list[tuple[int, int, bytes, int]]
     reachable: set[int]
+    gone: set[int]
+    """Delivery offsets behind the first one that all have acked, and that are out of reach."""
     lost: list[str]
     """Readers that have not acked all that has gone, by what is on the disk; behind a pass over what was recovered."""
 
@@ -939,7 +968,8 @@ class Verifier:
         self._check_fixed_point(disk, clock, found)
         lost = losers(disk, partition)
         if self._scenario.topic.get("retention_by_subscriptions"):
-            store.enforce_retention()  # by acks, too, that the first life had no time to make durable
+            with ranges_of_one():
+                store.enforce_retention()  # by acks, too, that the first life had no time to make durable
         with patch.object(unique_key_files, "made_anew", _lost):
             check_unique_keys(store, partition)
         check_numbered(store, partition)
@@ -957,7 +987,7 @@ class Verifier:
             start = consumer.positions()[0]
             rows = [row(message) for messages in iter(consumer.poll, []) for message in messages]
         disk.mark(Shown(tuple(rows)))
-        return Observed(there, found, committed, start, rows, reachable(partition), lost)
+        return Observed(there, found, committed, start, rows, reachable(partition), gone(partition), lost)
 
     def _check_fixed_point(self, disk: SimulatedFiles, clock: ManualClock, found: object) -> None:
         """A second recovery finds what the first one left, and nothing to do."""
@@ -1008,29 +1038,35 @@ class Verifier:
         ranks, hidden = [rank for rank, *_ in rows], told.hidden(end)
         assert sorted(set(ranks)) == ranks
         assert not hidden & {offset for _, offset, *_ in rows}, "delivered although it is cancelled"
-        assert start + len(rows) + len(hidden & observed.reachable) == end + 1, "not all is delivered"
+        out_of_reach = start + len(observed.gone) + len(hidden & observed.reachable)
+        assert out_of_reach + len(rows) == end + 1, "not all is delivered"
         if self._scenario.topic.get("delayed", True):
             keys = [(due, offset) for _, offset, _, due in rows]
             assert sorted(keys) == keys
         if self._covered:
             delivered = {rank: record for rank, *record in rows}
             for rank, record in told.shown.items():
-                assert rank < start or list(record) == list(delivered[rank]), (
-                    f"delivery offset {rank} names another record"
-                )
+                is_gone = rank < start or rank in observed.gone
+                assert is_gone or list(record) == list(delivered[rank]), f"delivery offset {rank} names another record"
 
 
 def losers(disk: SimulatedFiles, partition: Partition) -> list[str]:
-    """Who has not acked, by journals and positions as they are on the disk, all below the log start."""
+    """Who has not acked, by journals and positions as they are on the disk, all below the log start, or in a range."""
     log, found = partition.log, list[str]()
     if not log.context.settings.retention_by_subscriptions:
         return found
     for name in disk.names(log.path / SUBSCRIPTIONS) if disk.exists(log.path / SUBSCRIPTIONS) else ():
         replayed = replay(disk, log.path / SUBSCRIPTIONS / name, Owner(log.path.name, name), log.log_end_offset)
         mark = replayed.state.acks.mark_delete if replayed else GroupPosition(disk, log.path, name).committed
-        if mark is not None and mark < partition.log_start:
+        acks = replayed.state.acks if replayed else AckSet(mark or 0)
+        if mark is not None and (mark < partition.log_start or not all(rank in acks for rank in gone(partition))):
             found.append(name)
     return found
+
+
+def gone(partition: Partition) -> set[int]:
+    """Delivery offsets in ranges that all have acked."""
+    return {rank for each in partition.log.index.acked.rows for rank in range(each.first, each.end)}
 
 
 def check_unique_keys(store: Store, partition: Partition) -> None:
@@ -1138,13 +1174,15 @@ def _columns(entries: Entries) -> list[np.ndarray[Any, Any]]:
 
 
 def reachable(partition: Partition) -> set[int]:
-    """Offsets of the records after the log start, by the index."""
+    """Offsets of the records after the log start, and in no range that all have acked, by the index."""
+    acked = partition.log.index.acked
     entries = [*(run.entries() for run in partition.log.index.runs), partition.log.index.bucket.entries()]
     start = partition.log.log_start.key
     return {
         offset
         for entry in itertools.chain.from_iterable(entries)
         if Key(entry.deliver_after, entry.offset) > start
+        and not acked.holds(np.array([entry.deliver_after]), np.array([entry.offset]), entry.records)[0]
         for offset in range(entry.offset, entry.offset + entry.records)
     }
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from pyroaring import BitMap64
+
 import afterlog
 from afterlog.base.files import Files
 from afterlog.fetch.consumer import Consumer
@@ -20,7 +22,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.store import deletions
 from afterlog.store.cleanup import Cleanup
 from afterlog.store.store import Store
-from afterlog.subscription.backlog import Backlogs
+from afterlog.subscription.backlog import AckedByAll, Backlogs
 from afterlog.subscription.subscription import Subscription
 from tests.campaigns.killed_crowd import LONG_MS, PADDING, RETRY, Hand, wall_ms
 
@@ -278,8 +280,8 @@ def closed_readers_hold_nothing() -> None:
     """They are taken to have acked all."""
     real = Backlogs._of_closed
 
-    def of_closed(backlogs: Backlogs, log: PartitionLog, *more: Any) -> int | None:
-        return None if real(backlogs, log, *more) is None else log.log_end_offset
+    def of_closed(backlogs: Backlogs, log: PartitionLog, *more: Any) -> AckedByAll | None:
+        return None if real(backlogs, log, *more) is None else AckedByAll(log.log_end_offset, BitMap64())
 
     patch.object(Backlogs, "_of_closed", of_closed).start()
 

@@ -58,7 +58,7 @@ from afterlog.records.producer_sequence import ProducerRows, ProducerSequence
 from afterlog.records.single import SingleRecord
 from afterlog.store.cleanup import Cleanup
 from afterlog.store.topics import OpenTopics
-from afterlog.subscription.backlog import Backlogs
+from afterlog.subscription.backlog import AckedByAll, Backlogs
 from tests.campaigns.crashes import PATH, SCENARIOS, Scenario
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import SimulatedFiles
@@ -221,10 +221,10 @@ def any_bucket(span: Span, known: Checkpoints) -> tuple[SealedMark, ...]:
     return ORIGINAL_SEGMENTS_IN(span._replace(generation=1 << 60), known)
 
 
-def acked_as_it_is(backlogs: Backlogs, log: PartitionLog, *, durable: bool = True) -> int | None:
+def acked_as_it_is(backlogs: Backlogs, log: PartitionLog, *, durable: bool = True) -> AckedByAll | None:
     """Acks count before they are durable."""
-    floor: int | None = ORIGINAL_ACKED(backlogs, log, durable=False)
-    return floor
+    acks: AckedByAll | None = ORIGINAL_ACKS(backlogs, log, durable=False)
+    return acks
 
 
 @contextlib.contextmanager
@@ -374,7 +374,7 @@ def recovery_without_folder_sync() -> Iterator[None]:
         yield
 
 
-ORIGINAL_ACKED = Backlogs.acked
+ORIGINAL_ACKS = Backlogs.acks
 ORIGINAL_BATCHES = Control.batches
 ORIGINAL_CANCEL = PartitionLog._cancel
 ORIGINAL_CLOSE = PartitionLog.close
@@ -456,9 +456,9 @@ BUGS = (
         planted=patched(Appender, "append_one", noted_before_it_is_written)),
     Bug("control batch due at once", NAMED["cancels go"], planted=control_due_at_once),
     Bug("an ack frees a segment before it is durable", NAMED["acked later"],
-        planted=patched(Backlogs, "acked", acked_as_it_is)),
+        planted=patched(Backlogs, "acks", acked_as_it_is)),
     Bug("a commit frees a segment before it is durable", NAMED["acked fifo"],
-        planted=patched(Backlogs, "acked", acked_as_it_is), kill=True),
+        planted=patched(Backlogs, "acks", acked_as_it_is), kill=True),
     Bug("a segment goes that a closed subscription has not acked", NAMED["acked"],
         planted=patched(Backlogs, "_of_closed", nothing)),
     Bug("eviction of what is pending", NAMED["evicted"], planted=evicting_anything),

@@ -1,13 +1,14 @@
 """Retention by subscriptions in lockstep with a model: readers that come, ack, go back, close, and passes in between.
 
 The model knows a record by its delivery offset: when it is due, and who has acked it. After every step nothing has gone
-that is pending, or that some reader has not acked, whatever crashed; behind every pass all has gone that may, where the
-whole of it may. A quota evicts, or refuses, exactly what it says.
+that is pending, or that some reader has not acked, whatever crashed, also where what all have acked goes from behind
+what one of them has not; behind every pass all has gone that may, where the whole of it may. A quota evicts, or
+refuses, exactly what it says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from pyroaring import BitMap64
 
 from afterlog.base.clock import ManualClock
 from afterlog.base.config import ALWAYS, OS, Durability
@@ -29,9 +31,16 @@ from afterlog.subscription.subscription import Subscription
 from tests import campaigns
 from tests.campaigns.planted_bugs import evicting_anything
 from tests.campaigns.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, drained, due_of, power_cut, small
+from tests.support import NOW_MS, PATH, drained, due_of, power_cut, ranges_of_one, small
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = pytest.mark.usefixtures("quiet", "ranges_of_one")
+
+
+@pytest.fixture(name="ranges_of_one")
+def small_ranges() -> Iterator[None]:
+    with ranges_of_one():
+        yield
+
 
 NAMES = ("one", "two")
 GROUP = "group"
@@ -63,6 +72,8 @@ class LetsGoMachine(RuleBasedStateMachine):
         """Of each reader that there is: delivery offsets, the group's up to its position."""
         self.evicted = 0
         """What lies below may have gone whoever has not acked it."""
+        self.may_go: set[int] = set()
+        """Delivery offsets that all readers had acked when a cleaning began."""
         self.open(SimulatedFiles())
 
     def open(self, disk: SimulatedFiles) -> None:
@@ -88,10 +99,11 @@ class LetsGoMachine(RuleBasedStateMachine):
         return sum(due <= ms for due in self.dues)
 
     def mark(self, name: str) -> int:
-        acked, rank = self.acked[name], 0
-        while rank in acked:
-            rank += 1
-        return rank
+        return first_without(self.acked[name])
+
+    def gone(self) -> set[int]:
+        """What went from behind what is not acked."""
+        return {rank for row in self.partition.log.index.acked.rows for rank in range(row.first, row.end)}
 
     def floor(self) -> int | None:
         return min(map(self.mark, self.acked), default=None)
@@ -155,6 +167,19 @@ class LetsGoMachine(RuleBasedStateMachine):
         if then:
             getattr(self, then)()
 
+    @rule(then=st.sampled_from(["", "", "kill", "cut_power"]))
+    def clean_thoroughly(self, then: str) -> None:
+        """What all have acked goes, whatever lies before it."""
+        self.partition.log.roll()
+        if self.acked:
+            self.may_go |= set.intersection(*self.acked.values()) & {*range(self.due_by(self.now_ms))}
+        known = self.gone()
+        self.clean("")
+        self.store.clean("t")
+        assert self.gone() <= self.may_go | known, "somebody has not acked it"
+        if then:
+            getattr(self, then)()
+
     # Readers.
 
     @rule(name=st.sampled_from(NAMES), count=st.integers(0, 9), done=st.sampled_from(["all", "all", "first", "last"]))
@@ -167,6 +192,8 @@ class LetsGoMachine(RuleBasedStateMachine):
         if count:
             received = [*reader.receive(count)]
             self.acked[name] |= {*range(self.partition.log_start)}  # what was evicted is stepped over
+            last = max([message.delivery_offset for message in received], default=0)
+            self.acked[name] |= {rank for rank in self.gone() if rank < last}
             chosen = {"all": received, "first": received[:1], "last": received[-1:]}[done]
             reader.ack_many(chosen)
             self.acked[name] |= {message.delivery_offset for message in chosen}
@@ -218,11 +245,13 @@ class LetsGoMachine(RuleBasedStateMachine):
             if name in self.acked:
                 self.readers[name] = self.store.subscribe("t", name)
                 [shared] = [each for each in self.store.open_subscriptions() if each.name == name]
-                mark = shared.mark_delete()
+                mark, gone = shared.mark_delete(), self.gone()
                 assert mark >= self.partition.log_start or self.evicts, "what it has not acked has gone"
-                assert mark == self.mark(name) or not covered
                 rest = shared.acked(np.arange(len(self.dues)))
-                self.acked[name] = {rank for rank, acked in enumerate(rest.tolist()) if acked}
+                acked = {rank for rank, is_acked in enumerate(rest.tolist()) if is_acked}
+                assert not gone & (self.acked[name] - acked), "what it has not acked has gone"
+                assert first_without(acked | gone) == first_without(self.acked[name] | gone) or not covered
+                self.acked[name] = acked
         if GROUP in self.acked:
             committed = GroupPosition(self.disk, self.partition.log.path, GROUP).committed
             assert committed == self.mark(GROUP)
@@ -245,8 +274,10 @@ class LetsGoMachine(RuleBasedStateMachine):
         assert log_start <= due, "a pending record has gone"
         for name in self.acked:
             assert log_start <= max(self.mark(name), self.evicted), f"{name} has not acked it"
-        expected = [b"%d" % offset * 20 for offset in order[log_start:due]]
+        gone = self.gone()
+        expected = [b"%d" % order[rank] * 20 for rank in range(log_start, due) if rank not in gone]
         assert expected == drained(self.partition)
+        assert due == self.partition.high_watermark()
         held = self.store.held_bytes("t")
         assert sum(segment.size for segment in self.partition.log.version.segments) == held.total - held.pinned
         assert not held.pinned, "nobody reads"
@@ -260,8 +291,16 @@ TestLetsGo = LetsGoMachine.TestCase
 TestLetsGo.settings = settings(max_examples=campaigns.examples(20), stateful_step_count=25)
 
 
-def unsynced(subscription: PartitionSubscription) -> int:
-    return subscription.mark_delete()
+def first_without(known: Collection[int]) -> int:
+    """The first delivery offset that is not among these."""
+    rank = 0
+    while rank in known:
+        rank += 1
+    return rank
+
+
+def unsynced(subscription: PartitionSubscription) -> tuple[int, BitMap64]:
+    return subscription.known_acks()
 
 
 def a_day(quota: dict[str, Any], behind: str) -> None:
@@ -293,7 +332,7 @@ def a_day(quota: dict[str, Any], behind: str) -> None:
     [
         (lambda: patch.object(Backlogs, "_of_closed", lambda *_: None), "two", {}),
         (lambda: patch.object(Backlogs, "_of_group", lambda *_: None), GROUP, {}),
-        (lambda: patch.object(PartitionSubscription, "durable_mark_delete", unsynced), "nobody", {}),
+        (lambda: patch.object(PartitionSubscription, "durable_acks", unsynced), "nobody", {}),
         (evicting_anything, "nobody", QUOTAS[-1]),
     ],
     ids=["closed ones do not count", "groups do not count", "acks count before they are durable", "pending goes"],

@@ -37,6 +37,7 @@ STATES_MIN = {
     "acked": 36_000,
     "acked later": 36_000,
     "acked fifo": 16_500,
+    "acked beyond": 60_000,
     "evicted": 22_000,
     "reopened": 18_500,
     "frontier": 13_500,
