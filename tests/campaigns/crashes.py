@@ -783,6 +783,7 @@ def lived(session: Session, chance: random.Random, steps: int) -> None:
     def retain() -> None:
         session.store.enforce_retention()
 
+    by_acks = int("retention_by_subscriptions" in session.topic)
     does = [
         (send, 6),
         (poll, 3),
@@ -793,7 +794,9 @@ def lived(session: Session, chance: random.Random, steps: int) -> None:
         (cancel, 2),
         (reschedule, 2),
         (retain, 1),
-        (lambda: session.ack("s", chance.randrange(1, 4)), int("retention_by_subscriptions" in session.topic)),
+        (lambda: session.ack("s", chance.randrange(1, 4)), by_acks),
+        (lambda: session.ack("s", 9, but={chance.randrange(9) for _ in range(2)}), by_acks),
+        (lambda: session.store.clean(TOPIC), by_acks),
         (session.reopen, 1),
         (session.sync, 1),
     ]

@@ -41,7 +41,7 @@ from afterlog.subscription.received import Receipts
 from afterlog.subscription.subscription import Subscription
 from tests.campaigns.simulated_disk import Image, SimulatedFiles
 from tests.produce.prepare import prepare
-from tests.support import NOW_MS, PATH, small
+from tests.support import NOW_MS, PATH, ranges_of_one, small
 from tests.tier.memory_store import MemoryStore
 
 DEST = Path("/backups")
@@ -422,6 +422,11 @@ class Life:
             log.begin_cleaning(thorough=True)
             log.clean(thorough=True)
 
+    def clean_beyond(self) -> None:
+        """What all have acked behind what they have not."""
+        with ranges_of_one():
+            self.store.clean("acked")
+
     def close_subscription(self) -> None:
         self.subscription.close()
 
@@ -469,8 +474,8 @@ class Life:
         self.told.job = Prepared(job="job", batch=0, topic="t", files=(prepare(self.disk, PATH, "job", 0, {0: rows}),))
 
     def begin_backlogs(self) -> None:
-        """A segment that all have acked beside one that they have not, and one that a quota evicts beside a pending
-        one."""
+        """A segment that all have acked beside one of which they have not the first, and one that a quota evicts beside
+        a pending one."""
         for number in range(4):
             self.send(b"done %d" % number, topic="acked")
             self.send(b"late %d" % number, topic="late")
@@ -478,6 +483,8 @@ class Life:
             self.store.topic(name).partition(0).log.roll()
         self.send(LEFT, topic="acked")
         self.send(LEFT, 60_000, topic="late")
+        for number in range(3):
+            self.send(b"done too %d" % number, topic="acked")
         for name in ("acked", "late"):
             self.store.topic(name).partition(0).log.roll()
             with self.store.subscribe(name, "s") as subscription:
@@ -664,6 +671,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "merge": lambda life: life.partition.log.merge_buckets(),
     "retention": lambda life: life.store.enforce_retention(),
     "clean": lambda life: life.clean(),
+    "clean beyond": Life.clean_beyond,
     "cancel": Life.cancel,
     "reschedule": Life.reschedule,
     "poll": Life.poll,
