@@ -25,6 +25,7 @@ from afterlog.store.store import Store
 from afterlog.subscription.backlog import AckedByAll, Backlogs
 from afterlog.subscription.subscription import Subscription
 from tests.campaigns.killed_crowd import LONG_MS, PADDING, RETRY, Hand, wall_ms
+from tests.support import ranges_of_one
 
 QUOTA_MS = 1_000
 SETTINGS: tuple[dict[str, Any], ...] = (
@@ -101,7 +102,10 @@ class Freer(Hand):
     def keep(self) -> None:
         if self.chance.random() < 0.5:
             self.store.topic(self.topic).partition(0).log.roll()
-        self.store.enforce_retention()
+        with ranges_of_one():
+            self.store.enforce_retention()
+            if self.chance.random() < 0.5:
+                self.store.clean(self.topic)
 
     def leave(self) -> None:
         for name in [*self.open]:
@@ -145,7 +149,8 @@ class FreeingOracle:
     free: set[int] = field(default_factory=set)
     """What all readers that there were had acked, perhaps, at some time: it may have gone."""
     trying: tuple[Any, ...] = ()
-    freed = evicted = 0
+    freed = evicted = beyond = 0
+    """Records that went, as of the last kill: by acks, or not; the most from behind what was not acked."""
 
     def hear(self, word: str, *said: Any) -> None:
         match word:
@@ -214,8 +219,12 @@ class FreeingOracle:
         with store.consumer(self.name, group="another", start=afterlog.EARLIEST, auto_commit=False) as consumer:
             messages = [message for messages in iter(consumer.poll, []) for message in messages]
         found = {message.offset: (message.value or b"").decode().rstrip() for message in messages}
-        log_start = store.topic(self.name).partition(0).log_start
-        self.verify_values(found, log_start, killed_ms)
+        partition = store.topic(self.name).partition(0)
+        log_start, ranges = partition.log_start, partition.log.index.acked.rows
+        beyond = {rank for each in ranges for rank in range(each.first, each.end)}
+        assert beyond <= self.free, f"D13: {beyond - self.free} of {self.name} have gone, which somebody has not acked"
+        self.beyond = max(self.beyond, len(beyond))
+        self.verify_values(found, log_start, beyond, killed_ms)
         self.verify_there(store)
         for name in NAMES:
             if name in self.readers:
@@ -223,13 +232,13 @@ class FreeingOracle:
         self.trying = ()
         self.let_go()
 
-    def verify_values(self, found: dict[int, str], log_start: int, killed_ms: int) -> None:
+    def verify_values(self, found: dict[int, str], log_start: int, beyond: set[int], killed_ms: int) -> None:
         if self.trying[:1] == ("put",):
             put_ms, values = self.trying[1:]
             fresh = {offset: value for offset, value in found.items() if value in values}
             assert values[: len(fresh)] == [*fresh.values()], "D8"
             self.sent(fresh, put_ms)
-        gone = {offset for offset in self.values if offset < log_start}
+        gone = {offset for offset in self.values if offset < log_start or offset in beyond}
         assert {offset: value for offset, value in self.values.items() if offset not in gone} == found, "D3, D8"
         early = {each for each in gone - self.free if not self.evicts or self.put_ms[each] + QUOTA_MS > killed_ms}
         assert not early, f"D13: {early} of {self.name} have gone, which somebody has not acked"

@@ -68,8 +68,8 @@ def kill_again_and_again(workers: Workers, folder: Path, lives: int, bug: str, s
 def test_killed_again_and_again(history: int, workers: Workers, tmp_path: Path) -> None:
     oracle = kill_again_and_again(workers, tmp_path, LIVES, "nothing_planted", f"{campaigns.SEED}.{history}")
     sizes = {name: len(topic.named) for name, topic in oracle.topics.items()}
-    gone = {name: (each.freed, each.evicted) for name, each in oracle.freeing.items()}
-    print("freed, evicted", gone)
+    gone = {name: (each.freed, each.evicted, each.beyond) for name, each in oracle.freeing.items()}
+    print("freed, evicted, from behind what was not acked", gone)
     print(sizes, "acked", len(oracle.acked), "received", oracle.received, "redelivered", oracle.redelivered)
     assert min(sizes.values())
 
