@@ -130,6 +130,7 @@ def _by_append(version: Version, times: bool) -> Iterator[list[_Batch]]:
                 kept &= np.array([version.delayed_index.contains(offset) for offset in found.offset.tolist()], np.bool_)
             else:
                 kept &= ~_up_to(gone, found.deliver_after, found.offset)
+                kept &= ~version.delayed_index.acked.holds(found.deliver_after, found.offset, found.records)
             view, begin = view_of(piece), found.batch_position - start
             due_ms = found.deliver_after if times else np.full_like(found.offset, -1)
             size = found.size - (found.batch_position - found.position)
