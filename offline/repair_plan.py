@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from afterlog.base.errors import CorruptFile
 from afterlog.base.files import map_file
 from afterlog.base.names import (
@@ -27,6 +29,7 @@ from afterlog.base.names import (
     parse_segment_file,
     segment_file,
 )
+from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRange, AckedRanges
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Entries, Key
 from afterlog.index.origin_index import OriginIndex
@@ -152,7 +155,7 @@ class RepairPlanner:
         next_bases = [*(mark.base_offset for mark in self._sealed[1:]), recovery.segment]
         if any(mark.end_offset > base for mark, base in zip(self._sealed, next_bases, strict=False)):
             raise CorruptFile("no checkpoints, and logs that overlap: restore the folder from a copy", path=self._path)
-        removed, start = known.removed_records, known.log_start
+        removed, start, acked = known.removed_records, known.log_start, self._acked(known)
         if self._delayed:
             removed = recovery.segment - sum(mark.records for mark in self._sealed)
             changed = removed != known.removed_records
@@ -161,7 +164,9 @@ class RepairPlanner:
                     f"{self._folder}: {removed} records are gone, not {known.removed_records}: counted anew"
                 )
             if changed or self._cuts or not self._away:
-                start = replace(start, delivery_offset=removed + self._records_up_to(start.key))
+                in_front = removed - sum(row.removed for row in acked)
+                start = replace(start, delivery_offset=in_front + self._records_up_to(start.key))
+                acked = self._at_their_ranks(acked, in_front)
         content = replace(
             known,
             recovery=recovery,
@@ -169,6 +174,7 @@ class RepairPlanner:
             sealed=tuple(self._sealed),
             removed_records=removed,
             log_start=start,
+            acked=acked,
             unique_keys=self._unique_keys(known, recovery),
             producers=self._producers(known, recovery),
             origins=self._origins(known, recovery),
@@ -423,6 +429,28 @@ class RepairPlanner:
         )
         self._cuts.append(cut)
         self._steps.append(str(cut))
+
+    def _acked(self, known: Checkpoints) -> tuple[AckedRange, ...]:
+        """The ranges that all readers have acked, with what is left of each."""
+        ranges = AckedRanges(known.acked)
+        left = np.zeros(len(ranges), np.int64)
+        for log in self._logs.values():
+            entries = log.entries
+            inside = np.flatnonzero(ranges.holds(entries.deliver_after, entries.offset, entries.records))
+            held = entries.take(inside)
+            np.add.at(left, ranges.which(held.deliver_after, held.offset), held.records)
+        return tuple(
+            row._replace(removed=row.records - there) for row, there in zip(ranges.rows, left.tolist(), strict=True)
+        )
+
+    def _at_their_ranks(self, acked: Sequence[AckedRange], in_front: int) -> tuple[AckedRange, ...]:
+        """Where ranges lie, with so many records removed in front of all: behind the loss of others, further on."""
+        found, removed = list[AckedRange](), in_front
+        for row in acked:
+            removed += row.removed
+            end = removed + self._records_up_to(row.upto)
+            found.append(row._replace(first=end - row.records, end=end))
+        return NOTHING_ACKED.including(found).rows
 
     def _records_up_to(self, key: Key) -> int:
         """Records that are left with a key <= `key`."""

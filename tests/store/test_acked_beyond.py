@@ -32,7 +32,7 @@ from afterlog.store.store import Store, open_store
 from afterlog.subscription.backlog import AckedByAll, Backlogs
 from afterlog.tier.directory_store import DirectoryStore
 from tests.campaigns.simulated_disk import SimulatedFiles
-from tests.support import NOW_MS, PATH, killed, open_small, small
+from tests.support import NOW_MS, PATH, killed, open_small, small, with_file
 
 COUNT = 3_000
 SEGMENT_BYTES = 1 << 16
@@ -350,6 +350,33 @@ def test_whoever_looks_from_elsewhere_sees_what_is_left() -> None:
     partition = Partition("t", 0, open_snapshot(context, settle_ms=0))
     assert expected == all_of(partition)
     assert (COUNT, 98) == (partition.high_watermark(), partition.log_start)
+
+
+def test_a_repair_keeps_ranges() -> None:
+    """Of a healthy folder there is nothing to do; of one that lost a segment the rest is there, in its order."""
+    scene = Scene()
+    scene.send()
+    scene.clock.advance(2_000)
+    scene.ack("slow", COUNT, but={100, 2_000})
+    scene.clean(10_000_000)
+    scene.send(500)
+    scene.clock.advance(2_000)
+    scene.log.roll()
+    expected = scene.delivered(scene.store)
+    first = scene.log.version.sealed[0]
+    lost = range(first.base_offset, first.end_offset)
+    scene.store.close()
+    with OfflineStore(PATH, scene.disk, scene.clock) as offline:
+        assert [] == offline.plan().steps
+    damaged = with_file(scene.disk, first.path, None)
+    with OfflineStore(PATH, damaged, scene.clock) as offline:
+        assert [*offline.verify()]
+        offline.apply(offline.plan())
+        [finding] = offline.verify()
+        assert "not acked" in finding.message, "the one at 100 is lost"
+    with opened(damaged, scene.clock) as store:
+        store.check()
+        assert [row[1:] for row in expected if row[1] not in lost] == [row[1:] for row in scene.delivered(store)]
 
 
 def some_lives() -> None:
