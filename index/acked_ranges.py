@@ -15,14 +15,13 @@ Invariants, proved by `check`: ranges are ascending, and apart by a record at le
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from afterlog.index.entries import Key
+from afterlog.index.entries import Key, Keys, bisected
 from afterlog.index.growing_columns import Int64Array
 
 RANGES_MAX = 1_024
@@ -59,87 +58,66 @@ class AckedRange(NamedTuple):
         return self.end - self.first
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class AckedRanges:
-    """Of one partition, as columns: int64[n] each, but for the rows they were made of."""
+    """Of one partition, immutable: rows, and the same as columns, int64[n] each."""
 
-    rows: tuple[AckedRange, ...] = ()
-    _columns: Int64Array = field(init=False)
-    """By the fields of a range; behind them what lies up to each range and in it: its records, and the removed."""
+    __slots__ = ("_after", "_end", "_first", "_records", "_removed", "_upto", "rows")
 
-    def __post_init__(self) -> None:
-        columns = np.array(self.rows, np.int64).reshape(-1, len(AckedRange._fields)).T
-        records = columns[5] - columns[4]
-        object.__setattr__(
-            self, "_columns", np.concatenate([columns, [records.cumsum()], [columns[6].cumsum()]]).astype(np.int64)
-        )
+    def __init__(self, rows: tuple[AckedRange, ...] = ()) -> None:
+        self.rows = rows
+        columns = np.array(rows, np.int64).reshape(-1, len(AckedRange._fields)).T.copy()
+        after_ms, after_offset, upto_ms, upto_offset, self._first, self._end, removed = columns
+        self._after = Keys(after_ms, after_offset)
+        self._upto = Keys(upto_ms, upto_offset)
+        self._records = np.append(0, (self._end - self._first).cumsum())
+        """int64[n + 1]: in the ranges before each."""
+        self._removed = np.append(0, removed.cumsum())
+        """The same, of what is not in the index any more."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    # Up to a key.
+
     @property
     def records(self) -> int:
         """In all of them, whether they are in the index still or not."""
-        return int(self._columns[7][-1]) if self.rows else 0
+        return int(self._records[-1])
 
     @property
     def removed(self) -> int:
         """Of these, how many are not in the index any more."""
-        return int(self._columns[8][-1]) if self.rows else 0
+        return int(self._removed[-1])
 
     def records_up_to(self, key: Key) -> int:
         """In those that end at or before a key."""
-        count = self._ended(key) if self.rows else 0
-        return int(self._columns[7][count - 1]) if count else 0
+        return int(self._records[self._upto.rank(key)])
 
     def removed_up_to(self, key: Key) -> int:
         """The same, of what was removed of them."""
-        count = self._ended(key) if self.rows else 0
-        return int(self._columns[8][count - 1]) if count else 0
+        return int(self._removed[self._upto.rank(key)])
 
     def last_up_to(self, key: Key) -> AckedRange | None:
         """The last one that ends at or before a key."""
-        count = self._ended(key) if self.rows else 0
+        count = self._upto.rank(key)
         return self.rows[count - 1] if count else None
-
-    def last_before(self, position: int) -> AckedRange | None:
-        """The last one that ends at or before a delivery offset."""
-        count = int(self._columns[5].searchsorted(position, "right"))
-        return self.rows[count - 1] if count else None
-
-    def _ended(self, key: Key) -> int:
-        upto_ms, upto_offset = self._columns[2], self._columns[3]
-        low, high = (int(upto_ms.searchsorted(key.deliver_after, side)) for side in ("left", "right"))
-        return low + int(upto_offset[low:high].searchsorted(key.offset, "right"))
-
-    def removed_in_front(self, deliver_after: Int64Array, offset: Int64Array) -> Int64Array:
-        """For each key, how many records were removed of ranges that end before it: int64[n]."""
-        return self._sums(8, self._rows(2, deliver_after, offset))
 
     def removed_before(self, edges: Int64Array) -> Int64Array:
         """For each edge, how many records were removed of ranges that end before that instant: int64[n]."""
-        return self._sums(8, self._columns[2].searchsorted(edges, "left"))
+        removed: Int64Array = self._removed[self._upto.deliver_after.searchsorted(edges, "left")]
+        return removed
 
     def records_before(self, edges: Int64Array) -> Int64Array:
         """The same of all their records that are still in the index."""
-        count = self._columns[2].searchsorted(edges, "left")
-        return self._sums(7, count) - self._sums(8, count)
+        count = self._upto.deliver_after.searchsorted(edges, "left")
+        left: Int64Array = self._records[count] - self._removed[count]
+        return left
 
-    def _sums(self, column: int, count: Int64Array) -> Int64Array:
-        return np.append(0, self._columns[column])[count]
+    # Of entries.
 
-    def _rows(self, column: int, deliver_after: Int64Array, offset: Int64Array) -> Int64Array:
-        """For each key, how many ranges have one below it in a column of times and the next of offsets: int64[n].
-
-        By times alone, and where ranges share one, by offsets.
-        """
-        ms, within = self._columns[column], self._columns[column + 1]
-        low, high = ms.searchsorted(deliver_after, "left"), ms.searchsorted(deliver_after, "right")
-        while bool((low < high).any()):
-            middle = (low + high) >> 1
-            is_below = (low < high) & (within[np.minimum(middle, len(within) - 1)] < offset)
-            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
-        return np.asarray(low)
+    def removed_in_front(self, deliver_after: Int64Array, offset: Int64Array) -> Int64Array:
+        """For each key, how many records were removed of ranges that end before it: int64[n]."""
+        return self._removed[_below(self._upto, deliver_after, offset)]
 
     def holds(
         self, deliver_after: Int64Array, offset: Int64Array, records: Int64Array | int = 1
@@ -147,45 +125,53 @@ class AckedRanges:
         """Which entries lie in one of them: bool[n]."""
         if not self.rows:
             return np.zeros(len(offset), np.bool_)
-        row = self._rows(0, deliver_after, offset) - 1
-        upto_ms, upto_offset = self._columns[2][row], self._columns[3][row]
+        row = self.which(deliver_after, offset)
+        upto_ms, upto_offset = self._upto.deliver_after[row], self._upto.offset[row]
         ends = (deliver_after < upto_ms) | ((deliver_after == upto_ms) & (offset + records - 1 <= upto_offset))
         return np.asarray((row >= 0) & ends)
 
     def which(self, deliver_after: Int64Array, offset: Int64Array) -> Int64Array:
-        """Of entries that `holds` says yes to, which range each is in: int64[n]."""
-        return self._rows(0, deliver_after, offset) - 1
+        """Of entries that `holds` says yes to, which range each is in: int64[n]; of others one before, or -1."""
+        return _below(self._after, deliver_after, offset) - 1
+
+    # By delivery offsets.
+
+    def last_before(self, position: int) -> AckedRange | None:
+        """The last one that ends at or before a delivery offset."""
+        count = int(self._end.searchsorted(position, "right"))
+        return self.rows[count - 1] if count else None
+
+    def covers(self, stretch: range) -> bool:
+        """Whether one of them has all of these delivery offsets."""
+        row = int(self._first.searchsorted(stretch.start, "right")) - 1
+        return row >= 0 and stretch.stop <= self.rows[row].end
+
+    def passed(self, position: int) -> int:
+        """How many delivery offsets of a range lie before a position within it."""
+        row = int(self._first.searchsorted(position, "right")) - 1
+        return position - self.rows[row].first if row >= 0 and position < self.rows[row].end else 0
+
+    def worth_having(self, stretches: Iterable[range]) -> list[range]:
+        """Of stretches that are acked, ascending: those that one of these would become, and as many more as there is
+        room for, the largest.
+        """
+        grown, fresh = list[range](), list[range]()
+        for each in stretches:
+            low, high = self._first.searchsorted([each.start, each.stop])
+            (grown if high > low else fresh).append(each)
+        fresh.sort(key=len, reverse=True)
+        return sorted(grown + fresh[: max(RANGES_MAX - len(self.rows), 0)], key=lambda each: each.start)
+
+    # Others.
 
     def passed_by(self, key: Key, rank: int) -> Key:
         """Where a log start goes that would lie in a range, or in front of one: at its end. rank: of the key."""
         ahead = (row.upto for row in self.rows if row.upto > key and (row.after < key or row.first == rank))
         return next(ahead, key)
 
-    def covers(self, stretch: range) -> bool:
-        """Whether one of them has all of these delivery offsets."""
-        row = int(self._columns[4].searchsorted(stretch.start, "right")) - 1
-        return row >= 0 and stretch.stop <= self.rows[row].end
-
-    def worth_having(self, stretches: Iterable[range]) -> list[range]:
-        """Of stretches that are acked, ascending: those that one of these would become, and as many more as there is
-        room for, the largest.
-        """
-        first = self._columns[4]
-        grown, fresh = list[range](), list[range]()
-        for each in stretches:
-            low, high = first.searchsorted([each.start, each.stop])
-            (grown if high > low else fresh).append(each)
-        fresh.sort(key=len, reverse=True)
-        return sorted(grown + fresh[: max(RANGES_MAX - len(self.rows), 0)], key=lambda each: each.start)
-
-    def passed(self, position: int) -> int:
-        """How many delivery offsets of a range lie before a position within it."""
-        row = int(self._columns[4].searchsorted(position, "right")) - 1
-        return position - self.rows[row].first if row >= 0 and position < self.rows[row].end else 0
-
     def behind(self, key: Key) -> AckedRanges:
         """Those that end behind a key."""
-        count = self._ended(key) if self.rows else 0
+        count = self._upto.rank(key)
         return AckedRanges(self.rows[count:]) if count else self
 
     def less(self, removed: Int64Array) -> AckedRanges:
@@ -221,6 +207,14 @@ class AckedRanges:
         for row, following in pairwise(self.rows):
             assert row.end < following.first
             assert row.upto <= following.after
+
+
+def _below(keys: Keys, deliver_after: Int64Array, offset: Int64Array) -> Int64Array:
+    """For each of some keys, how many of these, in delivery order, are smaller: int64[n]."""
+    due = keys.deliver_after
+    return bisected(
+        keys.offset, due.searchsorted(deliver_after, "left"), due.searchsorted(deliver_after, "right"), offset
+    )
 
 
 NOTHING_ACKED = AckedRanges()

@@ -174,6 +174,17 @@ def rank(deliver_after: Int64Array, offset: Int64Array, key: Key) -> int:
     return low + int(offset[low:high].searchsorted(key.offset, "right"))
 
 
+def bisected(column: Int64Array, low: Int64Array, high: Int64Array, value: Int64Array) -> Int64Array:
+    """For each value the first row from `low` on of a column that ascends up to `high`, where that is, which is not
+    below it; `high`, where there is none: int64[n]. One bisection for all.
+    """
+    while bool((low < high).any()):
+        middle = (low + high) >> 1
+        is_below = (low < high) & (column[np.minimum(middle, len(column) - 1)] < value)
+        low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+    return np.asarray(low)
+
+
 def sort_by_due(deliver_after: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The column sorted, and the rows in that order, stably. Packed where that fits 63 bits, else a stable argsort."""
     count = len(deliver_after)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRanges
-from afterlog.index.entries import Key, Keys
+from afterlog.index.entries import Key, Keys, bisected
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.merge import Block
 from afterlog.index.sorted_columns import SortedColumns
@@ -205,13 +205,9 @@ def _rows(block: Block, keys: Keys) -> Int64Array:
 def _last_up_to(column: Int64Array, low: Int64Array, high: Int64Array, value: Int64Array) -> Int64Array:
     """For each value the last row from `low` on and below `high` of a column that ascends there which is not above it.
 
-    `low`, where there is none. One bisection for all.
+    `low`, where there is none.
     """
-    while bool((high - low > 1).any()):
-        middle = (low + high) >> 1
-        beyond = column[np.minimum(middle, len(column) - 1)] > value
-        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
-    return low
+    return np.maximum(bisected(column, low, high, value + 1) - 1, low)
 
 
 NOTHING_HIDDEN = HiddenKeys(SortedColumns())

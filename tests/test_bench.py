@@ -303,11 +303,17 @@ def test_the_longest_append(tmp_path: Path) -> None:
 
 def test_what_cleaning_holds(tmp_path: Path) -> None:
     for name, workload in cleaning.WORKLOADS.items():
-        found = (cleaning.tiered if name == "mix 1 %" else cleaning.ours)(tmp_path / name, name, 20, 2)
+        found = (cleaning.tiered if name == "mix 1 %" else cleaning.ours)(tmp_path / name, name, 20, 1)
         assert found["most_listed_mb"] >= found["listed_mb"]
         assert found["sent"] > 0 < found["written_per_body_byte"]
         assert found["worst_beyond_slack"] < 2
         assert len(workload.delays(np.random.default_rng(1), 5, 0)) >= 5
+
+
+def test_what_a_queue_holds_of_which_some_is_acked_late(tmp_path: Path) -> None:
+    found = cleaning.late(tmp_path, 0.01, 120, 2)
+    assert (5_760, True) == (found["sent"], found["most_ranges"] > 0)
+    assert 0 < found["left_mb"] <= found["held_mb"] < 0.3
 
 
 def test_what_tiny_topics_hold(tmp_path: Path) -> None:
