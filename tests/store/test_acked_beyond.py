@@ -132,6 +132,16 @@ def all_of(partition: Partition) -> list[tuple[int, int, bytes]]:
     return found
 
 
+def two_left() -> Scene:
+    """All was read and acked but two records, and a pass was made."""
+    scene = Scene()
+    scene.send()
+    scene.clock.advance(2_000)
+    scene.ack("slow", COUNT, but={100, 2_000})
+    scene.clean(10_000_000)
+    return scene
+
+
 def a_life(seed: int = 1) -> None:
     """Batches, two readers, one of which closes, cancelled records, and in the end acks of all."""
     scene = Scene(seed)
@@ -195,11 +205,7 @@ def test_again_and_again(seed: int) -> None:
 
 
 def test_readers_who_come_later_step_over_it() -> None:
-    scene = Scene()
-    scene.send()
-    scene.clock.advance(2_000)
-    scene.ack("slow", COUNT, but={100, 2_000})
-    scene.clean(10_000_000)
+    scene = two_left()
     late = scene.store.subscribe("t", "late", start=EARLIEST)
     assert 4 == late.stats().due
     assert [98, 99, 100, 2_000] == [message.delivery_offset for message in late.receive(COUNT)]
@@ -243,11 +249,7 @@ def test_what_is_cancelled_in_a_range_is_gone_with_it_and_what_is_not_stays_canc
 
 
 def test_a_seek_back_finds_what_is_left() -> None:
-    scene = Scene()
-    scene.send()
-    scene.clock.advance(2_000)
-    scene.ack("slow", COUNT, but={100, 2_000})
-    scene.clean(10_000_000)
+    scene = two_left()
     subscription = scene.store.subscribe("t", "slow")
     subscription.seek(700)
     assert [2_000] == [message.delivery_offset for message in subscription.receive(COUNT)]
@@ -314,11 +316,7 @@ def test_a_life(seed: int) -> None:
 
 
 def test_object_storage_begins_where_no_range_is_left() -> None:
-    scene = Scene()
-    scene.send()
-    scene.clock.advance(2_000)
-    scene.ack("slow", COUNT, but={100, 2_000})
-    scene.clean(10_000_000)
+    scene = two_left()
     scene.store.close()
     scene.disk.make_folder(Path("/remote"))
     remote = DirectoryStore(scene.disk, Path("/remote"))
@@ -333,11 +331,7 @@ def test_object_storage_begins_where_no_range_is_left() -> None:
 
 def test_whoever_looks_from_elsewhere_sees_what_is_left() -> None:
     """A snapshot of the folder, and what is exported of it in either order."""
-    scene = Scene()
-    scene.send()
-    scene.clock.advance(2_000)
-    scene.ack("slow", COUNT, but={100, 2_000})
-    scene.clean(10_000_000)
+    scene = two_left()
     for delivery_order in (False, True):
         out = Path(f"/out-{delivery_order}")
         assert 4 == export(scene.disk, scene.partition, out, delivery_order=delivery_order).records
@@ -354,11 +348,7 @@ def test_whoever_looks_from_elsewhere_sees_what_is_left() -> None:
 
 def test_a_repair_keeps_ranges() -> None:
     """Of a healthy folder there is nothing to do; of one that lost a segment the rest is there, in its order."""
-    scene = Scene()
-    scene.send()
-    scene.clock.advance(2_000)
-    scene.ack("slow", COUNT, but={100, 2_000})
-    scene.clean(10_000_000)
+    scene = two_left()
     scene.send(500)
     scene.clock.advance(2_000)
     scene.log.roll()
