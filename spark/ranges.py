@@ -194,8 +194,8 @@ class RangePlanner:
 
     def _is_there(self, partition: Partition, position: int, seen: Seen | None) -> bool:
         """Whether a position lies in this history of the partition; OffsetOutOfRange where it does not."""
-        if position <= partition.log_start:
-            return True
+        if position <= partition.log_start or partition.log.index.acked.passed(position):
+            return True  # what lies before it is gone, or maybe
         if position > partition.high_watermark():  # a snapshot sees what is due by a clock that may be behind
             partition = self._source.partition(partition.number, self._settings, at_ms=ALL_MS)
         end = partition.high_watermark()

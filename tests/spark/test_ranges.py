@@ -387,6 +387,26 @@ class TestWhatIsLost:
         assert 10 == len(self.stream(setting, behind))
         setting.store.close()
 
+    @pytest.mark.parametrize("position", [25, 26, 100, 280, 300])
+    def test_what_all_have_acked_is_stepped_over(self, position: int) -> None:
+        """From wherever the stream had come to, before it went from behind what is not acked, or within, or behind."""
+        setting = Setting(retention_by_subscriptions=True)
+        setting.clock.advance(1_500)
+        setting.checkpoint()
+        start = setting.planner().advanced(setting.planner().initial(), {"0": position, "1": position}, None)
+        assert {"0": position, "1": position} == start.positions
+        with setting.store.subscribe("t", "s") as subscription:
+            received = subscription.receive(3 * RECORDS)
+            subscription.ack_many([message for message in received if message.delivery_offset != 25])
+        setting.clock.advance(100_000_000)
+        setting.store.enforce_retention()
+        setting.store.clean("t")
+        for partition in setting.store.topic("t").partitions:
+            [row] = partition.log.index.acked.rows
+            assert (26, RECORDS, RECORDS - 26) == (row.first, row.end, row.removed)
+        rows = self.stream(setting, start)
+        assert [(number, 25) for number in (0, 1) if position <= 25] == [row[:2] for row in rows]
+
     @pytest.mark.parametrize("taken", ["retention", "purge"])
     def test_what_was_taken_before_it_was_read(self, taken: str) -> None:
         setting = Setting(retention_ms=100 if taken == "retention" else None)
