@@ -169,6 +169,12 @@ class AckedRanges:
         ahead = (row.upto for row in self.rows if row.upto > key and (row.after < key or row.first == rank))
         return next(ahead, key)
 
+    def spans_like(self, other: AckedRanges) -> bool:
+        """Whether these are the same ranges, whatever was removed of them."""
+        return len(self.rows) == len(other.rows) and all(
+            row[:-1] == known[:-1] for row, known in zip(self.rows, other.rows, strict=True)
+        )
+
     def behind(self, key: Key) -> AckedRanges:
         """Those that end behind a key."""
         count = self._upto.rank(key)

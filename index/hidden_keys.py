@@ -100,13 +100,17 @@ class HiddenKeys:
         arrivals = _Arrivals([], None if self._arrivals is None else self._arrivals.seen)
         return HiddenKeys(self._keys.behind(key), arrivals, acked=self.acked.behind(key))
 
-    def with_acked(self, acked: AckedRanges) -> HiddenKeys:
-        """The same with other ranges, and without the keys that lie in these."""
+    def outside(self, acked: AckedRanges) -> HiddenKeys:
+        """Without the keys that lie in these ranges."""
         before = self._keys.parts()
         parts = [part.take(np.flatnonzero(~acked.holds(part.deliver_after, part.offset))) for part in before]
         if sum(map(len, parts)) == sum(map(len, before)):
-            return HiddenKeys(self._keys, acked=acked)
-        return HiddenKeys(SortedColumns[Keys]().including(Keys.concatenate(parts)), acked=acked)
+            return self
+        return HiddenKeys(SortedColumns[Keys]().including(Keys.concatenate(parts)), acked=self.acked)
+
+    def with_acked(self, acked: AckedRanges) -> HiddenKeys:
+        """The same with these ranges, in which none of the keys lies, instead."""
+        return HiddenKeys(self._base, self._arrivals, self._fresh, acked)
 
     def rank(self, key: Key) -> int:
         """How many delivery offsets are hidden up to a key that is in no range, or ends one."""

@@ -97,12 +97,10 @@ class Cancellations:
         """The same where these ranges are what all readers have acked. What is not visible yet lies in none."""
         if acked is self.hidden.acked:
             return self
-        return replace(
-            self,
-            targets=self.targets.with_acked(acked).with_acked(NOTHING_ACKED),
-            controls=self.controls.with_acked(acked).with_acked(NOTHING_ACKED),
-            hidden=self.hidden.with_acked(acked),
-        )
+        targets, controls, hidden = self.targets, self.controls, self.hidden
+        if not acked.spans_like(hidden.acked):  # else they lie outside already, and there may be millions
+            targets, controls, hidden = (keys.outside(acked) for keys in (targets, controls, hidden))
+        return replace(self, targets=targets, controls=controls, hidden=hidden.with_acked(acked))
 
     def answers(self, found: Entries, offsets: Int64Array, log_start: Key, now_ms: int) -> Int8Array:
         """A CancelResult for each of the looked-up offsets, which differ: CANCELLED where only the stamp can tell."""
