@@ -6,7 +6,8 @@ The server has an endpoint for each row (server/table.py), the client makes its 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from afterlog.api.operation import NOTHING, HttpOperation, Scope
 from afterlog.api.reader_json import READER
@@ -47,6 +48,7 @@ from afterlog.api.shapes import (
 from afterlog.base import errors
 from afterlog.base.measures import LATENESS_EDGES_MS
 from afterlog.log.cancel_result import CancelResult
+from afterlog.log.topic_settings import LEAST, TopicChanges
 
 SLICE: Final = "application/vnd.afterlog.slice"
 
@@ -121,25 +123,22 @@ BACKUP: Final = HttpOperation(
 
 # Topics.
 
-_MAYBE: Final[dict[str, Any]] = {"null": True, "default": LEFT_OUT}
+
+def _setting(name: str, kind: Any) -> Shape:
+    """A setting of a topic in JSON, by its type in `TopicChanges`."""
+    if kind is bool:
+        return Flag(default=LEFT_OUT)
+    if kind == int | None:
+        return Whole(LEAST.get(name, 0), null=True, default=LEFT_OUT)
+    if get_origin(kind) is Literal:
+        return Text(*get_args(kind), default=LEFT_OUT)
+    assert kind == Sequence[str], f"{name}: {kind} has no shape here"
+    return Listing(Text(), most=100, default=LEFT_OUT)
+
+
 TOPIC_CHANGES: Final[dict[str, Shape]] = {
-    "max_delay_ms": Whole(**_MAYBE),
-    "retention_ms": Whole(**_MAYBE),
-    "retention_bytes": Whole(**_MAYBE),
-    "remote_storage_enable": Flag(default=LEFT_OUT),
-    "local_retention_ms": Whole(**_MAYBE),
-    "local_retention_bytes": Whole(**_MAYBE),
-    "check_instants": Flag(default=LEFT_OUT),
-    "segment_ms": Whole(1, **_MAYBE),
-    "retention_by_subscriptions": Flag(default=LEFT_OUT),
-    "backlog_quota_bytes": Whole(**_MAYBE),
-    "backlog_quota_ms": Whole(**_MAYBE),
-    "backlog_quota_policy": Text("producer_exception", "consumer_backlog_eviction", default=LEFT_OUT),
-    "max_pending": Whole(**_MAYBE),
-    "max_bytes": Whole(**_MAYBE),
-    "interceptors": Listing(Text(), most=100, default=LEFT_OUT),
+    name: _setting(name, kind) for name, kind in get_type_hints(TopicChanges).items()
 }
-"""As `TopicChanges` has them."""
 _TOPIC: Final = answer({"name": _NAME, "partitions": COUNT, "delayed": {"type": "boolean"}})
 
 LIST_TOPICS: Final = HttpOperation(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from afterlog.base.arguments import flag
-from afterlog.base.document import well_typed
 from afterlog.base.errors import CorruptFile, InvalidTopic, WrongType
 from afterlog.base.names import check_name, is_attempt
 
@@ -140,6 +139,8 @@ class TopicChanges(TypedDict, total=False):
     interceptors: Sequence[str]
 
 
+LEAST = {"partitions": 1, "segment_ms": 1}
+"""Of the numbers; the others may be 0."""
 _DEFAULT = TopicSettings()
 FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
 """Of a Kafka broker's log in object storage; such topics differ by their partitions alone."""
@@ -151,7 +152,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
         "partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION, "segment_ms",
         "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes",
     ):  # fmt: skip
-        value, least = getattr(settings, name), int(name in ("partitions", "segment_ms"))
+        value, least = getattr(settings, name), LEAST.get(name, 0)
         if value is None and name != "partitions":
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -230,6 +231,8 @@ def differences(there: TopicSettings, asked: TopicSettings) -> list[str]:
 
 def topics_of_json(body: dict[str, Any], path: Path) -> dict[str, TopicSettings]:
     """What a document says that was read from `path`. Raises CorruptFile."""
+    from afterlog.base.document import well_typed  # which reads files; who has settings alone imports no numpy
+
     try:
         return {
             check_name(name): checked(well_typed(TopicSettings(**_tuples(settings)))) for name, settings in body.items()

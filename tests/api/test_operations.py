@@ -9,7 +9,6 @@ import pytest
 from afterlog.api import operations
 from afterlog.api.operation import HttpOperation
 from afterlog.index.producer_states import SEQUENCES
-from afterlog.log.topic_settings import TopicChanges
 from afterlog.records.producer_sequence import EPOCH_MAX
 from afterlog.server.table import ENDPOINTS, Routes
 
@@ -40,4 +39,3 @@ def test_a_query_leaves_out_what_is_none() -> None:
 def test_it_says_what_the_engine_says() -> None:
     """It imports no numpy, and so says these itself."""
     assert (EPOCH_MAX, SEQUENCES) == (operations.EPOCH_MAX, operations.SEQUENCES)
-    assert TopicChanges.__annotations__.keys() == operations.TOPIC_CHANGES.keys()
