@@ -90,10 +90,11 @@ class Administration:
             positions = [each.beginning(upto) for each in chosen]  # whether it can be, everywhere, before anything goes
             count = sum(each.cancel_pending() for each in chosen) if pending else 0
             again = pending and isinstance(upto, Edge | AtTime | AtBrokerTime)
+            groups = self.groups(name)  # a look at every partition: once, for there may be thousands
             for each, position in zip(chosen, positions, strict=True):
                 # What fell due before it came to be cancelled is due before such a position by now.
                 count += each.purge(upto if again else position)
-                for group in self.groups(name):
+                for group in groups:
                     committed = GroupPosition(self.files, each.log.context.folder, group)
                     if committed.committed is not None and committed.committed < each.log_start:
                         committed.commit(each.log_start)

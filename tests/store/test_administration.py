@@ -39,6 +39,7 @@ from afterlog.log.topic_settings import TopicSettings
 from afterlog.produce.adoption import hand_over, handed_over
 from afterlog.produce.prepared import Prepared
 from afterlog.store import deletions
+from afterlog.store.administration import Administration
 from afterlog.store.deletions import Deletions
 from afterlog.store.store import Store, open_store
 from tests import campaigns
@@ -448,6 +449,21 @@ def test_purged_records_are_gone(disk: SimulatedFiles, clock: ManualClock) -> No
         assert [b"later", b"new"] == sorted(v for v in values(store, group="g") if v)
         assert 4 == store.topic("t").partition(0).log_start
         store.check()
+
+
+def test_a_purge_lists_the_groups_once(disk: SimulatedFiles, clock: ManualClock) -> None:
+    """It listed the groups of all partitions for each of them, under the store's lock: hours, of ten thousand."""
+    with open_small(disk, clock) as store:
+        store.create_topic("t", 20)
+        store.send_many("t", [b"v"] * 100)
+        clock.advance(10)
+        with store.consumer("t", group="g") as consumer:
+            assert 50 == len(consumer.poll(50))
+        looks = patch.object(Administration, "_names", autospec=True, side_effect=Administration._names)
+        with looks as looked:
+            assert 100 == store.purge("t")
+        assert 1 == looked.call_count
+        assert [] == values(store, group="g")
 
 
 def test_what_is_pending_is_purged_when_asked(disk: SimulatedFiles, clock: ManualClock) -> None:
