@@ -258,12 +258,11 @@ class Timeline:
                 continue
             if iterator is None or position - iterator.delivery_offset > BLOCK_ENTRIES_MAX:
                 iterator, block = self._iterator_before(position - 1, reading), empty_block(0)
-            last = block
             while iterator.delivery_offset < position and len(
                 following := iterator.next_block(index, reading.upto, BLOCK_ENTRIES)
             ):
-                block, last = following, following
-            found.append(_entry_before(position, last, start, index.acked))
+                block = following
+            found.append(_entry_before(position, block, start, index.acked))
         return found
 
     def position_at(self, ms: int, version: Version) -> int:
