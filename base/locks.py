@@ -22,8 +22,9 @@ from typing import Any, Final, TypeVar
 
 Done = TypeVar("Done")
 _NO_LOCK: Final = nullcontext()
-_AT_ONCE: Final = 8
-"""Locks of one frame: of 10,000 each by itself there would be too many."""
+_AT_ONCE: Final = 16
+"""Locks of one frame: of 10,000, those of a topic of so many partitions, 8 would be too many frames for Python, which
+nests no more than 20 blocks in one."""
 _LONGEST_S: Final = 5.0
 """Who waits without a timeout looks again after this long: what should have woken it may have been struck."""
 
@@ -33,8 +34,8 @@ def within(locks: Sequence[AbstractContextManager[Any]], do: Callable[[], Done])
     if not locks:
         return do()
     frame: list[AbstractContextManager[Any]] = [*locks[:_AT_ONCE], *[_NO_LOCK] * (_AT_ONCE - len(locks))]
-    one, two, three, four, five, six, seven, eight = frame
-    with one, two, three, four, five, six, seven, eight:
+    a, b, c, d, e, f, g, h, i, j, k, m, n, o, p, q = frame
+    with a, b, c, d, e, f, g, h, i, j, k, m, n, o, p, q:
         return within(locks[_AT_ONCE:], do)
 
 
