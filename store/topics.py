@@ -11,7 +11,6 @@ it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from afterlog.base.clock import Clock
 from afterlog.base.config import Config
 from afterlog.base.errors import AfterlogError, CorruptFile, InvalidTopic, StorageError, TopicExists
 from afterlog.base.files import Files, unused_name
-from afterlog.base.locks import Thread
+from afterlog.base.locks import Thread, within
 from afterlog.base.names import CHECKPOINTS, TOPICS, partition_folder
 from afterlog.log.checkpoints import CheckpointFile, Checkpoints
 from afterlog.log.clean_check import is_at_rest
@@ -161,22 +160,27 @@ class OpenTopics:
         topic = self.by_name[name]
         before, count = topic.settings, topic.partition_count
         begins = settings.remote_storage_enable and not before.remote_storage_enable
-        with contextlib.ExitStack() as still:
-            for number in range(count) if begins else ():
-                log = topic.log(number)
-                still.enter_context(log.letting_go)
-                _check_no_ranges(log)
-            if settings.remote_storage_enable:
-                settings = self._tiering_of(name).tell_topic(name, settings, before)
-            self._make_logs([self._context(name, number, settings) for number in range(count, settings.partitions)])
-            self.files.sync_folder(self.path)
-            alter_topic(self.files, self.path, name, settings)
-            topic.alter(settings)
+        logs = [topic.log(number) for number in range(count) if begins]
+        within([log.letting_go for log in logs], lambda: self._give(topic, settings, logs))
         for number in range(count) if begins else ():
             log = topic.partition(number).log
             if self.tiering is not None:
                 self.tiering.add(log)
         return topic
+
+    def _give(self, topic: Topic, settings: TopicSettings, beginning: Sequence[PartitionLog]) -> None:
+        """Other settings, and their partitions, to a topic, of which these logs are to be in object storage from now
+        on.
+        """
+        for log in beginning:
+            _check_no_ranges(log)
+        name, before, count = topic.name, topic.settings, topic.partition_count
+        if settings.remote_storage_enable:
+            settings = self._tiering_of(name).tell_topic(name, settings, before)
+        self._make_logs([self._context(name, number, settings) for number in range(count, settings.partitions)])
+        self.files.sync_folder(self.path)
+        alter_topic(self.files, self.path, name, settings)
+        topic.alter(settings)
 
     def delete(self, name: str) -> None:
         """Delete a topic: it is gone when this returns, whatever crashes, or there as it was where it raises before.
