@@ -80,9 +80,7 @@ class Scene:
         subscription = self.store.subscribe("t", name, lease_ms=10**9)
         received = subscription.receive(count)
         assert count == len(received)
-        for message in received:
-            if message.delivery_offset not in but:
-                subscription.ack(message)
+        subscription.ack_many([message for message in received if message.delivery_offset not in but])
 
     def clean(self, after_ms: int = 2_000, *, thorough: bool = False) -> None:
         self.clock.advance(after_ms)
@@ -228,9 +226,8 @@ def test_what_is_cancelled_in_a_range_is_gone_with_it_and_what_is_not_stays_canc
     scene.clock.advance(2_000)
     subscription = scene.store.subscribe("t", "slow", lease_ms=10**9)
     kept = {1, 98, 100, 2_000}
-    for message in subscription.receive(COUNT):
-        if message.delivery_offset not in kept:
-            subscription.ack(message)
+    received = subscription.receive(COUNT)
+    subscription.ack_many([message for message in received if message.delivery_offset not in kept])
     scene.clock.advance(10_000_000)
     scene.store.enforce_retention()
     scene.store.clean("t")
@@ -286,9 +283,7 @@ def test_once_it_is_acked_the_log_start_passes_the_ranges() -> None:
     scene.clock.advance(2_000)
     subscription = scene.store.subscribe("t", "slow", lease_ms=10**9)
     received = {message.delivery_offset: message for message in subscription.receive(COUNT)}
-    for rank, message in received.items():
-        if rank not in (100, 2_000):
-            subscription.ack(message)
+    subscription.ack_many([message for rank, message in received.items() if rank not in (100, 2_000)])
     scene.clean(10_000_000)
     subscription.ack(received[100])
     scene.clean(10_000_000, thorough=True)
