@@ -213,7 +213,7 @@ class AsyncSubscription(Closing):
         timeout = seconds("timeout", timeout)
 
         def look() -> Coroutine[Any, Any, Received | None]:
-            return self._run(lambda: self._blocking.receiver.look(max_records), self._give_back)
+            return self._run(lambda: self._blocking.receiver.take(max_records), self._give_back)
 
         found = None if timeout == 0 or self._blocking.ended else await self._line.found(look, timeout)
         if found is None:

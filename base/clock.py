@@ -14,7 +14,9 @@ goes back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import math
 import threading
 import time
 import weakref
@@ -64,6 +66,13 @@ class Clock(Protocol):
         May return early for no reason: callers loop.
         """
 
+    def seconds_until(self, ms: int) -> float:
+        """How long it takes until `now_ms` is `ms`, whole milliseconds of it, unless somebody sets it; inf: it stands
+        still. For who waits by a timer of its own, and looks again then."""
+
+    def watch(self, stepped: Callable[[], object]) -> Callable[[], object]:
+        """Call `stepped`, from any thread, when it was set, until what this returns is called."""
+
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """macOS has only the latter, and counts sleep."""
@@ -81,8 +90,17 @@ class StepWatch:
         self._wall_ms = wall_ms
         self._elapsed_ms = elapsed_ms
         self._period_s = period_s
-        self._waiting: dict[object, Condition] = {}
+        self._waiting: dict[object, Callable[[], object]] = {}
         self._thread: Thread | None = None
+
+    def watch(self, stepped: Callable[[], object]) -> Callable[[], object]:
+        """Call `stepped` when it was stepped, until what this returns is called. Where there can be no more threads
+        nobody looks, until somebody waits again."""
+        name = object()
+        self._waiting[name] = stepped
+        with contextlib.suppress(RuntimeError):
+            self._look()
+        return lambda: self._waiting.pop(name, None)
 
     def wait(self, condition: Condition, until_ms: int, seconds: float) -> None:
         """Wait on `condition`, held by the caller: until notified, for so long, or until it may be that instant.
@@ -90,18 +108,22 @@ class StepWatch:
         How long that is, is asked of the clock once a step of it would be told: so none comes in between.
         """
         name = object()
-        self._waiting[name] = condition
+        self._waiting[name] = functools.partial(_stir, condition)
         try:
             seconds = min(seconds, max(until_ms - self._wall_ms(), 0) / 1000)
-            thread = self._thread
-            if thread is None or not thread.is_alive():
-                try:
-                    self._begin()
-                except RuntimeError:  # no more threads: it looks for itself
-                    seconds = min(seconds, self._period_s)
+            try:
+                self._look()
+            except RuntimeError:  # no more threads: it looks for itself
+                seconds = min(seconds, self._period_s)
             condition.wait(seconds)
         finally:
             self._waiting.pop(name, None)
+
+    def _look(self) -> None:
+        """From a thread, which is there from now on. Raises RuntimeError where there can be no more."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            self._begin()
 
     def _begin(self) -> None:
         thread = Thread(target=self._run, name="afterlog-clock", daemon=True)
@@ -110,8 +132,8 @@ class StepWatch:
 
     def _run(self) -> None:
         lead_ms, alone = self._wall_ms() - self._elapsed_ms(), 0
-        for condition in [*self._waiting.copy().values()]:  # a step before the first look is seen, too
-            _stir(condition)
+        for stepped in [*self._waiting.copy().values()]:  # a step before the first look is seen, too
+            stepped()
         me, sleep = current_thread(), Condition()
         while self._thread is me and alone < _ROUNDS_ALONE:
             with sleep:
@@ -120,8 +142,8 @@ class StepWatch:
             waiting = self._waiting.copy()
             alone = 0 if waiting else alone + 1
             if abs(lead_ms - before_ms) >= STEP_MS:
-                for condition in waiting.values():
-                    _stir(condition)
+                for stepped in waiting.values():
+                    stepped()
         if self._thread is me:
             self._thread = None  # who comes now begins another
             if self._waiting:  # who came just before saw this one
@@ -146,12 +168,18 @@ class SystemClock:
     def boot_ms(self) -> int:
         return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
+    def seconds_until(self, ms: int) -> float:
+        return max(ms - self.now_ms(), 0) / 1000
+
+    def watch(self, stepped: Callable[[], object]) -> Callable[[], object]:
+        return _WATCH.watch(stepped)
+
     def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         wait_s = _IDLE_WAIT_S_MAX if timeout_s is None else min(timeout_s, _IDLE_WAIT_S_MAX)
         if until_ms is None:
             condition.wait(wait_s)
             return
-        wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000)
+        wait_s = min(wait_s, self.seconds_until(until_ms))
         if wait_s <= _WAIT_S_MAX:
             condition.wait(wait_s)
         else:
@@ -176,6 +204,7 @@ class ManualClock:
         self._set_ms = 0
         """By how much the wall clock was stepped, in all."""
         self._waiting: weakref.WeakSet[Condition] = weakref.WeakSet()
+        self._watching: dict[object, Callable[[], object]] = {}
         self._lock = threading.Lock()
 
     def set(self, ms: int) -> None:
@@ -214,12 +243,22 @@ class ManualClock:
                 return
         condition.wait(_wait_s_max(until_ms, timeout_s))
 
+    def seconds_until(self, ms: int) -> float:
+        return 0.0 if ms <= self._now_ms else math.inf
+
+    def watch(self, stepped: Callable[[], object]) -> Callable[[], object]:
+        name = object()
+        with self._lock:
+            self._watching[name] = stepped
+        return lambda: self._watching.pop(name, None)
+
     def _wake(self) -> None:
         with self._lock:
-            waiting = list(self._waiting)
+            waiting, watching = list(self._waiting), list(self._watching.values())
         for condition in waiting:
-            with condition:
-                condition.notify_all()
+            _stir(condition)
+        for stepped in watching:
+            stepped()
 
 
 class ScaledClock:
@@ -244,8 +283,18 @@ class ScaledClock:
     def wait(self, condition: Condition, until_ms: int | None, timeout_s: float | None) -> None:
         wait_s = _wait_s_max(until_ms, timeout_s)
         if until_ms is not None:
-            wait_s = min(wait_s, max(until_ms - self.now_ms(), 0) / 1000 / self.speed)
+            wait_s = min(wait_s, self.seconds_until(until_ms))
         condition.wait(wait_s)
+
+    def seconds_until(self, ms: int) -> float:
+        return max(ms - self.now_ms(), 0) / 1000 / self.speed
+
+    def watch(self, stepped: Callable[[], object]) -> Callable[[], object]:
+        return _nothing
+
+
+def _nothing() -> None:
+    """Nobody sets it."""
 
 
 class JumpGuard:

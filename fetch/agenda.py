@@ -57,8 +57,8 @@ class Agenda:
         """No later than the first of them."""
         self._paused_ms = 0
         """Nothing is looked at before, whatever comes."""
-        self._stirs = [0] * rows
-        """Another number whenever something came for a row."""
+        self.stirs = [0] * rows
+        """Another number whenever something came for a row: to be asked before a look, for `rest`."""
         self._numbers = itertools.count(1)
         self._overlooked = 0
         self._checked_s = clock.monotonic_s()
@@ -97,15 +97,11 @@ class Agenda:
                 self._first_ms = min(self._from_ms)
         return rows
 
-    def stirs(self, row: int) -> int:
-        """To be asked before a look, for `rest`."""
-        return self._stirs[row]
-
     def rest(self, row: int, stirs: int, until_ms: int) -> None:
         """A look found nothing, and will not before `until_ms` but for what comes; or has come since `stirs`."""
         with self._changed:
             before_ms, self._from_ms[row] = self._from_ms[row], until_ms
-            if self._stirs[row] != stirs:
+            if self.stirs[row] != stirs:
                 self._from_ms[row] = before_ms
 
     def pause(self, until_ms: int) -> None:
@@ -145,7 +141,7 @@ class Agenda:
 
     def stir(self, row: int, ms: int = 0) -> None:
         """There may be something in this row from `ms` on. No lock where it is looked at before that anyway."""
-        self._stirs[row] = next(self._numbers)  # first: a `rest` that does not see this was seen by the next line
+        self.stirs[row] = next(self._numbers)  # first: a `rest` that does not see this was seen by the next line
         if ms >= self._from_ms[row]:
             return
         with self._changed:
@@ -161,13 +157,13 @@ class Agenda:
 
     def stir_all(self) -> None:
         """Look at everything again."""
-        for row in range(len(self._stirs)):
+        for row in range(len(self.stirs)):
             self.stir(row)
 
     def _look_again(self, now_s: float) -> None:
         """At a few rows, every OVERLOOKED_S."""
         self._checked_s = now_s
-        count = len(self._stirs)
+        count = len(self.stirs)
         for step in range(min(count, OVERLOOKED_ROWS)):
             self.stir((self._overlooked + step) % count)
         self._overlooked = (self._overlooked + OVERLOOKED_ROWS) % count

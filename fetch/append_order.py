@@ -7,6 +7,7 @@ clock decides anything, and nothing is ever pending.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from afterlog.log.scan import walk
 from afterlog.log.segment import SealedSegment, Segment
 from afterlog.log.version import Version
 from afterlog.records.columns import Scan
+
+SegmentT = TypeVar("SegmentT", bound=Segment)
 
 
 class AppendOrder:
@@ -53,6 +56,10 @@ class AppendOrder:
     def pending(self, reading: Reading, behind: Key | None = None) -> Iterator[Block]:
         """Nothing is."""
         return iter(())
+
+    def is_free(self) -> bool:
+        """It has no short way for one record."""
+        return False
 
     def one(self, position: int, reading: Reading) -> None:
         """`read` is to be asked."""
@@ -130,7 +137,7 @@ class AppendOrder:
         return None
 
 
-def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
+def segment_of(segments: tuple[SegmentT, ...], offset: int) -> SegmentT:
     """The segment that holds `offset`."""
     low, high = 0, len(segments)
     while high - low > 1:

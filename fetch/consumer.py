@@ -324,7 +324,7 @@ class Consumer(ConsumerSurface):
         """Due records of the partitions on the agenda; None where there are none."""
         parts, left, moved = list[Columns](), max_records, list(self._handed)
         for row in in_turn(self.agenda.rows(), self._turn):
-            partition, stirs = self._partitions[row], self.agenda.stirs(row)
+            partition, stirs = self._partitions[row], self.agenda.stirs[row]
             now_ms = partition.log.context.now_ms()
             reading = partition.reading()
             try:

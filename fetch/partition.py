@@ -27,7 +27,7 @@ from afterlog.base.errors import (
 )
 from afterlog.fetch import verified
 from afterlog.fetch.agenda import Agenda
-from afterlog.fetch.append_order import AppendOrder
+from afterlog.fetch.append_order import AppendOrder, segment_of
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
 from afterlog.fetch.message_columns import Columns, MadeMessage
@@ -404,7 +404,7 @@ class Partition:
         wanted = self.position(position)
         agenda = self.agenda() if max_wait_ms > 0 else None
         while True:
-            now_ms, stirs = context.now_ms(), 0 if agenda is None else agenda.stirs(0)
+            now_ms, stirs = context.now_ms(), 0 if agenda is None else agenda.stirs[0]
             reading = self.reading()
             visible = reading.visible
             located = self._locate(wanted, reading, visible, max_records, max_bytes, whole=True)
@@ -443,16 +443,24 @@ class Partition:
             if len(columns):
                 return columns, position
 
+    def is_free(self) -> bool:
+        """Whether `one` waits for nobody and for no disk, as far as is known, but for pages that are not in memory."""
+        return self._order.is_free()
+
     def one(self, position: int, reading: Reading, kind: type[MadeMessage]) -> MadeMessage | None:
-        """The record at `position`, where it is the last that is due and came not long ago; None: ask `columns`.
+        """The record at `position`, where it is the last that is due, and became due by itself; None: ask `columns`.
 
         Slots that `kind` has and `Message` has not are left empty.
         """
         entry = self._order.one(position, reading)
-        active = reading.version.active
-        if entry is None or entry.records != 1 or entry.offset < active.base_offset:
+        if entry is None or entry.records != 1:
             return None
-        data = active.pread(entry.position, reading.version.visible.position)
+        version = reading.version
+        if entry.offset < version.active.base_offset:
+            sealed = segment_of(version.sealed, entry.offset)
+            data = sealed.pread(entry.position, sealed.size)
+        else:
+            data = version.active.pread(entry.position, version.visible.position)
         found = kernels.read_single(data, entry.offset, entry.deliver_after)
         return None if found is None else self._message(found, entry.offset, entry.deliver_after, position, kind)
 

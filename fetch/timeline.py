@@ -49,6 +49,8 @@ BLOCK_ENTRIES = 8_192
 """Entries that a merge is asked for, where the reader wants no more."""
 BLOCK_ENTRIES_MAX = 65_536
 """Entries that it is asked for at most. Larger: cheaper entries for who reads many at once, more memory per reader."""
+SOON_MS = 50
+"""Of the lease of the frontier there is that much left for who must not wait for another."""
 ONES_MAX = 64
 """Entries found last that are known by their delivery offsets, about: readers that follow each other closely."""
 BLOCK_ITSELF_ENTRIES = 20
@@ -98,6 +100,13 @@ class LastFound(NamedTuple):
     ones: dict[int, IndexEntry]
 
 
+class Latest(NamedTuple):
+    """A record that became due by itself: its delivery offset, and a key before which, of others, all are."""
+
+    position: int
+    after: Key
+
+
 class Timeline:
     """Delivery order of one delayed partition. Thread-safe."""
 
@@ -127,6 +136,8 @@ class Timeline:
         self._cleanings = version.delayed_index.cleanings
         """What is cached is as of this one."""
         self._found = LastFound(self._cleanings, {})
+        self._latest: Latest | None = None
+        """What became due last, where that was one record."""
         self._next_entry: IndexEntry | None = None
         self._next_counter = DueCounter()
         self._ahead_lock = threading.Lock()
@@ -141,10 +152,13 @@ class Timeline:
         self._log.commit.owned()
         with self._lock:
             clock_ms, version = self._log.due_reading()
-            upto = Key(clock_ms, version.visible.offset - 1)
+            upto, before = Key(clock_ms, version.visible.offset - 1), self._counter.key
             high_watermark = self._counter.advance(version.delayed_index, upto)
             if high_watermark > self._high_watermark:
                 self._log.lease(clock_ms)
+                self._latest = (
+                    Latest(high_watermark - 1, before) if high_watermark == self._high_watermark + 1 else None
+                )
                 self._high_watermark = high_watermark
             return Reading(clock_ms, version, upto, self._high_watermark, version.log_start.delivery_offset)
 
@@ -205,25 +219,29 @@ class Timeline:
             position = part.end_delivery_offset
         return empty_block(position)
 
-    def one(self, position: int, reading: Reading) -> IndexEntry | None:
-        """The entry of the record at `position`, where that is the last that is due; None: `read` is to be asked.
+    def is_free(self) -> bool:
+        """Whether `advance` finds its lock free and writes nothing, as far as is known: for who must not block."""
+        return not self._lock.locked() and self._log.leases(self._log.context.now_ms() + SOON_MS)
 
-        Found in the mutable bucket, by what came before it. One more is due than lies before `position`, so an entry of
-        one record behind those is it, wherever the others are.
+    def one(self, position: int, reading: Reading) -> IndexEntry | None:
+        """The entry of the record at `position`, where that is the last that is due, it became due by itself, and
+        nobody has hidden it; None: `read` is to be asked.
         """
-        if reading.high_watermark != position + 1 or reading.hidden.count:
-            return None
         index, (cleanings, ones) = reading.version.delayed_index, self._found
-        if cleanings != index.cleanings:
+        if reading.high_watermark != position + 1 or cleanings != index.cleanings:
             return None
         entry = ones.get(position)
-        before = ones.get(position - 1)
-        if entry is None and before is not None:
-            after = Key(before.deliver_after, before.offset)
-            entry = index.bucket.first_single(after, reading.upto)
+        if entry is None:
+            with self._lock:
+                latest = self._latest
+                if latest is None or latest.position != position:
+                    return None
+                entry = self._counter.only(index, latest.after)
             if entry is None or entry.records != 1:
                 return None
-            self._remember(position, entry, index.cleanings)
+            self._remember(position, entry, cleanings)
+        if reading.hidden.count and reading.hidden.holds_one(entry.deliver_after, entry.offset):
+            return None
         return entry
 
     def _remember(self, position: int, entry: IndexEntry, cleanings: int) -> None:

@@ -22,11 +22,11 @@ import numpy as np
 
 from afterlog.base.clock import INT64_MAX
 from afterlog.index.acked_ranges import NOTHING_ACKED, AckedRanges
-from afterlog.index.entries import Entries, Key
+from afterlog.index.entries import Entries, IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
-from afterlog.index.run_cursor import Cursors
+from afterlog.index.run_cursor import Cursors, RunCursor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,27 +207,40 @@ class DueCounter:
     """
 
     def __init__(self) -> None:
-        self._key = Key(-1, -1)
+        self.key = Key(-1, -1)
+        """The last, which is the largest."""
         self._index: DelayedIndex | None = None
         self._run_records = 0
+        self._moved: list[RunCursor] = []
+        """By the last call that moved any."""
         self._cursors = Cursors([])  # in no run before the first key is known: runs below it are not read at all
 
     def advance(self, index: DelayedIndex, key: Key) -> int:
         """`index.rank(key)`. A smaller key than before counts as the one before."""
-        self._key = max(self._key, key)
+        self.key = max(self.key, key)
         self._turn_to(index)
         self._index = None  # where an exception strikes, it finds its place again
-        for cursor in self._cursors.due(self._key.deliver_after):
-            self._run_records += cursor.skip(self._key)
-        self._cursors.moved(self._key.deliver_after)
-        self._index = index
-        removed = index.removed_up_to(self._key) if index.acked.rows else index.removed_records
-        return removed + self._run_records + index.bucket.records_up_to(self._key)
+        moved = self._cursors.due(self.key.deliver_after)
+        for cursor in moved:
+            self._run_records += cursor.skip(self.key)
+        self._cursors.moved(self.key.deliver_after)
+        self._index, self._moved = index, moved or self._moved
+        removed = index.removed_up_to(self.key) if index.acked.rows else index.removed_records
+        return removed + self._run_records + index.bucket.records_up_to(self.key)
+
+    def only(self, index: DelayedIndex, after: Key) -> IndexEntry | None:
+        """The entry with after < key <= the one that it stands at, of which this index has one. None: it lies at
+        the end of a chunk of a run, or the runs are others by now, and it is to be looked for.
+        """
+        entry = self._moved[0].entry_before() if len(self._moved) == 1 and index is self._index else None
+        if entry is not None and (entry.deliver_after, entry.offset) > after:
+            return entry
+        return index.bucket.only(after, self.key)
 
     def next_due(self, index: DelayedIndex) -> int | None:
         """deliver_after of the first entry after the key."""
         self._turn_to(index)
-        in_runs, in_bucket = self._cursors.earliest(), index.bucket.next_due(self._key)
+        in_runs, in_bucket = self._cursors.earliest(), index.bucket.next_due(self.key)
         return min((due for due in (in_runs, in_bucket) if due is not None), default=None)
 
     def loaded_entries(self) -> int:
@@ -238,9 +251,9 @@ class DueCounter:
         """With a cursor in each run that has something after the key."""
         if index is self._index:
             return
-        self._index = None
-        cursors = [run.cursor(self._key) for run in index.runs if run.last_key > self._key]
-        self._run_records = sum(run.records for run in index.runs if run.last_key <= self._key)
+        self._index, self._moved = None, []
+        cursors = [run.cursor(self.key) for run in index.runs if run.last_key > self.key]
+        self._run_records = sum(run.records for run in index.runs if run.last_key <= self.key)
         self._run_records += sum(cursor.records_passed() for cursor in cursors)
         self._cursors = Cursors(cursors)
         self._index = index

@@ -122,11 +122,15 @@ class MutableBucket:
         in_columns = columns.next_due(after)
         return due if in_columns is None or (due is not None and due < in_columns) else in_columns
 
-    def first_single(self, after: Key, upto: Key) -> IndexEntry | None:
-        """An entry with after < key <= upto that came by itself, and not long ago; None where there is none."""
-        singles = self._held.singles
+    def only(self, after: Key, upto: Key) -> IndexEntry | None:
+        """The entry with after < key <= upto, of which there is one at most."""
+        columns, singles = self._settled()
         with self._lock:
-            return singles.first(after, upto)
+            found = singles.first(after, upto)
+        if found is None:
+            for part in columns.between(after, upto):
+                found = part.entry(0)
+        return found
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         """The first `limit` entries with after < key <= upto, in delivery order."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from afterlog.index.entries import Entries, Key, rank
+from afterlog.index.entries import Entries, IndexEntry, Key, rank
 from afterlog.index.growing_columns import Int64Array, UInt32Array
 
 if TYPE_CHECKING:
@@ -95,6 +95,15 @@ class RunCursor:
             return low
         # A query of the column's own type: any other makes numpy convert the column.
         return low + int(details[0, low:high].searchsorted(np.uint32(min(relative, _UINT32_MAX)), "right"))
+
+    def entry_before(self) -> IndexEntry | None:
+        """The entry in front of the cursor, of the chunk in which it stands; None at its beginning."""
+        if not self.row:
+            return None
+        deliver_after, details = self._load()
+        offset, position, records = details[:, self.row - 1].tolist()
+        first_offset = self.run.coverage.first_offset
+        return IndexEntry(int(deliver_after[self.row - 1]), first_offset + offset, position, records)
 
     def records_passed(self) -> int:
         """Records in the run in front of the cursor."""

@@ -221,6 +221,12 @@ class PartitionLog:
             with contextlib.suppress(ClockBehind):
                 self.due_reading()
 
+    def leases(self, reading_ms: int) -> bool:
+        """Whether `lease` has nothing to write for it."""
+        shared = self.context.frontier
+        lease_ms = self.checkpoints.current.frontier.lease_ms
+        return reading_ms <= (lease_ms if shared is None else max(lease_ms, shared.lease_ms))
+
     def lease(self, reading_ms: int) -> None:
         """Make the frontier durable as far as `reading_ms`, before anything is delivered by that reading."""
         if reading_ms > self.checkpoints.current.frontier.lease_ms:

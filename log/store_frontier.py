@@ -99,7 +99,7 @@ class StoreFrontier:
         self._store = store
         self._ahead_ms = ahead_ms
         self._found = SharedLease()
-        self._lease_ms = 0
+        self.lease_ms = 0
         """Durable."""
         self._used_ms: dict[str, int] = {}
         """Of each partition that delivered by it in this life."""
@@ -110,7 +110,7 @@ class StoreFrontier:
     def recover(self) -> None:
         """Begin with what the life before has left. Raises CorruptFile."""
         self._found = read_frontier(self._files, self._store)
-        self._lease_ms = self._found.lease_ms
+        self.lease_ms = self._found.lease_ms
 
     def joined(self, partition: str, own: FrontierLease) -> FrontierLease:
         """What a partition begins with that is opened now."""
@@ -121,15 +121,15 @@ class StoreFrontier:
 
         Where it raises OSError the document is the old one or the new one, and nothing may be delivered. StoreClosed.
         """
-        if reading_ms > self._lease_ms:
+        if reading_ms > self.lease_ms:
             with self._lock:
                 if self._closed:  # by then the store may be another's
                     raise StoreClosed("the store is closed; open it again with afterlog.open(path)")
-                if reading_ms > self._lease_ms:  # who waited finds it done
+                if reading_ms > self.lease_ms:  # who waited finds it done
                     lease_ms = reading_ms + self._ahead_ms
                     used_ms = {**self._found.used_ms, **self._used_ms, partition: reading_ms}
                     write_frontier(self._files, self._store, SharedLease(lease_ms=lease_ms, used_ms=used_ms))
-                    self._lease_ms = lease_ms
+                    self.lease_ms = lease_ms
         self._used_ms[partition] = reading_ms
 
     def forget(self, partitions: Collection[str]) -> None:
@@ -140,7 +140,7 @@ class StoreFrontier:
             left = {name: ms for name, ms in self._found.used_ms.items() if name not in partitions}
             if len(left) < len(self._found.used_ms):
                 used_ms = {**left, **self._used_ms}
-                write_frontier(self._files, self._store, SharedLease(lease_ms=self._lease_ms, used_ms=used_ms))
+                write_frontier(self._files, self._store, SharedLease(lease_ms=self.lease_ms, used_ms=used_ms))
                 self._found = SharedLease(lease_ms=self._found.lease_ms, used_ms=left)
 
     def close(self) -> None:
@@ -162,5 +162,5 @@ class StoreFrontier:
                 with contextlib.suppress(FileNotFoundError):
                     self._files.unlink(frontier_path(self._store))
                     self._files.sync_folder(frontier_path(self._store).parent)
-            elif self._lease_ms > left.lease_ms or left != self._found:
+            elif self.lease_ms > left.lease_ms or left != self._found:
                 write_frontier(self._files, self._store, left)

@@ -104,7 +104,7 @@ def _looked(
     rows = {partition.number: row for row, partition in enumerate(partitions)}
     for row in map(rows.__getitem__, positions):
         partition = partitions[row]
-        stirs = 0 if agenda is None else agenda.stirs(row)
+        stirs = 0 if agenda is None else agenda.stirs[row]
         now_ms = partition.log.context.now_ms()
         reading = partition.reading()
         marks[partition.number] = reading.high_watermark

@@ -44,14 +44,11 @@ class OpenReader:
         """
         receiver = self.subscription.receiver
 
-        def taken() -> Received | None:
-            one = receiver.one() if max_records == 1 and not receiver.ended else None
-            return receiver.look(max_records) if one is None else one
-
         async def look() -> Received | None:
             if not (receiver.agenda.due() or receiver.ended):  # most look again and again, and a thread costs
                 return None
-            return await self._calls.run(taken, self._give_back)
+            one = receiver.one_at_once(max_records)
+            return await self._calls.run(lambda: receiver.take(max_records), self._give_back) if one is None else one
 
         return await (self._line.found(look, wait_s) if wait_s > 0 else look())
 

@@ -1,8 +1,8 @@
-"""Blocking calls of one store made by tasks: a pool of threads, and one thread that waits for all waiters.
+"""Blocking calls of one store made by tasks: a pool of threads, and one timer for all who wait.
 
     await run(call) ──> one of THREADS threads ──> back to the task
     await wait(agenda) ──┐
-    await wait(agenda) ──┼─> woken by what comes for its reader, or by one thread, when it is time
+    await wait(agenda) ──┼─> woken by what comes for its reader, or by the timer, when it is time
     await wait(agenda) ──┘
 
 Nobody waits in a thread for a record: a receive looks, and where nothing is due its task waits as a future, which costs
@@ -23,8 +23,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from operator import itemgetter
 from queue import SimpleQueue
 from typing import Generic, TypeVar
@@ -35,7 +36,7 @@ from sortedcontainers import SortedList
 from afterlog.base.clock import Clock
 from afterlog.base.environment import at_exit
 from afterlog.base.errors import AfterlogError
-from afterlog.base.locks import Condition, Thread
+from afterlog.base.locks import Thread
 from afterlog.fetch.agenda import OVERLOOKED_S, Agenda
 from afterlog.log.notifier import NEVER_MS
 
@@ -198,87 +199,122 @@ class Calls:
 
 
 class Waiters:
-    """All tasks of a store that wait. One thread watches the time for them, for as long as there are any."""
+    """All tasks of a store that wait, in one event loop: one timer of it watches the time for them.
+
+    Everything is done by the loop; what other threads tell comes to it by one call.
+    """
 
     def __init__(self, calls: Calls, clock: Clock, now_ms: Callable[[], int]) -> None:
         """now_ms: what of the clock is not held back (`clock_jump_limit_ms`)."""
         self._calls = calls
         self._clock = clock
         self._now_ms = now_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[Agenda, set[asyncio.Future[None]]] = {}
         self._times: dict[Agenda, int] = {}
         """When the agendas have something to look at, of those that are waited for and know."""
         self._in_order: SortedList[tuple[int, int, Agenda]] = SortedList(key=itemgetter(0, 1))
         """The same: (time, identity, agenda)."""
-        self._changed = Condition()
-        self._running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER_MS
+        """The first of the times, for which it is set."""
+        self._unwatch: Callable[[], object] | None = None
+        """The clock is watched while there is a time to wait for."""
 
     async def wait(self, agenda: Agenda, timeout_s: float | None) -> None:
         """Return when there may be something to look at, or after `timeout_s`. May return early: callers loop."""
         if self._calls.closed:
             return
-        woken = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._move(loop)
+        woken = loop.create_future()
         patience_s = OVERLOOKED_S if timeout_s is None else min(timeout_s, OVERLOOKED_S)
+        patience = loop.call_later(patience_s, _end, woken)
         try:
             self._add(agenda, woken)
             if not agenda.due():
-                await asyncio.wait([woken], timeout=patience_s)
+                await woken
         finally:
+            patience.cancel()
             self._remove(agenda, woken)
 
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Into this loop: of one that was there before nobody waits any more."""
+        assert self._loop is None or self._loop.is_closed(), "a store is used by the tasks of one event loop"
+        self._loop, self._timer, self._timer_ms = loop, None, NEVER_MS
+        self._waiting.clear()
+        self._times.clear()
+        self._in_order.clear()
+
     def _add(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
-        agenda.listen(self._stirred)
-        first_ms = agenda.first_ms()
-        with self._changed:
-            self._waiting.setdefault(agenda, set()).add(woken)
-            self._set(agenda, first_ms)
-            if self._times and not self._running:
-                self._running = True
-                self._calls.begin(self._run)
+        self._waiting.setdefault(agenda, set()).add(woken)
+        agenda.listen(self._stirred)  # from now on it is told
+        self._set(agenda, agenda.first_ms())
 
     def _remove(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
-        with self._changed:
-            waiting = self._waiting.get(agenda, set())
-            waiting.discard(woken)
-            if not waiting:
-                self._waiting.pop(agenda, None)
-                self._set(agenda, NEVER_MS)
+        waiting = self._waiting.get(agenda, set())
+        waiting.discard(woken)
+        if not waiting:
+            self._waiting.pop(agenda, None)
+            self._set(agenda, NEVER_MS)
 
     def _set(self, agenda: Agenda, ms: int) -> None:
-        """The time of an agenda. The thread is told where it waits for another now."""
-        first = self._in_order[0] if self._in_order else None
+        """The time of an agenda."""
         before_ms = self._times.pop(agenda, None)
         if before_ms is not None:
             self._in_order.remove((before_ms, id(agenda), agenda))
         if ms != NEVER_MS:
             self._times[agenda] = ms
             self._in_order.add((ms, id(agenda), agenda))
-        if self._running and first != (self._in_order[0] if self._in_order else None):
-            self._changed.notify_all()
+        first_ms = self._in_order[0][0] if self._in_order else NEVER_MS
+        if first_ms != self._timer_ms:
+            self._set_timer(first_ms)
+
+    def _set_timer(self, first_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_ms = None, first_ms
+        if first_ms == NEVER_MS:
+            if self._unwatch is not None:
+                self._unwatch()
+                self._unwatch = None
+            return
+        if self._unwatch is None:
+            self._unwatch = self._clock.watch(self._stepped)
+        seconds = self._clock.seconds_until(first_ms + self._clock.now_ms() - self._now_ms())
+        if seconds < math.inf and self._loop is not None:
+            self._timer = self._loop.call_later(min(seconds, OVERLOOKED_S), self._ring)
+
+    def _ring(self) -> None:
+        """Wake those for whom it is time."""
+        now_ms, self._timer_ms = self._now_ms(), NEVER_MS
+        while self._in_order and self._in_order[0][0] <= now_ms:
+            _, _, agenda = self._in_order[0]
+            self._in_order.pop(0)
+            del self._times[agenda]
+            self._wake(agenda)
+        self._set_timer(self._in_order[0][0] if self._in_order else NEVER_MS)
+
+    def _wake(self, agenda: Agenda) -> None:
+        for woken in self._waiting.get(agenda, ()):
+            _end(woken)
+
+    # From any thread.
 
     def _stirred(self, agenda: Agenda) -> None:
         """There may be something earlier than was known: who waits for it looks."""
-        with self._changed:
-            _wake(self._waiting.get(agenda, ()))
+        if agenda in self._waiting:
+            self._soon(self._wake, agenda)
 
-    def _run(self) -> None:
-        """Wake those for whom it is time, until nobody waits for a time."""
-        with self._changed:
-            while self._times and not self._forsaken():
-                now_ms = self._now_ms()
-                while self._in_order and self._in_order[0][0] <= now_ms:
-                    agenda = self._in_order[0][2]
-                    _wake(self._waiting.get(agenda, ()))
-                    self._set(agenda, NEVER_MS)
-                if self._in_order:
-                    until_ms = self._in_order[0][0] + self._clock.now_ms() - now_ms
-                    self._clock.wait(self._changed, until_ms, None)
-            self._running = False
+    def _stepped(self) -> None:
+        """The clock was set."""
+        self._soon(self._ring)
 
-    def _forsaken(self) -> bool:
-        """Whether the loop was closed over its tasks: nobody waits any more."""
-        waiting = next((each for waiting in self._waiting.values() for each in waiting), None)
-        return waiting is None or waiting.get_loop().is_closed()
+    def _soon(self, call: Callable[..., object], *arguments: Agenda) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed over its tasks
+                self._loop.call_soon_threadsafe(call, *arguments)
 
 
 class Line:
@@ -308,15 +344,6 @@ class Line:
         return found
 
 
-def _wake(woken: Collection[asyncio.Future[None]]) -> None:
-    """From another thread than that of their loop."""
-    waiting = [each for each in woken if not each.done()]
-
-    def wake() -> None:
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
-
-    if waiting:
-        with contextlib.suppress(RuntimeError):  # the loop was closed over its tasks
-            waiting[0].get_loop().call_soon_threadsafe(wake)
+def _end(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

@@ -32,6 +32,14 @@ class Lease:
     exhausted_number: Int64Array
     deadline_ms: int
 
+    @staticmethod
+    def nothing(none: Columns, deadline_ms: int) -> Lease:
+        """none: no records."""
+        number = none.offset
+        return Lease(
+            columns=none, lease_number=number, exhausted=none, exhausted_number=number, deadline_ms=deadline_ms
+        )
+
     @property
     def redelivery_count(self) -> Int64Array:
         """int64[n], earlier deliveries of each that failed."""

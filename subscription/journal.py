@@ -41,6 +41,10 @@ LIMIT_BYTES = 256 << 10
 restarts."""
 
 
+ROOM_BYTES = 256
+"""Room for a frame of one record."""
+
+
 class JournalPosition(NamedTuple):
     """A place in all journals that a subscription ever has: of which number, and behind which byte."""
 
@@ -94,6 +98,11 @@ class Journal:
     def overgrown(self) -> bool:
         """Whether it is time to begin anew."""
         return self._written.position > self._limit_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether that will not be so behind the next frame of one record."""
+        return self._written.position + ROOM_BYTES <= self._limit_bytes
 
     def append(self, event: Event, log_end_offset: int) -> None:
         """Write an event. Raises StorageFull, OutOfResources, with nothing written, or SubscriptionPoisoned."""

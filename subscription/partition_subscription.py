@@ -184,6 +184,11 @@ class PartitionSubscription:
             self.notifier.notify(lease.deadline_ms)
         return lease
 
+    def is_free(self) -> bool:
+        """Whether `receive_one` waits for nobody and for no disk, as far as is known, but for pages that are not in
+        memory: a lease is written, and nobody syncs it."""
+        return not self._lock.locked() and self.journal.has_room and self.partition.is_free()
+
     def receive_one(
         self,
         lease_ms: int,
@@ -192,12 +197,12 @@ class PartitionSubscription:
         policy: RetryPolicy | None = None,
         held: bool = False,
         alone: bool = False,
-    ) -> tuple[MadeMessage, int, int] | None:
+    ) -> tuple[MadeMessage, int, int, bool] | None:
         """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back, or
         where it has come back, and nothing is due that was not read; None: `receive` is to be asked.
 
         alone: only where there is no other. The record as a message, with the slots that are not `Message`'s left
-        empty, the number of its lease, and when that ends. Raises as `receive` does.
+        empty, the number of its lease, when that ends, and whether it may have been the last. Raises as `receive` does.
         """
         with self._lock:
             if self._closed or self._dirty.is_set:
@@ -226,7 +231,7 @@ class PartitionSubscription:
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
         if is_news:
             self.notifier.notify(until_ms)
-        return message, state.redeliveries.first, until_ms
+        return message, state.redeliveries.first, until_ms, reading is not None
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.
@@ -606,7 +611,7 @@ class PartitionSubscription:
 
     def _one_again(
         self, lease_ms: int, kind: type[MadeMessage], policy: RetryPolicy | None, held: bool
-    ) -> tuple[MadeMessage, int, int] | None:
+    ) -> tuple[MadeMessage, int, int, bool] | None:
         """`receive_one` of a record that comes back."""
         with self._one_changing:  # from before it is taken out of the timers
             reading, state, timers = self._reading(), self._state, self._timers
@@ -633,7 +638,7 @@ class PartitionSubscription:
                 timers.put_back(taken)
         if is_news:
             self.notifier.notify(until_ms)
-        return message, number, until_ms
+        return message, number, until_ms, True
 
     def _receive(
         self, max_records: int, lease_ms: int, policy: RetryPolicy | None, max_bytes: int, reading: Reading, held: bool
@@ -654,6 +659,8 @@ class PartitionSubscription:
         if self._state.elsewhere:
             fresh = fresh.take(np.flatnonzero(~self._acked_elsewhere(fresh.offset)))
         if not self._timers.has_due(now_ms):
+            if not len(fresh) and position == self._state.position:
+                return Lease.nothing(self._nothing, end.ms)
             return self._leased(fresh, np.full(len(fresh), self._state.redeliveries.first), position, end, policy)
         if position < high_watermark and len(fresh):  # there are more: no retry may overtake them
             now_ms = min(now_ms, int(fresh.due.max()) + self.delay_ms)

@@ -110,15 +110,29 @@ class Receiver:
                 raise
             return self.nothing()
 
+    def take(self, max_records: int) -> Received | None:
+        """`one`, where one is wanted, or else `look`."""
+        alone = type(max_records) is int and max_records == 1 and self.flow is None and not self.ended
+        one = self.one() if alone else None
+        return self.look(max_records) if one is None else one
+
     def one(self) -> ReceivedOne | None:
         """One record that was read ahead, or comes back; None: `look` for it."""
         rows = self.agenda.rows()
         return self._one_of(rows, alone=False) if rows else None
 
+    def one_at_once(self, max_records: int) -> ReceivedOne | None:
+        """The same for who must not block: where one partition has something, and nothing holds it up. Of more than
+        one record only where there is no other."""
+        rows = self.agenda.rows()
+        if len(rows) != 1 or self.flow is not None or self.ended or not self._shared[rows[0]].is_free():
+            return None
+        return self._one_of(rows, alone=max_records > 1)
+
     def _one_of(self, rows: Sequence[int], *, alone: bool) -> ReceivedOne | None:
         """The same of some partitions. alone: only where there is no other."""
         row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
-        settings = self._settings
+        settings, stirs = self._settings, self.agenda.stirs[row]
         found = self._shared[row].receive_one(
             settings.lease_ms,
             LeasedMessage,
@@ -129,7 +143,9 @@ class Receiver:
         if found is None:
             return None
         self._turn = (self._turn + 1) % len(self._shared)
-        message, number, until_ms = found
+        message, number, until_ms, is_last = found
+        if is_last:
+            self.agenda.rest(row, stirs, self._shared[row].rest_ms())
         complete(message, self._reader, number, until_ms)
         return ReceivedOne(message)
 
@@ -201,7 +217,7 @@ class Receiver:
         self._turn = (turn + 1) % len(self._rows)
         try:
             for row in in_turn(rows, turn):
-                part, stirs = self._rows[row], self.agenda.stirs(row)
+                part, stirs = self._rows[row], self.agenda.stirs[row]
                 try:
                     lease = part.lease(left, self._settings)
                 except CorruptFile:

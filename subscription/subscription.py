@@ -130,15 +130,14 @@ class Subscription(SubscriptionSurface):
 
     def _take(self, max_records: int, timeout: float | None) -> Received:
         receiver, deadline_s = self.receiver, None if timeout is None else self._clock.monotonic_s() + timeout
-        while not receiver.ended:
-            found = receiver.look(max_records)
-            if found is not None:
-                return found
+        found = receiver.look(max_records)
+        while found is None and not receiver.ended:
             left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
             if left_s is not None and left_s <= 0:
                 break
             receiver.agenda.wait(left_s)
-        return receiver.nothing()
+            found = receiver.take(max_records)
+        return receiver.nothing() if found is None else found
 
     # What became of them. Each returns when it is safe under the durability of the store.
 

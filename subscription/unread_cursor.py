@@ -36,7 +36,7 @@ class UnreadCursor:
         self._partition = partition
         self._delay_ms = delay_ms
         self._counter = DueCounter() if delay_ms else None
-        self._ahead = Columns.empty(partition.topic)
+        self._nothing = self._ahead = Columns.empty(partition.topic)
         self._start = self._end = -1
         """The read-ahead holds all records with delivery offsets from the one to the other."""
         self._record_bytes = RECORD_BYTES
@@ -73,6 +73,8 @@ class UnreadCursor:
 
         Cancelled ones are stepped over. Raises OffsetOutOfRange, CorruptFile.
         """
+        if position >= high_watermark:
+            return self._nothing, position
         left = len(self._ahead) - int(self._ahead.delivery_offset.searchsorted(position))  # without cancelled ones
         short = self._end < high_watermark and left < max_records
         if short or not self._start <= position < self._end:

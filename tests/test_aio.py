@@ -555,7 +555,7 @@ def test_what_a_cancelled_receive_had_leased_goes_back(how: str, twice: bool, mo
                 call = lambda: subscription.receive(timeout=None)  # noqa: E731
                 receiving = asyncio.create_task(call())
                 await setting.waiting()
-            gate = held(monkeypatch, subscription._blocking.receiver, "_sweep")
+            gate = held(monkeypatch, subscription._blocking.receiver, "look" if how != "wait" else "take")
             await setting.send(b"a")
             if how != "wait":
                 receiving = asyncio.create_task(call())
@@ -622,7 +622,7 @@ def test_what_a_cancelled_poll_had_read_comes_again(how: str, monkeypatch: pytes
     async def test(setting: Setting) -> None:
         await setting.send(b"a")
         async with setting.store.consumer("mail", group="g") as consumer:
-            gate = held(monkeypatch, consumer._blocking, "_sweep")
+            gate = held(monkeypatch, consumer._blocking, "_look" if how == "poll" else "_one")
             polling = asyncio.create_task(consumer.poll() if how == "poll" else aiter(consumer).__anext__())  # type: ignore[arg-type]
             await asyncio.to_thread(gate.came)
             polling.cancel()

@@ -43,6 +43,11 @@ class RushingClock(ManualClock):
         self.waits += 1
         self._now_ms = max(self._now_ms, until_ms)
 
+    def seconds_until(self, ms: int) -> float:
+        self.waits += 1
+        self._now_ms = max(self._now_ms, ms)
+        return 0.0
+
 
 class Given:
     """A topic with records due at random, on average every other millisecond."""

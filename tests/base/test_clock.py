@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -66,6 +67,21 @@ class TestEveryClock:
     def test_patience_never_runs_backwards(self, clock: Clock) -> None:
         readings = [clock.monotonic_s() for _ in range(100)]
         assert sorted(readings) == readings
+
+    def test_how_long_it_takes_until_an_instant(self, clock: Clock) -> None:
+        now_ms = clock.now_ms()
+        assert 0.0 == clock.seconds_until(0) == clock.seconds_until(now_ms)
+        found_s = clock.seconds_until(clock.now_ms() + 60_000)
+        if isinstance(clock, ManualClock):
+            assert math.inf == found_s
+        else:  # it may run fast, and goes on meanwhile
+            speed = getattr(clock, "speed", 1.0)
+            assert (0.0 if speed > 1.0 else 50.0) <= found_s <= 60.0 / speed
+
+    def test_who_watches_it_may_leave(self, clock: Clock) -> None:
+        leave = clock.watch(lambda: None)
+        leave()
+        leave()
 
     def test_readings_are_whole_milliseconds(self, clock: Clock) -> None:
         assert (int, int) == (type(clock.now_ms()), type(clock.boot_ms()))
@@ -181,6 +197,15 @@ class TestStepWatch:
         thread.join(PATIENCE_S)
         assert 2 == len(wakes)
 
+    def test_who_has_a_timer_is_called(self) -> None:
+        setting, called = Stepped(), threading.Semaphore(0)
+        leave = setting.watch.watch(called.release)
+        assert called.acquire(timeout=PATIENCE_S), "a step before the first look is seen, too"
+        setting.wall_ms += STEP_MS
+        assert called.acquire(timeout=PATIENCE_S)
+        leave()
+        assert {} == setting.watch._waiting
+
     def test_its_thread_ends_where_nobody_waits_and_begins_again(self) -> None:
         setting = Stepped()
         for _ in range(2):
@@ -222,6 +247,16 @@ class TestManualClock:
         assert 20 == clock.now_ms()
         clock.advance(-5)
         assert 15 == clock.now_ms()
+
+    def test_who_watches_it_is_called_whenever_it_is_turned(self) -> None:
+        clock, seen = ManualClock(1_000), list[int]()
+        leave = clock.watch(lambda: seen.append(clock.now_ms()))
+        clock.advance(5)
+        clock.step(-10)
+        clock.set(2_000)
+        leave()
+        clock.advance(1)
+        assert [1_005, 995, 2_000] == seen
 
     @pytest.mark.parametrize("turn", ["advance", "set"])
     def test_it_wakes_those_who_wait_in_other_threads(self, turn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ class Setting:
             self.rest(row, NEVER_MS)
 
     def rest(self, row: int, until_ms: int) -> None:
-        self.agenda.rest(row, self.agenda.stirs(row), until_ms)
+        self.agenda.rest(row, self.agenda.stirs[row], until_ms)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_comes_is_looked_at_when_it_may_be_due(setting: Setting) -> None:
 
 def test_what_comes_while_a_reader_looks_is_looked_at_once_more(setting: Setting) -> None:
     setting.agenda.stir(0)
-    stirs = setting.agenda.stirs(0)
+    stirs = setting.agenda.stirs[0]
     setting.agenda.stir(0, NOW_MS + 50)
     setting.agenda.rest(0, stirs, NEVER_MS)
     assert [0] == setting.agenda.rows()

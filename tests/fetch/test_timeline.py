@@ -12,6 +12,7 @@ from afterlog.base.errors import ClockBehind, CorruptFile, OffsetOutOfRange
 from afterlog.base.names import LOG, segment_file
 from afterlog.fetch import timeline as timeline_module
 from afterlog.fetch import verified
+from afterlog.fetch.message import Message
 from afterlog.fetch.record_id import RecordId
 from afterlog.fetch.timeline import Timeline, empty_block
 from afterlog.index.delayed_index import DelayedIndex
@@ -109,6 +110,32 @@ def test_what_becomes_due_one_by_one_is_found_by_itself(setting: Setting, limit:
     assert all(offsets == expected[: len(offsets)] for offsets in found)
     assert len(expected) == len(found[0])
     assert alone > 300
+
+
+def test_what_becomes_due_by_itself_is_found_wherever_it_lies(setting: Setting) -> None:
+    """In runs and sealed segments, which were written long before, and beside what is cancelled."""
+    draw, found = random.Random(3), set[str]()
+    cancelled = draw.sample(range(RECORDS), RECORDS // 8)
+    for offset in cancelled:
+        setting.store.cancel(RecordId("t", 0, offset))
+    before = setting.partition.reading()
+    for _ in range(SPAN_MS):
+        setting.clock.advance(1)
+        if draw.random() < 0.02:
+            setting.add(setting.partition.log_end_offset, draw.randrange(50))
+        reading = setting.partition.reading()
+        if reading.high_watermark == before.high_watermark + 1:
+            position = reading.high_watermark - 1
+            due = [key for key in setting.rows if before.upto < key <= reading.upto]
+            [offset] = [key.offset for key in due]
+            message = setting.partition.one(position, reading, Message)
+            if message is not None:
+                assert offset not in cancelled
+                [same] = setting.partition.records_at(np.array([offset]), np.array([position])).to_messages()
+                assert same == message
+                found.add("sealed" if offset < reading.version.active.base_offset else "active")
+        before = reading
+    assert {"sealed", "active"} == found
 
 
 def test_what_is_cancelled_is_not_found_by_itself(setting: Setting) -> None:

@@ -350,7 +350,7 @@ def test_nothing_is_early_or_skipped_in_any_topic_whatever_the_clock_does() -> N
 
 def anothers_reading(frontier: StoreFrontier, partition: str, own: FrontierLease) -> FrontierLease:
     used_ms = max([own.used_ms, *frontier._found.used_ms.values()])
-    return FrontierLease(used_ms=used_ms, lease_ms=max(own.lease_ms, frontier._lease_ms))
+    return FrontierLease(used_ms=used_ms, lease_ms=max(own.lease_ms, frontier.lease_ms))
 
 
 @pytest.mark.usefixtures("quiet")

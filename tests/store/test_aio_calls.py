@@ -1,18 +1,19 @@
-"""What the tasks of a store share: calls in threads, and one thread that waits for all."""
+"""What the tasks of a store share: calls in threads, and one timer for all who wait."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from afterlog.base.clock import ManualClock
+from afterlog.base.clock import ManualClock, SystemClock
 from afterlog.base.errors import StoreClosed
 from afterlog.fetch.agenda import Agenda
 from afterlog.log.notifier import NEVER_MS
 from afterlog.store.aio_calls import Calls, Line, Waiters
-from tests.support import PATIENCE_S, Gate, eventually
+from tests.support import PATIENCE_S, Gate
 
 
 class Setting:
@@ -24,7 +25,7 @@ class Setting:
     def agenda(self, due_ms: int) -> Agenda:
         """With nothing to look at before that."""
         agenda = Agenda(1, self.clock, self.clock.now_ms)
-        agenda.rest(0, agenda.stirs(0), due_ms)
+        agenda.rest(0, agenda.stirs[0], due_ms)
         return agenda
 
     async def waited(self, agenda: Agenda) -> None:
@@ -88,8 +89,8 @@ def test_each_waits_for_its_own_agenda() -> None:
         setting.clock.advance(1_000)
         await asyncio.wait(tasks)
         assert tasks[0].cancelled()
-        await asyncio.to_thread(eventually, lambda: not setting.waiters._running)
         assert ({}, {}, 0) == (setting.waiters._waiting, setting.waiters._times, len(setting.waiters._in_order))
+        assert not setting.clock._watching, "nobody watches it for nothing"
         setting.calls.close()
         await setting.waiters.wait(agendas[0], None)
 
@@ -115,17 +116,62 @@ def test_what_comes_earlier_than_was_known_is_waited_for_instead() -> None:
     asyncio.run(main())
 
 
-def test_a_loop_that_is_closed_over_its_tasks_leaves_no_thread_behind() -> None:
+def test_a_loop_that_is_closed_over_its_tasks_leaves_nothing_behind_and_another_may_come() -> None:
     setting, loop = Setting(), asyncio.new_event_loop()
     agenda = setting.agenda(2_000)
     task = loop.create_task(setting.waiters.wait(agenda, None))
     loop.run_until_complete(asyncio.sleep(0))
-    assert setting.waiters._running
     loop.close()
-    eventually(lambda: not setting.waiters._running)
     agenda.stir(0)
+    setting.clock.advance(500)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        waiting = asyncio.create_task(setting.waited(setting.agenda(2_000)))
+        await asyncio.sleep(0)
+        setting.clock.advance(500)
+        await asyncio.wait_for(waiting, PATIENCE_S)
+
+    asyncio.run(main())
     setting.calls.close()
+
+
+def test_nobody_begins_a_thread_to_wait() -> None:
+    async def main() -> None:
+        setting, before = Setting(), threading.active_count()
+        waiting = [asyncio.create_task(setting.waited(setting.agenda(2_000 + number))) for number in range(10)]
+        await asyncio.sleep(0)
+        assert before == threading.active_count()
+        setting.clock.advance(1_010)
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def test_a_real_clock_wakes_by_a_timer_and_a_step_of_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        stepped, clock = list[Callable[[], object]](), SystemClock()
+        monkeypatch.setattr(SystemClock, "watch", lambda clock, stir: stepped.append(stir) or stepped.clear)
+        waiters, wall_ms = Waiters(Calls(), clock, lambda: clock.now_ms() + ahead_ms), clock.now_ms()
+        ahead_ms = 0
+        soon, later = Agenda(1, clock, waiters._now_ms), Agenda(1, clock, waiters._now_ms)
+        soon.rest(0, soon.stirs[0], wall_ms + 2)
+        later.rest(0, later.stirs[0], wall_ms + 3_600_000)
+
+        async def waited(agenda: Agenda) -> None:
+            while not agenda.due():
+                await waiters.wait(agenda, None)
+
+        tasks = [asyncio.create_task(waited(agenda)) for agenda in (soon, later)]
+        await asyncio.wait_for(tasks[0], PATIENCE_S)
+        assert not tasks[1].done()
+        ahead_ms = 3_600_000
+        [stir] = stepped
+        await asyncio.to_thread(stir)
+        await asyncio.wait_for(tasks[1], PATIENCE_S)
+        assert not stepped, "nobody watches it for nothing"
+
+    asyncio.run(main())
 
 
 def test_many_at_one_reader_look_only_as_long_as_something_is_found() -> None:
@@ -137,7 +183,7 @@ def test_many_at_one_reader_look_only_as_long_as_something_is_found() -> None:
         async def look() -> str | None:
             nonlocal looks
             looks += 1
-            stirs = agenda.stirs(0)
+            stirs = agenda.stirs[0]
             await asyncio.sleep(0)
             if there:
                 return there.pop(0)

@@ -703,7 +703,7 @@ class Machine(RuleBasedStateMachine):
         found = self.sub.receive_one(LEASE_MS, Message, policy=POLICY, held=held)
         if found is None:
             return None
-        message, number, until_ms = found
+        message, number, until_ms, _ = found
         place = np.array([message.offset]), np.array([message.delivery_offset])
         assert [message] == self.partition.records_at(*place).to_messages()
         campaigns.count("records received alone")

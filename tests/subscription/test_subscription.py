@@ -491,6 +491,7 @@ def test_what_another_partition_gave_comes_where_one_fails(monkeypatch: pytest.M
     with setting.subscribe() as sub:
         with monkeypatch.context() as patch:
             patch.setattr(sub.shared[1], "receive", failing)
+            patch.setattr(sub.shared[1], "receive_one", failing)
             found = list[bytes | None]()
             for _ in range(4):
                 with suppress(CorruptFile):
@@ -501,6 +502,73 @@ def test_what_another_partition_gave_comes_where_one_fails(monkeypatch: pytest.M
         assert 1 == sub.stats().leased
         assert [b"b"] == values(sub.receive())
     setting.store.close()
+
+
+# --- Who must not block
+
+
+class TestAtOnce:
+    @pytest.fixture
+    def setting(self) -> Iterator[Setting]:
+        """With a lease of the frontier for the second that comes."""
+        setting = Setting(frontier_lease_ms=1_000)
+        with setting.subscribe() as sub:
+            setting.send(b"before")
+            sub.ack_many(sub.receive())
+            yield setting
+        setting.store.close()
+
+    def test_one_and_not_the_first_of_many(self, setting: Setting) -> None:
+        with setting.subscribe() as sub:
+            assert None is sub.receiver.one_at_once(1), "nothing is due"
+            setting.send(b"a")
+            assert [b"a"] == values(sub.receiver.one_at_once(10) or ())
+            setting.send(b"b")
+            setting.send(b"c")
+            assert None is sub.receiver.one_at_once(10), "there are two"
+            assert None is sub.receiver.one_at_once(1), "nothing was read ahead"
+            assert [b"b"] == values(sub.receive(1))
+            assert [b"c"] == values(sub.receiver.one_at_once(1) or ())
+
+    def test_what_comes_meanwhile_is_on_the_agenda(self, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+        with setting.subscribe() as sub:
+            shared, found = sub.shared[0], sub.shared[0].receive_one
+            setting.send(b"a")
+
+            def and_another(*arguments: Any, **options: Any) -> Any:
+                one = found(*arguments, **options)
+                setting.send(b"b")
+                return one
+
+            with monkeypatch.context() as patch:
+                patch.setattr(shared, "receive_one", and_another)
+                assert [b"a"] == values(sub.receiver.one_at_once(10) or ())
+            assert sub.receiver.agenda.due()
+            assert [b"b"] == values(sub.receiver.one_at_once(10) or ())
+            assert not sub.receiver.agenda.due(), "who waits is not woken for nothing"
+
+    def test_not_where_somebody_holds_a_lock(self, setting: Setting) -> None:
+        with setting.subscribe() as sub:
+            order: Any = sub.shared[0].partition._order
+            setting.send(b"a")
+            for lock in (sub.shared[0]._lock, order._lock):
+                with lock:
+                    assert None is sub.receiver.one_at_once(1)
+            assert [b"a"] == values(sub.receiver.one_at_once(1) or ())
+
+    def test_not_where_the_frontier_or_the_journal_is_to_be_written(
+        self, setting: Setting, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with setting.subscribe() as sub:
+            setting.clock.advance(60_000)
+            setting.send(b"a")
+            assert None is sub.receiver.one_at_once(1), "no lease of the frontier is that far"
+            assert [b"a"] == values(sub.receive(1))
+            setting.send(b"b")
+            with monkeypatch.context() as patch:
+                patch.setattr(sub.shared[0].journal, "_limit_bytes", sub.shared[0].journal.written.position + 1)
+                assert None is sub.receiver.one_at_once(1)
+            assert [b"b"] == values(sub.receiver.one_at_once(1) or ())
 
 
 # --- Closing and opening
