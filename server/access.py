@@ -15,19 +15,9 @@ from typing import Any, Final, NamedTuple
 from afterlog.api.operation import Scope
 from afterlog.base.errors import NotAllowed
 from afterlog.server.endpoint import Endpoint
+from afterlog.server.exchange import Peer
 
 ALL: Final = ("",)
-
-
-class Peer(NamedTuple):
-    """The other end of a connection. name: for the log and the limits. trusted: it needs no token.
-
-    tcp: whether it came by a network, where a browser may be behind it.
-    """
-
-    name: str
-    trusted: bool
-    tcp: bool
 
 
 class Caller(NamedTuple):

@@ -1,5 +1,8 @@
-"""One connection, as uvicorn's HTTP protocol has it, and what that leaves open: who is at the other end, how large
-heads may be and how long they may take, and answers that nobody takes.
+"""One connection: who is at the other end, how large heads may be and how long they may take, in which order requests
+are answered, and answers that nobody takes.
+
+    bytes ──> known heads ──────────────────┐
+          └─> httptools ──> head, body ──> Exchange ──> the application, in a task ──> one write
 
 *No request is read where another ends.* A client may offer to change the protocol (`Upgrade`: Java's client and curl do
 with every first request): what is not taken is ignored (RFC 9110, 7.8), and the body belongs to the request. The parser
@@ -11,160 +14,35 @@ ends with the answer. What follows a CONNECT is no HTTP.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable
-from http import HTTPStatus
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
-from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from afterlog.api.problem import MEDIA_TYPE, problem_of
-from afterlog.base.environment import descriptors, user_id
+from afterlog.base.environment import user_id
 from afterlog.base.errors import InvalidRequest
 from afterlog.base.listeners import hold, is_unix, let_go, peer_user
-from afterlog.server.access import Peer
-from afterlog.server.app import GONE, PEER
+from afterlog.server.exchange import Exchange, Flow, HttpExchange, Peer, RequestHead
+from afterlog.server.heads import KnownHeads
 from afterlog.server.limits import Limits
 
 logger = logging.getLogger("afterlog.server")
 
-JOINED_BYTES: Final = 64 << 10
-"""A body up to that is written with its head, copied; a larger one behind it."""
-_STATUS: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
-_CLOSE: Final = (b"connection", b"close")
-_GONE: Final = {"type": "http.disconnect"}
+Application = Callable[[HttpExchange], Coroutine[Any, Any, None]]
+"""Answers a request, whatever it is."""
 
-_FRAMING = (b"connection", b"content-length", b"transfer-encoding", b"upgrade")
+_FRAMING: Final = (b"connection", b"content-length", b"transfer-encoding", b"upgrade")
 """What says where a request ends, and whether another follows."""
 
 
-class Exchange:
-    """One request on a connection, and its answer, as ASGI has them: uvicorn's cycle, with less work per request.
-
-        pieces of a body ──> receive      nothing is awaited for what is there
-        head, body ──> send ──> one write
-
-    The application is ours, so its messages are not checked once more: it says a length, and answers with one body.
-    on_done: once the answer is written.
-    """
-
-    __slots__ = (
-        "_body", "_expects", "_flow", "_loop", "_news", "_on_done", "_size", "_start", "_transport",
-        "_waiting", "disconnected", "done", "is_whole", "keep_alive", "scope",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        scope: dict[str, Any],
-        transport: asyncio.Transport,
-        flow: FlowControl,
-        loop: asyncio.AbstractEventLoop,
-        on_done: Callable[[], None],
-        *,
-        keep_alive: bool,
-        expects: bool,
-    ) -> None:
-        """expects: whether the client waits for word that its body is wanted (`Expect: 100-continue`)."""
-        self.scope = scope
-        self._transport = transport
-        self._flow = flow
-        self._loop = loop
-        self._on_done = on_done
-        self._expects = expects
-        self._body: list[bytes] = []
-        self._size = 0
-        self.is_whole = False
-        """Whether its body has come."""
-        self._news = False
-        self._waiting: asyncio.Future[None] | None = None
-        self._start: dict[str, Any] | None = None
-        self.keep_alive = keep_alive
-        self.disconnected = False
-        self.done = False
-
-    def came(self, piece: bytes) -> None:
-        """Of the body."""
-        self._body.append(piece)
-        self._size += len(piece)
-        if self._size > HIGH_WATER_LIMIT:
-            self._flow.pause_reading()
-        self._stir()
-
-    def ended(self) -> None:
-        """The body has come."""
-        self.is_whole = True
-        self._stir()
-
-    def disconnect(self) -> None:
-        if not self.done:
-            self.disconnected = True
-        self._stir()
-
-    async def receive(self) -> dict[str, Any]:
-        if self._expects and not (self.done or self._transport.is_closing()):
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self._expects = False
-        if not (self.disconnected or self.done):
-            self._flow.resume_reading()
-            if not self._news:
-                self._waiting = self._loop.create_future()
-                await self._waiting
-            self._news = False
-        if self.disconnected or self.done:
-            return _GONE
-        body, self._body, self._size = b"".join(self._body), [], 0
-        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """A start, which is kept until its body comes, and a body."""
-        if self._start is None:
-            self._start = message
-            return
-        if self._flow.write_paused and not self.disconnected:
-            await self._flow.drain()
-        if not self.disconnected:
-            self._write(message["body"])
-
-    def _write(self, body: bytes) -> None:
-        assert self._start is not None, "a body has a start"
-        status, headers = self._start["status"], self._start["headers"]
-        if self._expects and not self.is_whole:  # the body was not asked for, and may not come
-            self.keep_alive = False
-        if _CLOSE in headers:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            headers = [*headers, _CLOSE]
-        head = b"%s%s\r\n" % (_STATUS[status], b"".join([b"%s: %s\r\n" % header for header in headers]))
-        if self.scope["method"] == "HEAD" or not body:
-            self._transport.write(head)
-        elif len(body) <= JOINED_BYTES:
-            self._transport.write(head + body)
-        else:
-            self._transport.write(head)
-            self._transport.write(body)
-        self.done = True
-        self._stir()
-        if not self.keep_alive:
-            self._transport.close()
-        self._on_done()
-
-    def _stir(self) -> None:
-        self._news = True
-        waiting = self._waiting
-        if waiting is not None:
-            self._waiting = None
-            if not waiting.done():
-                waiting.set_result(None)
-
-
 class Connections:
-    """Of one server: how many each client has."""
+    """Of one server: which are there, how many each client has, and the requests that are under way."""
 
     def __init__(self, limits: Limits, descriptors: int | None = None) -> None:
         """descriptors: that the process may have. A quarter is left for the store's files; else connections, of which
@@ -180,6 +58,9 @@ class Connections:
         self.most_of_one = min(limits.client_connections, max(most * 4 // 5, 1))
         self.by_name: Counter[str] = Counter()
         self.total = 0
+        self.open = set[Connection]()
+        self.tasks = set[asyncio.Task[None]]()
+        self.heads = KnownHeads()
 
     def add(self, peer: Peer) -> bool:
         """False where it is one too many, and is not counted."""
@@ -199,15 +80,22 @@ class Connections:
             del self.by_name[peer.name]
 
 
-class Connection(HttpToolsProtocol):
-    """Made by `connection_class` for the connections of one server."""
+class Connection(asyncio.Protocol):
+    """Of one client, from `connection_made` on."""
 
-    open_connections: Connections
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    def __init__(self, application: Application, connections: Connections, loop: asyncio.AbstractEventLoop) -> None:
+        self._application = application
+        self._connections = connections
+        self._loop = loop
+        self._parser = _parser(self)
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._lines = 0
+        """Of these, as they came."""
         self._head_bytes = 0
         self._in_head = False
+        self._first: bytes | None = None
+        """What came last, where a request begins with it, and its head is not known yet."""
         self._begun = 0
         """Requests, in what came last."""
         self._exchange: Exchange | None = None
@@ -217,18 +105,18 @@ class Connection(HttpToolsProtocol):
         self._upgrade: _Upgrade | None = None
         self._is_deaf = False
         """What comes is no request any more."""
-        self._patience = Patience(self.loop)
+        self._patience = Patience(loop)
         self._taking_deadline: asyncio.TimerHandle | None = None
+        self._counted = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self._flow = Flow(transport, self._loop)
         self._peer = peer_of(transport)
         self._descriptor = transport.get_extra_info("socket").fileno()
         hold(self._descriptor)
-        self._scope = {
-            "type": "http", "asgi": {"version": self.asgi_version, "spec_version": "2.3"}, "http_version": "1.1",
-            "server": self.server, "client": self.client, "scheme": self.scheme, "root_path": "",
-            PEER: self._peer, GONE: transport.is_closing,
-        }  # fmt: skip
-        """What all requests have."""
-        self._counted = self.open_connections.add(self._peer)
+        self._connections.open.add(self)
+        self._counted = self._connections.add(self._peer)
         if self._counted:
             self._await_head()
         else:
@@ -236,35 +124,48 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         let_go(self._descriptor)
+        self._connections.open.discard(self)
         self._patience.close()
         if self._taking_deadline is not None:
             self._taking_deadline.cancel()
         if self._counted:
-            self.open_connections.remove(self._peer)
+            self._connections.remove(self._peer)
             self._counted = False
         for exchange in (self._exchange, *self._queued):
             if exchange is not None:
                 exchange.disconnect()
+        self._flow.resume_writing()
         self._exchange = self._coming = None  # who answers has it; together they would be a cycle
         self._queued.clear()
-        super().connection_lost(exc)
+        del self._parser
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing() or self._is_deaf:
             return
-        goes_on, self._begun = self._in_head or (self._coming is not None and not self._coming.is_whole), 0
+        coming, answered = self._coming, self._exchange
+        in_body = coming is not None and not coming.is_whole
+        at_start = not (self._in_head or in_body)
+        if at_start and (answered is None or answered.done) and self._upgrade is None:
+            known = self._connections.heads.read(data)
+            if known is not None:
+                self._patience.end()
+                self._coming = exchange = self._exchange_of(known[0], known[1])
+                self._begin(exchange)
+                return
+        goes_on, self._begun, self._first = not at_start, 0, data if at_start else None
         self._feed(data)
+        self._first = None
         if (
             self._in_head and goes_on + self._begun == 1
         ):  # all of it is of one head; where others end in it, the next is
             self._head_bytes += len(data)
-            if self._head_bytes > self.open_connections.limits.head_bytes:
-                self.send_400_response("the head of the request is too large")
+            if self._head_bytes > self._connections.limits.head_bytes:
+                self._refuse("the head of the request is too large")
 
     def _feed(self, data: bytes) -> None:
         while data:
             try:
-                self.parser.feed_data(data)
+                self._parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as stopped:  # after the head, whose body it takes for something else
                 data = data[stopped.args[0] :]
@@ -274,17 +175,17 @@ class Connection(HttpToolsProtocol):
                     self._is_deaf = True
                     self.on_message_complete()
                     return
-                self.parser = httptools.HttpRequestParser(upgrade)
+                self._parser = _parser(upgrade)
                 try:
-                    self.parser.feed_data(upgrade.head)
+                    self._parser.feed_data(upgrade.head)
                 except httptools.HttpParserError as error:
-                    self.send_400_response(f"no HTTP request: {error}")
+                    self._refuse(f"no HTTP request: {error}")
                     return
                 upgrade.protocol = self
                 if upgrade.is_whole:
                     self.on_message_complete()
             except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
+                self._refuse("Invalid HTTP request received.")
                 return
 
     def shutdown(self, *, wait_for_body: bool = True) -> None:
@@ -297,52 +198,51 @@ class Connection(HttpToolsProtocol):
     # What the parser tells.
 
     def on_message_begin(self) -> None:
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
+        self._url, self._headers, self._lines = b"", {}, 0
         self._in_head, self._head_bytes = True, 0
         self._begun += 1
         self._await_head()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self._head_bytes += len(name) + len(value)
         if self._in_head:
-            self.headers.append((name, value))
+            self._headers[name] = value
+            self._lines += 1
         elif (
             name in _FRAMING and self._coming is not None
         ):  # behind a body in chunks: the parser may heed it, we do not
             self._coming.keep_alive = False
-        if self._head_bytes > 2 * self.open_connections.limits.head_bytes:  # those of a piece are counted twice
+        if self._head_bytes > 2 * self._connections.limits.head_bytes:  # those of a piece are counted twice
             raise ValueError("the head of the request is too large")
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._patience.end()
-        parser, version, method = self.parser, self.parser.get_http_version(), self.parser.get_method()
-        path, query = _target(self.url)
-        scope: dict[str, Any] = {
-            **self._scope, "http_version": version, "method": method.decode("ascii"),
-            "path": unquote(path.decode("ascii")), "raw_path": path, "query_string": query, "headers": self.headers,
-        }  # fmt: skip
-        exchange = self._coming = Exchange(
-            scope,
-            self.transport,
-            self.flow,
-            self.loop,
-            self.on_response_complete,
+        parser, version, method = self._parser, self._parser.get_http_version(), self._parser.get_method()
+        path, query = _target(self._url)
+        head = RequestHead(
+            method.decode("ascii"),
+            path.decode("latin-1"),
+            query,
+            self._headers,
             keep_alive=version != "1.0" and method != b"CONNECT" and parser.should_keep_alive(),
-            expects=self.expect_100_continue and version != "1.0",
+            expects=version != "1.0" and self._headers.get(b"expect", b"").lower() == b"100-continue",
         )
+        first, self._first = self._first, None
         if parser.should_upgrade():
-            self._upgrade = _Upgrade(method, version, self.headers)
+            self._upgrade = _Upgrade(method, version, self._headers)
+        elif first is not None:
+            self._connections.heads.keep(first, head, self._lines)
+        exchange = self._coming = self._exchange_of(head)
         if self._exchange is None or self._exchange.done:
             self._begin(exchange)
             self._await_body()
         else:  # pipelined: answers come in the order of the requests
-            self.flow.pause_reading()
+            self._flow.pause_reading()
             self._queued.append(exchange)
 
     def on_body(self, body: bytes) -> None:
@@ -359,13 +259,13 @@ class Connection(HttpToolsProtocol):
             self._patience.end()
         if coming.done:  # it was answered before its body had come
             self._await_next()
-        else:
-            coming.ended()
+        coming.ended()
 
-    def on_response_complete(self) -> None:
+    def _answered(self) -> None:
+        """The last one that has begun is."""
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        self._flow.resume_reading()
         if self._queued:
             self._begin(self._queued.popleft())
             if self._exchange is not None and not self._exchange.is_whole:
@@ -374,17 +274,17 @@ class Connection(HttpToolsProtocol):
             self._await_next()
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._taking_deadline = self.loop.call_later(self.open_connections.limits.answer_s, self._give_up)
+        self._flow.pause_writing()
+        self._taking_deadline = self._loop.call_later(self._connections.limits.answer_s, self._give_up)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._flow.resume_writing()
         if self._taking_deadline is not None:
             self._taking_deadline.cancel()
 
-    def send_400_response(self, msg: str) -> None:
-        """In place of uvicorn's plain text; behind requests that are not answered yet the connection ends with them."""
-        logger.warning("peer=%s status=400 error=InvalidRequest: %s", self._peer.name, msg)
+    def _refuse(self, reason: str) -> None:
+        """What is no request; behind requests that are not answered yet the connection ends with them."""
+        logger.warning("peer=%s status=400 error=InvalidRequest: %s", self._peer.name, reason)
         self._is_deaf = True
         pending = [each for each in (self._exchange, *self._queued) if each is not None and not each.done]
         if pending and not pending[-1].is_whole:  # of that one it is said
@@ -392,49 +292,58 @@ class Connection(HttpToolsProtocol):
         if pending:
             pending[-1].keep_alive = False
             return
-        body = json.dumps(problem_of(InvalidRequest(msg))).encode()
+        body = json.dumps(problem_of(InvalidRequest(reason))).encode()
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
         self.transport.close()
 
+    def _exchange_of(self, head: RequestHead, whole: bytes | None = None) -> Exchange:
+        return Exchange(head, self._peer, self.transport, self._flow, self._loop, self._answered, whole)
+
     def _begin(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self.tasks.add(self.loop.create_task(self._answered(exchange)))
+        task = self._loop.create_task(self._application(exchange))
+        self._connections.tasks.add(task)
+        task.add_done_callback(self._ended)
 
-    async def _answered(self, exchange: Exchange) -> None:
-        try:
-            await self.app(exchange.scope, exchange.receive, exchange.send)
-        except BaseException:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("peer=%s: a request failed", self._peer.name, exc_info=error)
+        if error is not None or task.cancelled():  # nobody will answer
             self.transport.close()
-            raise
-        finally:
-            task = asyncio.current_task()
-            if task is not None:
-                self.tasks.discard(task)
 
     def _await_head(self) -> None:
         """The head that is to come, or has begun, is there in time, or never."""
-        self._patience.begin(self.open_connections.limits.body_s, self._give_up)
+        self._patience.begin(self._connections.limits.body_s, self._give_up)
 
     def _await_body(self) -> None:
         """So is the body of the request that has begun."""
-        seconds = self.open_connections.limits.body_s
-        self._patience.begin(seconds, lambda: self.send_400_response(f"the body did not come within {seconds:g} s"))
+        seconds = self._connections.limits.body_s
+        self._patience.begin(seconds, lambda: self._refuse(f"the body did not come within {seconds:g} s"))
 
     def _await_next(self) -> None:
-        self._patience.begin(self.open_connections.limits.idle_s, self.transport.close)
+        self._patience.begin(self._connections.limits.idle_s, self.transport.close)
 
     def _give_up(self) -> None:
         logger.warning("peer=%s refused: too slow", self._peer.name)
         self.transport.abort()
 
 
+def _parser(told: Any) -> Any:
+    parser = httptools.HttpRequestParser(told)
+    with contextlib.suppress(AttributeError):  # behind a request that says it is the last another may have come
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
 class _Upgrade:
     """What a parser is told in place of a connection that goes on behind a head: the same, without the offer."""
 
-    def __init__(self, method: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, method: bytes, version: str, headers: Mapping[bytes, bytes]) -> None:
         self.method = method
-        framing = [header for header in headers if header[0] in (b"content-length", b"transfer-encoding")]
+        framing = [header for header in headers.items() if header[0] in (b"content-length", b"transfer-encoding")]
         lines = b"".join(b"%s: %s\r\n" % header for header in framing)
         self.head = b"%s / HTTP/%s\r\n%s\r\n" % (method, version.encode(), lines)
         self.protocol: Connection | None = None
@@ -522,11 +431,6 @@ def _target(url: bytes) -> tuple[bytes, bytes]:
         return path, query
     parsed = httptools.parse_url(url)
     return parsed.path or b"/", parsed.query or b""
-
-
-def connection_class(limits: Limits) -> type[Connection]:
-    """What uvicorn makes for each connection of one server."""
-    return type("ServerConnection", (Connection,), {"open_connections": Connections(limits, descriptors())})
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:

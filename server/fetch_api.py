@@ -39,7 +39,7 @@ async def _fetched(
         raise errors.InvalidRequest("no partition to fetch from: name one in positions")
     topic = served.store.topic(request.topic)
     fetching = served.fetches.fetch(topic, positions, max_records, max_bytes, wait_ms / 1_000)
-    found = await (served.waits.until(fetching, request.receive) if wait_ms else fetching)
+    found = await (served.waits.until(fetching, request.exchange) if wait_ms else fetching)
     if found is None:  # the server stops: come back
         found = await served.fetches.fetch(topic, positions, max_records, max_bytes, 0)
     if request.wants_arrow:

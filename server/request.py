@@ -6,36 +6,31 @@ That a body comes in time is for the connection to see to.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from afterlog.api.operation import JSON
 from afterlog.base.errors import InvalidRequest, RequestTooLarge, ServerBusy
+from afterlog.server.exchange import ClientGone, HttpExchange
 from afterlog.server.limits import Limits
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-"""ASGI's: what comes next of a request; http.disconnect once the client is gone."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 DISCARDED_S = 2.0
 """For so long a client may go on sending what is not taken, so that it reads why."""
 
 
-class ClientGone(Exception):
-    """Nobody is there any more to take an answer."""
-
-
 class Request(NamedTuple):
     """arguments: of the path and the query, checked; body: the JSON, checked; data: an Arrow stream."""
 
-    arguments: dict[str, Any]
-    body: dict[str, Any]
+    arguments: Mapping[str, Any]
+    body: Mapping[str, Any]
     data: bytes | None
     wants_arrow: bool
     prefixes: tuple[str, ...]
     """Of the topics that who asks may see; "" of all."""
-    receive: Receive
+    exchange: HttpExchange
     scopes: Mapping[Any, tuple[str, ...]]
     """Topic prefixes by `Scope`: all that who asks may do."""
     local: bool = False
@@ -75,22 +70,20 @@ class Bodies:
         self._limits = limits
         self.held_bytes = 0
 
-    async def read(self, receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes:
+    async def read(self, exchange: HttpExchange, most: int) -> bytes:
         """A body of up to `most` bytes; its bytes are the caller's to `free`.
 
         Raises InvalidRequest, RequestTooLarge, ServerBusy, ClientGone.
         """
-        said = headers.get(b"content-length", b"0")
+        said = exchange.head.headers.get(b"content-length", b"0")
         length = int(said) if said.isdigit() and len(said) <= 18 else 0
         if length > most:
-            await self._refuse(receive, most)
-        self._check_room(length)
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        body: bytes = message["body"]
-        if message["more_body"]:
-            body = await self._rest(receive, body, most)
+            await self._refuse(exchange, most)
+        if self.held_bytes + length > self._limits.bodies_bytes:
+            self._refuse_more()
+        body = await exchange.body()
+        if not exchange.is_whole:
+            body = await self._rest(exchange, body, most)
         elif len(body) > most:
             raise RequestTooLarge(f"a body of {len(body)} bytes; {most} are taken")
         self.held_bytes += len(body)
@@ -99,31 +92,25 @@ class Bodies:
     def free(self, body: bytes) -> None:
         self.held_bytes -= len(body)
 
-    async def _rest(self, receive: Receive, first: bytes, most: int) -> bytes:
+    async def _rest(self, exchange: HttpExchange, first: bytes, most: int) -> bytes:
         parts, size = [first], len(first)
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            parts.append(message["body"])
+        while not exchange.is_whole:
+            parts.append(await exchange.body())
             size += len(parts[-1])
             if size > most:
-                await self._refuse(receive, most)
-            self._check_room(size)
-            if not message["more_body"]:
-                return b"".join(parts)
+                await self._refuse(exchange, most)
+            if self.held_bytes + size > self._limits.bodies_bytes:
+                self._refuse_more()
+        return b"".join(parts)
 
-    def _check_room(self, size: int) -> None:
-        if self.held_bytes + size > self._limits.bodies_bytes:
-            raise ServerBusy(f"bodies of {self.held_bytes} bytes are under way; wait for some of it")
+    def _refuse_more(self) -> NoReturn:
+        raise ServerBusy(f"bodies of {self.held_bytes} bytes are under way; wait for some of it")
 
-    async def _refuse(self, receive: Receive, most: int) -> NoReturn:
-        try:
+    async def _refuse(self, exchange: HttpExchange, most: int) -> NoReturn:
+        with contextlib.suppress(TimeoutError, ClientGone):
             async with asyncio.timeout(DISCARDED_S):
-                while (await receive()).get("more_body"):
-                    pass
-        except TimeoutError:
-            pass
+                while not exchange.is_whole:
+                    await exchange.body()
         raise RequestTooLarge(f"a body of more than {most} bytes, which is all that is taken")
 
 

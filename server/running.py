@@ -7,8 +7,7 @@
     listening ──stop──> draining ──────> ended       draining: new requests get 503, those that wait for a record are
                           └─stop again─> ended       answered with nothing, the others finish; a second stop cuts them
 
-uvicorn's HTTP protocol, and nothing else of it: its own server looks ten times a second whether it should stop. The
-store stays open: it is closed by who opened it.
+The store stays open: it is closed by who opened it.
 """
 
 from __future__ import annotations
@@ -16,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from afterlog.base.environment import descriptors
 from afterlog.base.errors import InvalidArgument, NotServed
 from afterlog.base.files import OsFiles
 from afterlog.base.listeners import (
@@ -43,8 +44,7 @@ from afterlog.server.tokens import Authenticator, TokenFile
 from afterlog.store.store import Store
 
 if TYPE_CHECKING:
-    from uvicorn import Config as UvicornConfig
-    from uvicorn.server import ServerState
+    from afterlog.server.connection import Connections
 
 logger = logging.getLogger("afterlog.server")
 
@@ -92,7 +92,7 @@ class Serving:
     """Of one open store, once."""
 
     def __init__(self, store: Store, options: Options | None = None) -> None:
-        """Raises NotServed where uvicorn is not installed, InvalidArgument, DiskFailed, CorruptFile of the tokens.
+        """Raises NotServed where httptools is not installed, InvalidArgument, DiskFailed, CorruptFile of the tokens.
 
         It listens from now on, and answers once it is started.
         """
@@ -187,10 +187,12 @@ class Serving:
         served = Served(self._store, backups=options.backups)
         names = options.names if options.listen is None else (*options.names, options.listen[0])
         app = self.app = App(served, self._authenticate, guard=OriginGuard(names), limits=options.limits)
-        config, state = _protocol(app, options)
+        from afterlog.server.connection import Connections
+
+        connections, tls = Connections(options.limits, descriptors()), _tls(options)
         tidying = asyncio.ensure_future(_tidy(served))
         try:
-            servers = [await self._accept(loop, each, config, state) for each in self._listeners]
+            servers = [await self._accept(loop, each, app, connections, tls) for each in self._listeners]
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self.stop)
@@ -203,46 +205,50 @@ class Serving:
             self._close_listeners()
             for server in servers:
                 server.close()
-            await self._finish(state)
+            await self._finish(connections)
         finally:
             tidying.cancel()
             self._close_listeners()
             await served.close()
 
     async def _accept(
-        self, loop: asyncio.AbstractEventLoop, listener: Any, config: UvicornConfig, state: ServerState
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: Any,
+        app: App,
+        connections: Connections,
+        tls: ssl.SSLContext | None,
     ) -> asyncio.AbstractServer:
+        from afterlog.server.connection import Connection
+
         def connected() -> asyncio.Protocol:
-            kind: Any = config.http_protocol_class
-            made: asyncio.Protocol = kind(config=config, server_state=state, app_state={})
-            return made
+            return Connection(app, connections, loop)
 
         if is_unix(listener):
             return await loop.create_unix_server(connected, sock=listener, backlog=BACKLOG)
-        return await loop.create_server(connected, sock=listener, ssl=config.ssl, backlog=BACKLOG)
+        return await loop.create_server(connected, sock=listener, ssl=tls, backlog=BACKLOG)
 
-    async def _finish(self, state: ServerState) -> None:
+    async def _finish(self, connections: Connections) -> None:
         """Requests that are under way are answered; connections without one are closed."""
         assert self._cut is not None, "it is being served"
         loop, cut = asyncio.get_running_loop(), asyncio.ensure_future(self._cut.wait())
         begun_s = loop.time()
         try:
             async with asyncio.timeout(FINISH_S):
-                while (state.tasks or state.connections) and not cut.done():
+                while (connections.tasks or connections.open) and not cut.done():
                     wait_for_body = loop.time() - begun_s < BODY_FINISH_S
-                    connections: list[Any] = list(state.connections)
-                    for connection in connections:  # one with nothing under way is closed once its answer is out
+                    for connection in [*connections.open]:  # with nothing under way it is closed once its answer is out
                         connection.shutdown(wait_for_body=wait_for_body)
-                    await asyncio.wait({*state.tasks, cut}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({*connections.tasks, cut}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            logger.warning("%d requests were not done within %g s, and are cut", len(state.tasks), FINISH_S)
+            logger.warning("%d requests were not done within %g s, and are cut", len(connections.tasks), FINISH_S)
         cut.cancel()
-        for connection in list(state.connections):
+        for connection in [*connections.open]:
             connection.transport.abort()
-        for task in list(state.tasks):
+        for task in [*connections.tasks]:
             task.cancel()
-        if state.tasks:
-            await asyncio.wait(set(state.tasks), timeout=1.0)
+        if connections.tasks:
+            await asyncio.wait({*connections.tasks}, timeout=1.0)
 
     def _on_stop(self) -> None:
         assert self._stopped is not None, "it is being served"
@@ -281,35 +287,17 @@ def check_installed() -> None:
     """Raises NotServed."""
     try:
         import httptools  # noqa: F401
-        import uvicorn  # noqa: F401
     except ImportError as error:
-        raise NotServed(f"a server needs uvicorn and httptools: pip install 'afterlog[server]' ({error})") from None
+        raise NotServed(f"a server needs httptools: pip install 'afterlog[server]' ({error})") from None
 
 
-def _protocol(app: App, options: Options) -> tuple[UvicornConfig, ServerState]:
-    """uvicorn's HTTP protocol for the application."""
-    from uvicorn import Config as UvicornConfig
-    from uvicorn.server import ServerState
-
-    from afterlog.server.connection import connection_class
-
-    config = UvicornConfig(
-        app,
-        http=connection_class(options.limits),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=int(options.limits.idle_s),
-        ssl_certfile=options.certificate,
-        ssl_keyfile=options.key,
-    )
-    config.load()
-    return config, ServerState()
+def _tls(options: Options) -> ssl.SSLContext | None:
+    """Raises OSError, ssl.SSLError of what the files hold."""
+    if options.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(options.certificate, options.key)
+    return context
 
 
 async def _tidy(served: Served) -> None:

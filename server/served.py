@@ -1,6 +1,6 @@
 """What the handlers of one server share: the open store, what is kept between requests, and the requests that wait.
 
-    found = await waits.until(subscription.receive(100, timeout=20), request.receive)
+    found = await waits.until(subscription.receive(100, timeout=20), request.exchange)
 
 A request that waits for a record is a task and no thread; its wait ends when its client goes or the server stops. What
 was taken for a client that is gone goes back, since the wait is cancelled (`aio_calls`). A server that stops answers
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterlog.server.counts import ServerCounts, exposed, one, replicated
+from afterlog.server.exchange import ClientGone, HttpExchange
 from afterlog.server.fetches import Fetches
 from afterlog.server.group_claims import Claims
 from afterlog.server.open_readers import OpenReaders
 from afterlog.server.overview import Overview
-from afterlog.server.request import ClientGone, Receive
 from afterlog.server.sends import Sends
 from afterlog.store.aio_calls import Calls, Waiters
 from afterlog.store.store import Store
@@ -41,7 +41,7 @@ class Waits:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def until(self, found: Coroutine[Any, Any, Waited], receive: Receive) -> Waited | None:
+    async def until(self, found: Coroutine[Any, Any, Waited], exchange: HttpExchange) -> Waited | None:
         """What is found; None where the server stops meanwhile. Raises ClientGone."""
         if self._over:
             found.close()
@@ -49,7 +49,7 @@ class Waits:
         task = asyncio.current_task()
         assert task is not None, "requests are tasks"
         wait = _Wait(task)
-        listening = asyncio.ensure_future(wait.listen(receive))
+        exchange.when_gone(wait.leave)
         self._waiting.add(wait)
         try:
             return await found
@@ -63,7 +63,7 @@ class Waits:
         finally:
             self._waiting.discard(wait)
             wait.ended = True
-            listening.cancel()
+            exchange.when_gone(None)
 
     def end(self) -> None:
         """Nobody waits any more, from now on."""
@@ -82,9 +82,8 @@ class _Wait:
         self.ended = False
         self.gone = False
 
-    async def listen(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    def leave(self) -> None:
+        """Its client is gone."""
         if not self.ended:
             self.gone = True
             self.end()

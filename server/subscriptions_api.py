@@ -66,7 +66,7 @@ async def receive(served: Served, request: Request) -> Reply:
         found = await reader.receive(body["max_records"], 0.0)
         if found is None and body["wait_ms"]:
             waiting = reader.receive(body["max_records"], body["wait_ms"] / 1_000)
-            found = await served.waits.until(waiting, request.receive)
+            found = await served.waits.until(waiting, request.exchange)
         now_ms = served.store.now_ms()
         if found is None or not len(found):
             return _nothing(request, now_ms)

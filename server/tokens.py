@@ -25,7 +25,8 @@ from afterlog.base.clock import Clock
 from afterlog.base.environment import random_token
 from afterlog.base.errors import AfterlogError, CorruptFile, InvalidArgument, NotAuthenticated
 from afterlog.base.files import Files, FileStamp, publishing
-from afterlog.server.access import TRUSTED_SCOPES, Caller, Peer, RequestHeaders
+from afterlog.server.access import TRUSTED_SCOPES, Caller, RequestHeaders
+from afterlog.server.exchange import Peer
 
 logger = logging.getLogger("afterlog.server")
 

@@ -87,7 +87,6 @@ class AfterlogServed(AfterlogInProcess):
         try:
             import httptools  # noqa: F401
             import prometheus_client  # noqa: F401
-            import uvicorn  # noqa: F401
         except ImportError as error:
             return str(error)
         return None

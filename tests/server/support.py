@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterlog.server.access import OriginGuard, Peer
-from afterlog.server.app import GONE, PEER, App
+from afterlog.server.access import OriginGuard
+from afterlog.server.app import App
+from afterlog.server.exchange import ClientGone, Peer, RequestHead
 from afterlog.server.limits import Limits
 from afterlog.server.served import Served
 from afterlog.server.tokens import Authenticator, TokenFile
@@ -56,26 +57,41 @@ class Said:
 class Call:
     """One request to the application: what it is sent, piece by piece, and when its client goes."""
 
+    head: RequestHead
+    peer: Peer
     pieces: list[bytes]
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    start: dict[str, Any] = field(default_factory=dict)
-    body: bytes = b""
     stalls: bool = False
+    is_gone: bool = False
+    said: Said | None = None
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
+    _on_gone: Callable[[], object] | None = None
 
-    async def receive(self) -> dict[str, Any]:
+    @property
+    def is_whole(self) -> bool:
+        return not self.pieces and not self.stalls
+
+    async def body(self) -> bytes:
         if self.pieces:
-            piece = self.pieces.pop(0)
-            return {"type": "http.request", "body": piece, "more_body": bool(self.pieces) or self.stalls}
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
+            return self.pieces.pop(0)
+        await self._left.wait()
+        raise ClientGone
 
-    async def send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.start = message
-        else:
-            self.body += message["body"]
-            self.done.set()
+    def when_gone(self, call: Callable[[], object] | None) -> None:
+        self._on_gone = call
+        if call is not None and self.is_gone:
+            asyncio.get_running_loop().call_soon(call)
+
+    def go(self) -> None:
+        """The client does."""
+        self.is_gone = True
+        self._left.set()
+        if self._on_gone is not None:
+            asyncio.get_running_loop().call_soon(self._on_gone)
+
+    async def answer(self, status: int, fields: bytes, body: bytes, *, closes: bool) -> None:
+        lines = (line.partition(": ") for line in fields.decode().splitlines())
+        headers = {name: value for name, _, value in lines}
+        self.said = Said(status, {**headers, "connection": "close"} if closes else headers, body)
 
 
 class Client:
@@ -94,19 +110,16 @@ class Client:
         kind = ARROW if isinstance(body, bytes) else "application/json"
         given = {"host": "localhost", "content-type": kind, **(headers or {})}
         path, _, query = path.partition("?")
-        call = Call([data] if pieces is None else list(pieces), stalls=stalls)
-        scope = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            PEER: peer or self.peer, GONE: call.gone.is_set,
-        }  # fmt: skip
-        return call, asyncio.ensure_future(self.app(scope, call.receive, call.send))
+        headers = {name.lower().encode(): value.encode() for name, value in given.items()}
+        head = RequestHead(method, path, query.encode(), headers)
+        call = Call(head, peer or self.peer, [data] if pieces is None else list(pieces), stalls)
+        return call, asyncio.ensure_future(self.app(call))
 
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Said:
         call, task = self.call(method, path, body, **more)
         await asyncio.wait_for(task, PATIENCE_S)
-        headers = {name.decode(): value.decode() for name, value in call.start["headers"]}
-        return Said(call.start["status"], headers, call.body)
+        assert call.said is not None, "it was answered"
+        return call.said
 
     async def get(self, path: str, **more: Any) -> Any:
         return self._good(await self.ask("GET", path, **more))

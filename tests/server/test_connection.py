@@ -12,8 +12,8 @@ import pytest
 
 import afterlog
 from afterlog.base.names import SERVER_SOCKET
-from afterlog.server.access import Peer
 from afterlog.server.connection import Connections, Patience
+from afterlog.server.exchange import Peer
 from afterlog.server.limits import Limits
 from afterlog.server.running import FINISH_S, Options, Serving
 from afterlog.store.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from afterlog.api.operation import Scope
-from afterlog.server.access import Peer
+from afterlog.server.exchange import Peer
 from tests.server.support import OWNER, STRANGER, Setting, run
 from tests.server.test_security import Tokens
 from tests.support import NOW_MS

@@ -11,8 +11,8 @@ import pytest
 from afterlog.api.operation import Scope
 from afterlog.base.files import Files
 from afterlog.fetch.record_id import RecordId
-from afterlog.server.access import Peer
 from afterlog.server.endpoint import Endpoint
+from afterlog.server.exchange import Peer
 from afterlog.server.limits import Limits
 from afterlog.server.table import ENDPOINTS
 from afterlog.server.tokens import TokenFile
@@ -420,7 +420,7 @@ class TestLimits:
             assert (429, True) == (problem["status"], problem["retriable"])
             assert 401 == (await setting.client.ask("GET", "/v1/topics", peer=STRANGER)).status  # another client
             for call, task in calls:
-                call.gone.set()
+                call.go()
                 await task
             await setting.client.get("/v1/topics")
 

@@ -167,9 +167,9 @@ class TestWaiting:
         async def test(setting: Setting) -> None:
             call, task = begun(setting)
             await setting.waiting(1)
-            call.gone.set()
+            call.go()
             await task
-            assert {} == call.start
+            assert None is call.said
             await setting.send("a")
             [message] = await setting.receive()
             assert ("a", 0) == (message["value"], message["redelivery_count"])
@@ -183,9 +183,9 @@ class TestWaiting:
             for wait_ms in (0, 1_000):
                 await setting.send("a")
                 call, task = begun(setting, wait_ms=wait_ms)
-                call.gone.set()  # the record is there: it is leased, and nobody takes it
+                call.go()  # the record is there: it is leased, and nobody takes it
                 await task
-                assert {} == call.start
+                assert None is call.said
                 [message] = await setting.receive()
                 assert ("a", 0) == (message["value"], message["redelivery_count"])
                 await setting.client.post(f"{S}/ack", {"receipts": receipts([message])})

@@ -12,7 +12,7 @@ import afterlog
 from afterlog.api.operation import Scope
 from afterlog.base.errors import CorruptFile, InvalidArgument, NotAuthenticated
 from afterlog.base.files import publish
-from afterlog.server.access import Peer
+from afterlog.server.exchange import Peer
 from afterlog.server.running import Options, Serving
 from afterlog.server.tokens import Authenticator, TokenFile, hashed
 from tests.campaigns.simulated_disk import SimulatedFiles

@@ -172,7 +172,7 @@ class TestInOneProcess:
 
     def test_without_the_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
-            raise NotServed("a server needs uvicorn and httptools: pip install 'afterlog[server]'")
+            raise NotServed("a server needs httptools: pip install 'afterlog[server]'")
 
         monkeypatch.setattr("afterlog.sharing.shared.check_installed", missing)
         with pytest.raises(ImportError, match=r"afterlog\[server\]"):
