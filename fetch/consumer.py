@@ -213,7 +213,8 @@ class Consumer(ConsumerSurface):
             return False
         self._commit_when_due()
         partition, position = self._partitions[rows[0]], self._handed[rows[0]]
-        message = partition.one(position, partition.reading(), Message)
+        reading = partition.reading()
+        message = partition.one(position, reading, Message) if reading.high_watermark == position + 1 else None
         if message is None:
             return False
         partition.handed_out_one(message.due, position + 1)

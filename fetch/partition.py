@@ -448,21 +448,21 @@ class Partition:
         return self._order.is_free()
 
     def one(self, position: int, reading: Reading, kind: type[MadeMessage]) -> MadeMessage | None:
-        """The record at `position`, where it is the last that is due, and became due by itself; None: ask `columns`.
+        """The record at `position`, where it is one of a few that became due last; None: ask `columns`.
 
         Slots that `kind` has and `Message` has not are left empty.
         """
-        entry = self._order.one(position, reading)
-        if entry is None or entry.records != 1:
+        place = self._order.one(position, reading)
+        if place is None:
             return None
-        version = reading.version
+        (entry, row), version = place, reading.version
         if entry.offset < version.active.base_offset:
             sealed = segment_of(version.sealed, entry.offset)
             data = sealed.pread(entry.position, sealed.size)
         else:
             data = version.active.pread(entry.position, version.visible.position)
-        found = kernels.read_single(data, entry.offset, entry.deliver_after)
-        return None if found is None else self._message(found, entry.offset, entry.deliver_after, position, kind)
+        found = kernels.read_single(data, entry.offset, entry.deliver_after, row, entry.records)
+        return None if found is None else self._message(found, entry.offset + row, entry.deliver_after, position, kind)
 
     def one_at(
         self, offset: int, delivery_offset: int, reading: Reading, kind: type[MadeMessage]

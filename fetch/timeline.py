@@ -31,7 +31,7 @@ from sortedcontainers import SortedDict
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import OffsetOutOfRange, StorageError
 from afterlog.index.acked_ranges import AckedRanges
-from afterlog.index.delayed_index import DueCounter
+from afterlog.index.delayed_index import DelayedIndex, DueCounter
 from afterlog.index.entries import IndexEntry, Key
 from afterlog.index.growing_columns import Int64Array
 from afterlog.index.hidden_keys import HiddenKeys
@@ -49,6 +49,8 @@ BLOCK_ENTRIES = 8_192
 """Entries that a merge is asked for, where the reader wants no more."""
 BLOCK_ENTRIES_MAX = 65_536
 """Entries that it is asked for at most. Larger: cheaper entries for who reads many at once, more memory per reader."""
+FEW = 4
+"""Records that are read one by one where they became due last. Larger: more of them, and no less than columns cost."""
 SOON_MS = 50
 """Of the lease of the frontier there is that much left for who must not wait for another."""
 ONES_MAX = 64
@@ -100,11 +102,35 @@ class LastFound(NamedTuple):
     ones: dict[int, IndexEntry]
 
 
+class FoundRecord(NamedTuple):
+    """Where a record lies: an entry, and which of its records it is."""
+
+    entry: IndexEntry
+    row: int
+
+
+class LastFew(NamedTuple):
+    """A few records that were found last, by their delivery offsets."""
+
+    cleanings: int
+    """They lie where they lay as of this one."""
+    few: dict[int, FoundRecord]
+
+
 class Latest(NamedTuple):
-    """A record that became due by itself: its delivery offset, and a key before which, of others, all are."""
+    """A few records that became due last: the first delivery offset, a key behind which they are, and how many."""
 
     position: int
     after: Key
+    records: int
+
+
+def _latest(latest: Latest | None, before: int, high_watermark: int, key: Key) -> Latest | None:
+    """With those that became due now: the high watermark was another before, and all was due up to a key."""
+    rise = high_watermark - before
+    if latest is not None and latest.position + latest.records == before and latest.records + rise <= FEW:
+        return latest._replace(records=latest.records + rise)
+    return Latest(before, key, rise) if rise <= FEW else None
 
 
 class Timeline:
@@ -136,6 +162,7 @@ class Timeline:
         self._cleanings = version.delayed_index.cleanings
         """What is cached is as of this one."""
         self._found = LastFound(self._cleanings, {})
+        self._few = LastFew(self._cleanings, {})
         self._latest: Latest | None = None
         """What became due last, where that was one record."""
         self._next_entry: IndexEntry | None = None
@@ -156,9 +183,7 @@ class Timeline:
             high_watermark = self._counter.advance(version.delayed_index, upto)
             if high_watermark > self._high_watermark:
                 self._log.lease(clock_ms)
-                self._latest = (
-                    Latest(high_watermark - 1, before) if high_watermark == self._high_watermark + 1 else None
-                )
+                self._latest = _latest(self._latest, self._high_watermark, high_watermark, before)
                 self._high_watermark = high_watermark
             return Reading(clock_ms, version, upto, self._high_watermark, version.log_start.delivery_offset)
 
@@ -223,26 +248,42 @@ class Timeline:
         """Whether `advance` finds its lock free and writes nothing, as far as is known: for who must not block."""
         return not self._lock.locked() and self._log.leases(self._log.context.now_ms() + SOON_MS)
 
-    def one(self, position: int, reading: Reading) -> IndexEntry | None:
-        """The entry of the record at `position`, where that is the last that is due, it became due by itself, and
-        nobody has hidden it; None: `read` is to be asked.
+    def one(self, position: int, reading: Reading) -> FoundRecord | None:
+        """Where the record at `position` lies, where it is one of a few that became due last, and nobody has hidden it;
+        None: `read` is to be asked.
         """
-        index, (cleanings, ones) = reading.version.delayed_index, self._found
-        if reading.high_watermark != position + 1 or cleanings != index.cleanings:
+        index = reading.version.delayed_index
+        cleanings = index.cleanings
+        if not 0 < reading.high_watermark - position <= FEW or self._found.cleanings != cleanings:
             return None
-        entry = ones.get(position)
-        if entry is None:
-            with self._lock:
-                latest = self._latest
-                if latest is None or latest.position != position:
-                    return None
-                entry = self._counter.only(index, latest.after)
-            if entry is None or entry.records != 1:
+        as_of, few = self._few
+        found = few.get(position) if as_of == cleanings else None
+        if found is None:
+            entry = self._found.ones.get(position)
+            found = self._few_from(index).get(position) if entry is None else FoundRecord(entry, 0)
+            if found is None:
                 return None
-            self._remember(position, entry, cleanings)
-        if reading.hidden.count and reading.hidden.holds_one(entry.deliver_after, entry.offset):
+        entry, row = found
+        if reading.hidden.count and reading.hidden.holds_one(entry.deliver_after, entry.offset + row):
             return None
-        return entry
+        return found
+
+    def _few_from(self, index: DelayedIndex) -> dict[int, FoundRecord]:
+        """Those that became due last, by their delivery offsets; none where they are not found."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+            entries = [] if latest is None else self._counter.few(index, latest.after, FEW)
+        if latest is None or sum(entry.records for entry in entries) != latest.records:
+            return {}
+        few, position = dict[int, FoundRecord](), latest.position
+        for entry in entries:
+            if entry.records == 1:
+                self._remember(position, entry, index.cleanings)
+            for row in range(entry.records):
+                few[position] = FoundRecord(entry, row)
+                position += 1
+        self._few = LastFew(index.cleanings, few)
+        return few
 
     def _remember(self, position: int, entry: IndexEntry, cleanings: int) -> None:
         """Of what is due, which entry holds the record at `position`, as of a cleaning."""

@@ -28,6 +28,9 @@ from afterlog.index.mutable_bucket import MutableBucket
 from afterlog.index.run import Run
 from afterlog.index.run_cursor import Cursors, RunCursor
 
+MOVED_MAX = 8
+"""Runs of which it is known that they had something due last."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DelayedIndex:
@@ -212,7 +215,7 @@ class DueCounter:
         self._index: DelayedIndex | None = None
         self._run_records = 0
         self._moved: list[RunCursor] = []
-        """By the last call that moved any."""
+        """By the last calls, until somebody asks for a few."""
         self._cursors = Cursors([])  # in no run before the first key is known: runs below it are not read at all
 
     def advance(self, index: DelayedIndex, key: Key) -> int:
@@ -224,18 +227,22 @@ class DueCounter:
         for cursor in moved:
             self._run_records += cursor.skip(self.key)
         self._cursors.moved(self.key.deliver_after)
-        self._index, self._moved = index, moved or self._moved
+        self._index = index
+        if moved:
+            self._moved = [*self._moved, *moved][-MOVED_MAX:]
         removed = index.removed_up_to(self.key) if index.acked.rows else index.removed_records
         return removed + self._run_records + index.bucket.records_up_to(self.key)
 
-    def only(self, index: DelayedIndex, after: Key) -> IndexEntry | None:
-        """The entry with after < key <= the one that it stands at, of which this index has one. None: it lies at
-        the end of a chunk of a run, or the runs are others by now, and it is to be looked for.
+    def few(self, index: DelayedIndex, after: Key, limit: int) -> list[IndexEntry]:
+        """Entries with after < key <= the one that it stands at, in delivery order: all, where these are no more than
+        `limit`, or fewer. What lies at the end of a chunk of a run, or in runs that are others by now, is not found.
         """
-        entry = self._moved[0].entry_before() if len(self._moved) == 1 and index is self._index else None
-        if entry is not None and (entry.deliver_after, entry.offset) > after:
-            return entry
-        return index.bucket.only(after, self.key)
+        found = index.bucket.few(after, self.key, limit)
+        if self._moved and index is self._index:
+            for cursor in dict.fromkeys(self._moved):
+                found += cursor.few_before(after, limit)
+        self._moved = []
+        return sorted(found) if len(found) > 1 else found
 
     def next_due(self, index: DelayedIndex) -> int | None:
         """deliver_after of the first entry after the key."""

@@ -122,14 +122,13 @@ class MutableBucket:
         in_columns = columns.next_due(after)
         return due if in_columns is None or (due is not None and due < in_columns) else in_columns
 
-    def only(self, after: Key, upto: Key) -> IndexEntry | None:
-        """The entry with after < key <= upto, of which there is one at most."""
+    def few(self, after: Key, upto: Key, limit: int) -> list[IndexEntry]:
+        """`between` of a few, in no order, and no more than `limit` of each part; each by itself, with no columns."""
         columns, singles = self._settled()
         with self._lock:
-            found = singles.first(after, upto)
-        if found is None:
-            for part in columns.between(after, upto):
-                found = part.entry(0)
+            found = singles.few(after, upto, limit)
+        for part in columns.between(after, upto, limit):
+            found += map(part.entry, range(len(part)))
         return found
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
@@ -262,12 +261,14 @@ class _Singles:
         row = self._rank(after)
         return int(self._packed[row]) >> _ORDINAL_BITS if row < self.count else None
 
-    def first(self, after: Key, upto: Key) -> IndexEntry | None:
-        row = self._rank(after)
-        if row == self.count:
-            return None
-        entry = IndexEntry(*(column[int(self._packed[row]) & _ORDINAL_MASK] for column in self._columns))
-        return entry if (entry.deliver_after, entry.offset) <= upto else None
+    def few(self, after: Key, upto: Key, limit: int) -> list[IndexEntry]:
+        found, dues, offsets, positions, counts = list[IndexEntry](), *self._columns
+        for packed in self._packed.islice(self._rank(after)):
+            row = packed & _ORDINAL_MASK
+            if len(found) == limit or (dues[row], offsets[row]) > upto:
+                break
+            found.append(IndexEntry(dues[row], offsets[row], positions[row], counts[row]))
+        return found
 
     def between(self, after: Key, upto: Key, limit: int) -> Entries:
         start = self._rank(after)

@@ -96,14 +96,21 @@ class RunCursor:
         # A query of the column's own type: any other makes numpy convert the column.
         return low + int(details[0, low:high].searchsorted(np.uint32(min(relative, _UINT32_MAX)), "right"))
 
-    def entry_before(self) -> IndexEntry | None:
-        """The entry in front of the cursor, of the chunk in which it stands; None at its beginning."""
-        if not self.row:
-            return None
-        deliver_after, details = self._load()
-        offset, position, records = details[:, self.row - 1].tolist()
-        first_offset = self.run.coverage.first_offset
-        return IndexEntry(int(deliver_after[self.row - 1]), first_offset + offset, position, records)
+    def few_before(self, after: Key, limit: int) -> list[IndexEntry]:
+        """Up to so many entries in front of the cursor with a key > `after`, the last one first, of the chunk in which
+        it stands: there may be more of an earlier one."""
+        found, row = list[IndexEntry](), self.row
+        if row:
+            deliver_after, details = self._load()
+            first_offset = self.run.coverage.first_offset
+            while row and len(found) < limit:
+                row -= 1
+                offset, position, records = details[:, row].tolist()
+                entry = IndexEntry(int(deliver_after[row]), first_offset + offset, position, records)
+                if (entry.deliver_after, entry.offset) <= after:
+                    break
+                found.append(entry)
+        return found
 
     def records_passed(self) -> int:
         """Records in the run in front of the cursor."""

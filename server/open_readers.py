@@ -47,8 +47,10 @@ class OpenReader:
         async def look() -> Received | None:
             if not (receiver.agenda.due() or receiver.ended):  # most look again and again, and a thread costs
                 return None
-            one = receiver.one_at_once(max_records)
-            return await self._calls.run(lambda: receiver.take(max_records), self._give_back) if one is None else one
+            few = receiver.few_at_once(max_records)
+            if few is None and not (receiver.agenda.due() or receiver.ended):
+                return None
+            return await self._calls.run(lambda: receiver.take(max_records), self._give_back) if few is None else few
 
         return await (self._line.found(look, wait_s) if wait_s > 0 else look())
 

@@ -198,10 +198,10 @@ class PartitionSubscription:
         held: bool = False,
         alone: bool = False,
     ) -> tuple[MadeMessage, int, int, bool] | None:
-        """Lease the next record, where it was read ahead or is the last that is due, and nothing has come back, or
-        where it has come back, and nothing is due that was not read; None: `receive` is to be asked.
+        """Lease the next record, where it was read ahead or is one of a few that became due last, and nothing has come
+        back, or where it has come back, and nothing is due that was not read; None: `receive` is to be asked.
 
-        alone: only where there is no other. The record as a message, with the slots that are not `Message`'s left
+        alone: only one of these few. The record as a message, with the slots that are not `Message`'s left
         empty, the number of its lease, when that ends, and whether it may have been the last. Raises as `receive` does.
         """
         with self._lock:
@@ -231,7 +231,7 @@ class PartitionSubscription:
         self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
         if is_news:
             self.notifier.notify(until_ms)
-        return message, state.redeliveries.first, until_ms, reading is not None
+        return message, state.redeliveries.first, until_ms, reading is not None and position >= reading.high_watermark
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.

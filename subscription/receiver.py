@@ -22,6 +22,7 @@ from afterlog.base.files import PROCESS
 from afterlog.fetch.agenda import in_turn
 from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.partition import agenda_of
+from afterlog.fetch.timeline import FEW
 from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.answers import Lease
 from afterlog.subscription.flow_control import FlowControl
@@ -30,7 +31,7 @@ from afterlog.subscription.leased_message import LeasedMessage, Settling, comple
 from afterlog.subscription.read_ahead import ReadAhead
 from afterlog.subscription.reader_part import ReaderPart
 from afterlog.subscription.reader_settings import ReaderSettings
-from afterlog.subscription.received import Receipts, Received, ReceivedOne
+from afterlog.subscription.received import Receipts, Received, ReceivedMessages, ReceivedOne
 
 
 class Receiver:
@@ -103,8 +104,8 @@ class Receiver:
             if self.flow is not None:
                 return self._limited(self.flow, max_records)
             rows = self.agenda.rows()
-            only = self._one_of(rows, alone=True) if max_records > 1 and len(rows) == 1 else None
-            return self._sweep(max_records, rows) if only is None else only
+            few = self._few_of(rows[0], max_records) if max_records > 1 and len(rows) == 1 else None
+            return self._sweep(max_records, rows) if few is None else few
         except StoreClosed:
             if not self.closed:  # else by another thread
                 raise
@@ -119,20 +120,55 @@ class Receiver:
     def one(self) -> ReceivedOne | None:
         """One record that was read ahead, or comes back; None: `look` for it."""
         rows = self.agenda.rows()
-        return self._one_of(rows, alone=False) if rows else None
+        if not rows:
+            return None
+        row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
+        stirs = self.agenda.stirs[row]
+        message, is_last = self._next_of(row, alone=False)
+        if message is None:
+            return None
+        if is_last:
+            self.agenda.rest(row, stirs, self._shared[row].rest_ms())
+        self._turn = (self._turn + 1) % len(self._shared)
+        return ReceivedOne(message)
 
-    def one_at_once(self, max_records: int) -> ReceivedOne | None:
-        """The same for who must not block: where one partition has something, and nothing holds it up. Of more than
-        one record only where there is no other."""
+    def few_at_once(self, max_records: int) -> Received | None:
+        """One, or a few that became due last, for who must not block: where one partition has something, and nothing
+        holds it up."""
         rows = self.agenda.rows()
         if len(rows) != 1 or self.flow is not None or self.ended or not self._shared[rows[0]].is_free():
             return None
-        return self._one_of(rows, alone=max_records > 1)
+        [row] = rows
+        stirs, found = self.agenda.stirs[row], self._few_of(row, min(max_records, FEW), alone=max_records > 1)
+        if found is None:  # then there are many, or there is nothing
+            self.agenda.rest(row, stirs, self._shared[row].rest_ms())
+        return found
 
-    def _one_of(self, rows: Sequence[int], *, alone: bool) -> ReceivedOne | None:
-        """The same of some partitions. alone: only where there is no other."""
-        row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
-        settings, stirs = self._settings, self.agenda.stirs[row]
+    def _few_of(self, row: int, max_records: int, *, alone: bool = True) -> Received | None:
+        """Records of one partition that became due last, where these are few; None: `_sweep`. alone: none of what was
+        read ahead, which there may be more of."""
+        messages = list[LeasedMessage]()
+        try:
+            while len(messages) < max_records:
+                stirs = self.agenda.stirs[row]
+                message, is_last = self._next_of(row, alone=alone)
+                if message is None:
+                    break
+                messages.append(message)
+                if is_last:
+                    self.agenda.rest(row, stirs, self._shared[row].rest_ms())
+                    break
+        except BaseException:
+            self._give_back(messages)
+            raise
+        if not messages:
+            return None
+        self._turn = (row + 1) % len(self._shared)
+        return ReceivedOne(messages[0]) if len(messages) == 1 else ReceivedMessages(self._reader, messages)
+
+    def _next_of(self, row: int, *, alone: bool) -> tuple[LeasedMessage | None, bool]:
+        """The next record of a partition, where it has a short way, and whether it is the last."""
+        settings = self._settings
         found = self._shared[row].receive_one(
             settings.lease_ms,
             LeasedMessage,
@@ -141,13 +177,10 @@ class Receiver:
             alone=alone,
         )
         if found is None:
-            return None
-        self._turn = (self._turn + 1) % len(self._shared)
+            return None, True
         message, number, until_ms, is_last = found
-        if is_last:
-            self.agenda.rest(row, stirs, self._shared[row].rest_ms())
         complete(message, self._reader, number, until_ms)
-        return ReceivedOne(message)
+        return message, is_last
 
     def nothing(self) -> Received:
         """No records."""

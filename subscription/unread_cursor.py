@@ -94,9 +94,9 @@ class UnreadCursor:
     def one(self, position: int, kind: type[MadeMessage], reading: Reading | None) -> tuple[MadeMessage, int] | None:
         """The first record from `position` on as a message, and the position behind it.
 
-        None where `read` is to be asked: none was read ahead, or it was handed out before, and it is not the only one
-        that has become due since. reading: where it was not read ahead. Slots that `kind` has and `Message` has not are
-        empty. Raises CorruptFile.
+        None where `read` is to be asked: none was read ahead, or it was handed out before, and it is not one of a few
+        that have become due since. reading: where it was not read ahead. Slots that `kind` has and `Message` has not
+        are empty. Raises CorruptFile.
         """
         if reading is not None:
             only = self._partition.one(position, reading, kind) if self._counter is None else None

@@ -14,7 +14,7 @@ from afterlog.fetch import timeline as timeline_module
 from afterlog.fetch import verified
 from afterlog.fetch.message import Message
 from afterlog.fetch.record_id import RecordId
-from afterlog.fetch.timeline import Timeline, empty_block
+from afterlog.fetch.timeline import FEW, Timeline, empty_block
 from afterlog.index.delayed_index import DelayedIndex
 from afterlog.index.entries import Key
 from afterlog.index.merge import Block, MergeIterator
@@ -96,10 +96,11 @@ def test_what_becomes_due_one_by_one_is_found_by_itself(setting: Setting, limit:
         reading = setting.timeline.advance()
         for reader, offsets in enumerate(found):
             while len(offsets) < reading.high_watermark and step % (1 + 7 * reader) == 0:
-                entry = setting.timeline.one(len(offsets), reading)
-                if entry is not None:
+                place = setting.timeline.one(len(offsets), reading)
+                if place is not None:
                     alone += 1
-                    offsets.append(entry.offset)
+                    entry, row = place
+                    offsets.append(entry.offset + row)
                     assert (
                         entry.position
                         == setting.partition.log.find(np.array([entry.offset]), reading.version).position[0]
@@ -112,9 +113,13 @@ def test_what_becomes_due_one_by_one_is_found_by_itself(setting: Setting, limit:
     assert alone > 300
 
 
-def test_what_becomes_due_by_itself_is_found_wherever_it_lies(setting: Setting) -> None:
-    """In runs and sealed segments, which were written long before, and beside what is cancelled."""
+def test_a_few_that_became_due_last_are_found_wherever_they_lie(setting: Setting) -> None:
+    """In runs and sealed segments, which were written long before, in shared batches, and beside what is cancelled."""
     draw, found = random.Random(3), set[str]()
+    for _ in range(60):
+        due_ms, first = setting.clock.now_ms() + draw.randrange(SPAN_MS), setting.partition.log_end_offset
+        setting.store.send_many("t", [b"a", b"b"], deliver_after=due_ms)
+        setting.rows += [Key(due_ms, first), Key(due_ms, first + 1)]
     cancelled = draw.sample(range(RECORDS), RECORDS // 8)
     for offset in cancelled:
         setting.store.cancel(RecordId("t", 0, offset))
@@ -124,18 +129,20 @@ def test_what_becomes_due_by_itself_is_found_wherever_it_lies(setting: Setting) 
         if draw.random() < 0.02:
             setting.add(setting.partition.log_end_offset, draw.randrange(50))
         reading = setting.partition.reading()
-        if reading.high_watermark == before.high_watermark + 1:
-            position = reading.high_watermark - 1
-            due = [key for key in setting.rows if before.upto < key <= reading.upto]
-            [offset] = [key.offset for key in due]
-            message = setting.partition.one(position, reading, Message)
-            if message is not None:
-                assert offset not in cancelled
-                [same] = setting.partition.records_at(np.array([offset]), np.array([position])).to_messages()
+        due = sorted(key for key in setting.rows if before.upto < key <= reading.upto)
+        if before.high_watermark + len(due) == reading.high_watermark:  # no mark of a cancellation in between
+            assert not {key.offset for key in due} & {*cancelled}
+            for position, key in enumerate(due, before.high_watermark):
+                message = setting.partition.one(position, reading, Message)
+                assert len(due) <= FEW or message is None or position >= reading.high_watermark - FEW
+                if message is None:
+                    continue
+                [same] = setting.partition.records_at(np.array([key.offset]), np.array([position])).to_messages()
                 assert same == message
-                found.add("sealed" if offset < reading.version.active.base_offset else "active")
+                found.add("sealed" if key.offset < reading.version.active.base_offset else "active")
+                found.add(f"{len(due)}, of a batch" if message.value in (b"a", b"b") else f"{len(due)}")
         before = reading
-    assert {"sealed", "active"} == found
+    assert {"sealed", "active", "1", "2", "2, of a batch", "3", "3, of a batch"} <= found
 
 
 def test_what_is_cancelled_is_not_found_by_itself(setting: Setting) -> None:
@@ -149,8 +156,8 @@ def test_what_is_cancelled_is_not_found_by_itself(setting: Setting) -> None:
     for _ in range(2):
         setting.clock.advance(10)
         reading = setting.timeline.advance()
-        entry = setting.timeline.one(reading.high_watermark - 1, reading)
-        assert entry is None or entry.offset != RECORDS
+        place = setting.timeline.one(reading.high_watermark - 1, reading)
+        assert place is None or place.entry.offset != RECORDS
 
 
 def test_it_follows_the_clock_with_appends_in_between(setting: Setting) -> None:

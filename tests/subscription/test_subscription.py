@@ -21,6 +21,7 @@ from afterlog.base.errors import (
     UnknownPartition,
 )
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
+from afterlog.fetch.timeline import FEW
 from afterlog.log.cancel_result import CancelResult
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
@@ -520,15 +521,17 @@ class TestAtOnce:
 
     def test_one_and_not_the_first_of_many(self, setting: Setting) -> None:
         with setting.subscribe() as sub:
-            assert None is sub.receiver.one_at_once(1), "nothing is due"
+            assert None is sub.receiver.few_at_once(1), "nothing is due"
             setting.send(b"a")
-            assert [b"a"] == values(sub.receiver.one_at_once(10) or ())
-            setting.send(b"b")
-            setting.send(b"c")
-            assert None is sub.receiver.one_at_once(10), "there are two"
-            assert None is sub.receiver.one_at_once(1), "nothing was read ahead"
-            assert [b"b"] == values(sub.receive(1))
-            assert [b"c"] == values(sub.receiver.one_at_once(1) or ())
+            assert [b"a"] == values(sub.receiver.few_at_once(10) or ())
+            setting.send(b"b", b"c", b"d")
+            assert [b"b"] == values(sub.receiver.few_at_once(1) or ())
+            assert [b"c", b"d"] == values(sub.receiver.few_at_once(10) or ())
+            many = [b"%d" % number for number in range(FEW + 1)]
+            setting.send(*many)
+            assert None is sub.receiver.few_at_once(10), "by columns"
+            assert many[:1] == values(sub.receive(1))
+            assert many[1:] == values(sub.receive(10))
 
     def test_what_comes_meanwhile_is_on_the_agenda(self, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
         with setting.subscribe() as sub:
@@ -542,9 +545,9 @@ class TestAtOnce:
 
             with monkeypatch.context() as patch:
                 patch.setattr(shared, "receive_one", and_another)
-                assert [b"a"] == values(sub.receiver.one_at_once(10) or ())
+                assert [b"a"] == values(sub.receiver.few_at_once(10) or ())
             assert sub.receiver.agenda.due()
-            assert [b"b"] == values(sub.receiver.one_at_once(10) or ())
+            assert [b"b"] == values(sub.receiver.few_at_once(10) or ())
             assert not sub.receiver.agenda.due(), "who waits is not woken for nothing"
 
     def test_not_where_somebody_holds_a_lock(self, setting: Setting) -> None:
@@ -553,8 +556,8 @@ class TestAtOnce:
             setting.send(b"a")
             for lock in (sub.shared[0]._lock, order._lock):
                 with lock:
-                    assert None is sub.receiver.one_at_once(1)
-            assert [b"a"] == values(sub.receiver.one_at_once(1) or ())
+                    assert None is sub.receiver.few_at_once(1)
+            assert [b"a"] == values(sub.receiver.few_at_once(1) or ())
 
     def test_not_where_the_frontier_or_the_journal_is_to_be_written(
         self, setting: Setting, monkeypatch: pytest.MonkeyPatch
@@ -562,13 +565,13 @@ class TestAtOnce:
         with setting.subscribe() as sub:
             setting.clock.advance(60_000)
             setting.send(b"a")
-            assert None is sub.receiver.one_at_once(1), "no lease of the frontier is that far"
+            assert None is sub.receiver.few_at_once(1), "no lease of the frontier is that far"
             assert [b"a"] == values(sub.receive(1))
             setting.send(b"b")
             with monkeypatch.context() as patch:
                 patch.setattr(sub.shared[0].journal, "_limit_bytes", sub.shared[0].journal.written.position + 1)
-                assert None is sub.receiver.one_at_once(1)
-            assert [b"b"] == values(sub.receiver.one_at_once(1) or ())
+                assert None is sub.receiver.few_at_once(1)
+            assert [b"b"] == values(sub.receiver.few_at_once(1) or ())
 
 
 # --- Closing and opening
