@@ -107,39 +107,38 @@ class App:
             asked.closing = True
             raise ServerUnavailable("the server is stopping; come back when it is there again")
         self._guard.check(peer, head.method, head.headers)
-        target: RequestTarget | None = head.target
-        route = self._routes.find(head.path) if target is None else None
-        endpoint = (None if route is None else route.methods.get(head.method)) if target is None else target.endpoint
+        route = self._routes.find(head.path)
+        endpoint = None if route is None else route.methods.get(head.method)
         if endpoint is None or endpoint.scope is not None:
             asked.caller = caller = self._authenticate(peer, head.headers)
         else:
             caller = Caller(peer.name, {})
-        if target is None and route is None:
+        if route is None:
             asked.status = 404
             raise InvalidRequest(f"there is no {head.path:.200} here; see /v1/openapi.json")
         if endpoint is None:
-            assert route is not None, "there is one"
             asked.status, asked.allow = 405, ", ".join(sorted(route.methods))
             raise InvalidRequest(f"{head.method} is not for {head.path:.200}; {asked.allow} is")
         asked.endpoint = endpoint
-        names = target.names if route is None and target is not None else {} if route is None else route.names
-        prefixes = allowed_prefixes(caller, endpoint, names.get("topic"))
+        prefixes = allowed_prefixes(caller, endpoint, route.names.get("topic"))
         name, counts = caller.name, self._under_way
         count = counts.get(name, 0)
         if count >= self.limits.requests:
             raise ServerBusy(f"{name} has {self.limits.requests} requests under way")
         counts[name] = count + 1
         try:
-            if target is None:
-                target = head.target = _target(endpoint, names, head)
-            return await self._handled(asked, target, prefixes)
+            if head.target is None:
+                head.target = _target(endpoint, route.names, head)
+            return await self._handled(asked, endpoint, head.target, prefixes)
         finally:
             counts[name] -= 1
             if not counts[name]:
                 del counts[name]
 
-    async def _handled(self, asked: _Asked, target: RequestTarget, prefixes: tuple[str, ...]) -> Reply:
-        endpoint, head, exchange = target.endpoint, asked.head, asked.exchange
+    async def _handled(
+        self, asked: _Asked, endpoint: Endpoint, target: RequestTarget, prefixes: tuple[str, ...]
+    ) -> Reply:
+        head, exchange = asked.head, asked.exchange
         scopes = {} if asked.caller is None else asked.caller.scopes
         local = exchange.peer.trusted and not exchange.peer.tcp and b"authorization" not in head.headers
         if endpoint.method == "GET":
@@ -230,13 +229,11 @@ class _Asked:
 
 
 class RequestTarget(NamedTuple):
-    """What is asked for by a head: it says the same again. Nobody changes anything in it.
+    """What a head says of its request besides where it goes, checked. Nobody changes anything in it.
 
-    names: in the path; arguments: these, and the parameters of the query; parameters: those of an Arrow stream.
+    arguments: the names in the path, and the parameters of the query; parameters: those of an Arrow stream.
     """
 
-    endpoint: Endpoint
-    names: Mapping[str, str]
     arguments: Mapping[str, Any]
     parameters: Mapping[str, Any]
     media_type: bytes
@@ -254,7 +251,7 @@ def _target(endpoint: Endpoint, names: Mapping[str, str], head: RequestHead) -> 
     if not is_arrow and (query or endpoint.parameters):
         arguments = {**names, **_parameters(endpoint.parameters, query)}
     parameters = _parameters(endpoint.arrow or {}, query) if is_arrow and endpoint.method != "GET" else {}
-    return RequestTarget(endpoint, names, arguments, parameters, media_type, is_arrow, wants_arrow)
+    return RequestTarget(arguments, parameters, media_type, is_arrow, wants_arrow)
 
 
 def _query(text: bytes) -> dict[str, str]:

@@ -155,9 +155,8 @@ class Connection(asyncio.Protocol):
         goes_on, self._begun, self._first = not at_start, 0, data if at_start else None
         self._feed(data)
         self._first = None
-        if (
-            self._in_head and goes_on + self._begun == 1
-        ):  # all of it is of one head; where others end in it, the next is
+        # Where all of it is of one head; of one behind others that end in it, what comes next is counted.
+        if self._in_head and goes_on + self._begun == 1:
             self._head_bytes += len(data)
             if self._head_bytes > self._connections.limits.head_bytes:
                 self._refuse("the head of the request is too large")
@@ -212,10 +211,8 @@ class Connection(asyncio.Protocol):
         if self._in_head:
             self._headers[name] = value
             self._lines += 1
-        elif (
-            name in _FRAMING and self._coming is not None
-        ):  # behind a body in chunks: the parser may heed it, we do not
-            self._coming.keep_alive = False
+        elif name in _FRAMING and self._coming is not None:
+            self._coming.keep_alive = False  # behind a body in chunks: the parser may heed it, we do not
         if self._head_bytes > 2 * self._connections.limits.head_bytes:  # those of a piece are counted twice
             raise ValueError("the head of the request is too large")
 

@@ -4,7 +4,7 @@ security go by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -65,8 +65,8 @@ KNOWN_CHARACTERS: Final = 512
 class Route(NamedTuple):
     """Where a path leads: the endpoints there by method, and the names in it."""
 
-    methods: dict[str, Endpoint]
-    names: dict[str, str]
+    methods: Mapping[str, Endpoint]
+    names: Mapping[str, str]
 
 
 class _Node:
@@ -99,7 +99,7 @@ class Routes:
         """raw_path: as sent, percent-encoded: a name may have a / in it, and is then none that anybody has."""
         known = self._known.get(raw_path)
         if known is not None:
-            return Route(known.methods, known.names.copy())
+            return known
         node, names = self._root, dict[str, str]()
         for part in raw_path.split("/")[1:]:
             word = node.words.get(part)
@@ -112,11 +112,12 @@ class Routes:
                 return None
         if not node.methods:
             return None
+        route = Route(node.methods, names)
         if len(raw_path) <= KNOWN_CHARACTERS:
             if len(self._known) == KNOWN_PATHS:
                 self._known.clear()
-            self._known[raw_path] = Route(node.methods, names.copy())
-        return Route(node.methods, names)
+            self._known[raw_path] = route
+        return route
 
     @staticmethod
     def _behind(node: _Node, part: str) -> _Node:
