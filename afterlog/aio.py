@@ -41,6 +41,7 @@ from afterlog.fetch.message_columns import Columns
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer as BlockingProducer
 from afterlog.store.aio_calls import Answer, Calls, Line, Waiters
+from afterlog.store.awaited_receiver import AwaitedReceiver
 from afterlog.store.awaiting import AsyncProducer, Closing, Opened, Opening, Parameters, awaited
 from afterlog.store.store import Store as BlockingStore
 from afterlog.store.store import open_store
@@ -170,7 +171,7 @@ class AsyncSubscription(Closing):
         self._blocking = subscription
         self._blocking.background = calls.run
         self._run = calls.run
-        self._line = Line(waiters, subscription.receiver.agenda)
+        self._awaited = AwaitedReceiver(subscription, calls, waiters)
 
     @property
     def topic(self) -> str:
@@ -196,26 +197,19 @@ class AsyncSubscription(Closing):
         receiver = self._blocking.receiver
         ahead = receiver.begin()
 
-        def fill() -> Coroutine[Any, Any, bool]:
-            return self._run(lambda: receiver.fill(ahead), lambda _: receiver.end(ahead))
-
         try:
             while not receiver.ended:
                 message = receiver.pop(ahead)
                 if message is not None:
                     yield message
                 else:
-                    await self._line.found(fill, None)
+                    await self._awaited.fill(ahead)
         finally:
             await self._run(lambda: receiver.end(ahead))
 
     async def receive(self, max_records: int = 100, timeout: float | None = 0.0) -> Received:
         timeout = seconds("timeout", timeout)
-
-        def look() -> Coroutine[Any, Any, Received | None]:
-            return self._run(lambda: self._blocking.receiver.take(max_records), self._give_back)
-
-        found = None if timeout == 0 or self._blocking.ended else await self._line.found(look, timeout)
+        found = None if self._blocking.ended else await self._awaited.receive(max_records, timeout)
         if found is None:
             return await self._run(lambda: self._blocking.receive(max_records), self._give_back)
         return found

@@ -16,7 +16,8 @@ from typing import Any
 
 from afterlog.api.reader_json import reader_options
 from afterlog.base.errors import AfterlogError, UnknownSubscription
-from afterlog.store.aio_calls import Calls, Line, Waiters
+from afterlog.store.aio_calls import Calls, Waiters
+from afterlog.store.awaited_receiver import AwaitedReceiver
 from afterlog.store.store import Store
 from afterlog.subscription.reader_settings import ReaderOptions
 from afterlog.subscription.received import Received
@@ -35,33 +36,12 @@ class OpenReader:
     def __init__(self, subscription: Subscription, calls: Calls, waiters: Waiters) -> None:
         self.subscription = subscription
         self._calls = calls
-        self._line = Line(waiters, subscription.receiver.agenda)
-
-    async def receive(self, max_records: int, wait_s: float) -> Received | None:
-        """Lease up to so many due records; None where nothing is due, nor was for so long.
-
-        Where the await is cancelled, what was taken goes back, uncounted. Raises as `Subscription.receive`.
-        """
-        receiver = self.subscription.receiver
-
-        async def look() -> Received | None:
-            if not (receiver.agenda.due() or receiver.ended):  # most look again and again, and a thread costs
-                return None
-            few = receiver.few_at_once(max_records)
-            if few is None and not (receiver.agenda.due() or receiver.ended):
-                return None
-            return await self._calls.run(lambda: receiver.take(max_records), self._give_back) if few is None else few
-
-        return await (self._line.found(look, wait_s) if wait_s > 0 else look())
+        self.receive = AwaitedReceiver(subscription, calls, waiters).receive
 
     async def release(self, received: Received) -> None:
         """Nobody was there to take it; where it fails, the lease ends by itself."""
         with contextlib.suppress(AfterlogError):
             await self._calls.run(lambda: self.subscription.release(received))
-
-    def _give_back(self, received: Received | None) -> None:
-        if received is not None:
-            self.subscription.release(received)
 
 
 class _Kept:

@@ -58,6 +58,11 @@ class ReadAhead:
         return message
 
     @property
+    def is_empty(self) -> bool:
+        """Whether all was handed out."""
+        return not self._messages
+
+    @property
     def is_out(self) -> bool:
         """Whether what was handed out is being worked on, as far as is known."""
         out = self.out

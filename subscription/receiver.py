@@ -138,6 +138,8 @@ class Receiver:
         rows = self.agenda.rows()
         if len(rows) != 1 or self.flow is not None or self.ended or not self._shared[rows[0]].is_free():
             return None
+        if type(max_records) is not int or max_records < 1:
+            return None
         [row] = rows
         stirs, found = self.agenda.stirs[row], self._few_of(row, min(max_records, FEW), alone=max_records > 1)
         if found is None:  # then there are many, or there is nothing
@@ -215,6 +217,19 @@ class Receiver:
             return False
         ahead.fill(found, self._now_ms(), seeks)
         return True
+
+    def fill_at_once(self, ahead: ReadAhead) -> bool | None:
+        """`fill` for who must not block, where few are due, or none are; None: it is to be asked."""
+        if ahead.is_empty and not self.ended:
+            if not self.agenda.due():
+                return False
+            seeks, found = self._seeks(), self.few_at_once(ahead.wanted(self._now_ms()))
+            if found is not None:
+                ahead.fill(found, self._now_ms(), seeks)
+                return True
+            if not self.agenda.due():
+                return False
+        return None
 
     def end(self, ahead: ReadAhead) -> None:
         """Give back what was not handed out; in a forked child it is the parent's."""

@@ -21,7 +21,7 @@ from afterlog.base.locks import Condition
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.record_id import RecordId
 from afterlog.produce.producer import Producer
-from afterlog.store.aio_calls import THREADS
+from afterlog.store.aio_calls import THREADS, Calls
 from afterlog.store.store import Store, open_store
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.subscription import Subscription
@@ -313,9 +313,10 @@ def test_little_help_is_asked_of_threads(monkeypatch: pytest.MonkeyPatch) -> Non
 
                 return counted
 
+            monkeypatch.setattr(setting.store._calls, "run", counting(setting.store._calls.run))
+            monkeypatch.setattr(subscription, "_run", setting.store._calls.run)
             for reader, most in ((subscription, 8), (consumer, 1)):
                 calls, left = 0, 127
-                monkeypatch.setattr(reader, "_run", counting(reader._run))
                 async with aclosing(aiter(reader)) as messages:
                     async for _ in messages:
                         left -= 1
@@ -337,6 +338,36 @@ async def handling(message: LeasedMessage) -> AsyncIterator[None]:
         yield
     finally:
         await message.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("how", ["iterate", "receive"])
+def test_what_becomes_due_one_by_one_hardly_needs_a_thread(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(setting: Setting) -> None:
+        async with setting.subscribe() as subscription:
+            await setting.send(b"first")
+            await subscription.ack_many(await subscription.receive())  # the frontier is leased for a second from here
+            messages, threads = aiter(subscription), 0
+
+            async def counted(*args: Any) -> Any:
+                nonlocal threads
+                threads += 1
+                return await Calls.run(setting.store._calls, *args)
+
+            for number in range(20):
+                after_ms = number % 3
+                await setting.send(b"%d" % number, after_ms=after_ms)
+                with monkeypatch.context() as patch:
+                    patch.setattr(setting.store._calls, "run", counted)
+                    next_one: Any = anext(messages) if how == "iterate" else subscription.receive(timeout=None)
+                    receiving = asyncio.ensure_future(next_one)
+                    if after_ms:
+                        await setting.waiting()
+                        await setting.advance(after_ms)
+                    found = await receiving
+                assert b"%d" % number == (found if how == "iterate" else found[0]).value
+            assert threads <= 4, "where a run of a few entries has begun with it"
+
+    run(test, frontier_lease_ms=1_000)
 
 
 def test_a_drain_waits_for_handlers_and_gives_back_what_waits() -> None:
