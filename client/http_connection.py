@@ -12,6 +12,7 @@ bounds.
 
 from __future__ import annotations
 
+import functools
 import re
 import ssl
 from collections.abc import Callable, Mapping
@@ -75,8 +76,9 @@ def read_answer(read: Read) -> tuple[HttpReply, bool]:
     return HttpReply(head.status, head.kind, body), head.keeps
 
 
+@functools.lru_cache(64)
 def head_of(text: bytes) -> Head:
-    """Of a head without its empty line. Raises NoAnswer."""
+    """Of a head without its empty line; most say what one before said. Raises NoAnswer."""
     first, *lines = text.split(b"\r\n")
     digits = first[9:12]
     if first[:8] not in (b"HTTP/1.1", b"HTTP/1.0") or first[8:9] != b" " or not _is_number(digits, 3):
