@@ -32,8 +32,9 @@ class AwaitedReceiver:
 
     async def _taken(self, max_records: int) -> Received | None:
         receiver = self._receiver
-        found = receiver.few_at_once(max_records)
-        if found is None and (receiver.agenda.due() or receiver.ended):
+        rows = receiver.agenda.rows()
+        found = receiver.few_at_once(max_records, rows) if rows else None
+        if found is None and (receiver.ended or len(rows) > 1 or (rows and receiver.agenda.due())):
             return await self._calls.run(lambda: receiver.take(max_records), self._give_back)
         return found
 

@@ -196,12 +196,11 @@ class PartitionSubscription:
         *,
         policy: RetryPolicy | None = None,
         held: bool = False,
-        alone: bool = False,
     ) -> tuple[MadeMessage, int, int, bool] | None:
         """Lease the next record, where it was read ahead or is one of a few that became due last, and nothing has come
         back, or where it has come back, and nothing is due that was not read; None: `receive` is to be asked.
 
-        alone: only one of these few. The record as a message, with the slots that are not `Message`'s left
+        The record as a message, with the slots that are not `Message`'s left
         empty, the number of its lease, when that ends, and whether it may have been the last. Raises as `receive` does.
         """
         with self._lock:
@@ -210,13 +209,11 @@ class PartitionSubscription:
             journaled, timers = self._journaled, self._timers
             state = journaled.state
             reading = None if self._unread.has(state.acks.position) else self.partition.reading()
-            if alone and reading is None:
-                return None
             now_ms = journaled.now_ms() if reading is None else reading.clock_ms
             if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
                 return None
             if not timers.quiet(now_ms):
-                return None if alone else self._one_again(lease_ms, kind, policy, held)
+                return self._one_again(lease_ms, kind, policy, held)
             found = self._unread.one(state.acks.position, kind, reading)
             if found is None or self.partition.log_start > self._log_start:
                 return None
@@ -232,6 +229,43 @@ class PartitionSubscription:
         if is_news:
             self.notifier.notify(until_ms)
         return message, state.redeliveries.first, until_ms, reading is not None and position >= reading.high_watermark
+
+    def receive_few(
+        self, max_records: int, lease_ms: int, kind: type[MadeMessage], *, held: bool = False
+    ) -> tuple[list[MadeMessage], int, int, bool] | None:
+        """Lease up to so many of a few records that became due last, where nothing was read ahead or has come back;
+        None: `receive` is to be asked.
+
+        The records as that of `receive_one`, the number of their leases, when these end, and whether they may have
+        been the last. Raises as `receive` does.
+        """
+        with self._lock:
+            if self._closed or self._dirty.is_set:
+                self._look()
+            journaled, timers = self._journaled, self._timers
+            state = journaled.state
+            if self._unread.has(state.acks.position):
+                return None
+            reading = self.partition.reading()
+            if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
+                return None
+            if not timers.quiet(reading.clock_ms) or self.partition.log_start > self._log_start:
+                return None
+            messages = self._unread.few(state.acks.position, max_records, kind, reading)
+            if not messages:
+                return None
+            offsets = [message.delivery_offset for message in messages]
+            position, until_ms, is_news = offsets[-1] + 1, deadline_ms(reading.clock_ms, lease_ms), False
+            with self._one_changing:
+                leased = bits.of_column(np.array(offsets))
+                journaled.record(LeasedUntil(position, leased, until_ms) if held else Leased(position, leased))
+                for offset in offsets:
+                    is_news |= timers.lease_one(until_ms, offset)
+        for message in messages:
+            self.partition.handed_out_one(message.due, position, delay_ms=self.delay_ms)
+        if is_news:
+            self.notifier.notify(until_ms)
+        return messages, state.redeliveries.first, until_ms, position >= reading.high_watermark
 
     def ack(self, delivery_offsets: Offsets) -> AckResult:
         """These are done with, whoever has them now. Returns when that is safe under the durability.

@@ -117,72 +117,54 @@ class Receiver:
         one = self.one() if alone else None
         return self.look(max_records) if one is None else one
 
-    def one(self) -> ReceivedOne | None:
-        """One record that was read ahead, or comes back; None: `look` for it."""
-        rows = self.agenda.rows()
-        if not rows:
+    def one(self, row: int | None = None) -> ReceivedOne | None:
+        """One record that was read ahead, became due last, or comes back, of this partition or one that has its turn;
+        None: `look` for it."""
+        if row is None:
+            rows = self.agenda.rows()
+            if not rows:
+                return None
+            row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
+        settings, stirs = self._settings, self.agenda.stirs[row]
+        found = self._shared[row].receive_one(
+            settings.lease_ms, LeasedMessage, policy=settings.policy, held=settings.durable_leases is True
+        )
+        if found is None:
             return None
-        row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
-        stirs = self.agenda.stirs[row]
-        message, is_last = self._next_of(row, alone=False)
-        if message is None:
-            return None
+        self._turn = (self._turn + 1) % len(self._shared)
+        message, number, until_ms, is_last = found
+        complete(message, self._reader, number, until_ms)
         if is_last:
             self.agenda.rest(row, stirs, self._shared[row].rest_ms())
-        self._turn = (self._turn + 1) % len(self._shared)
         return ReceivedOne(message)
 
-    def few_at_once(self, max_records: int) -> Received | None:
-        """One, or a few that became due last, for who must not block: where one partition has something, and nothing
-        holds it up."""
-        rows = self.agenda.rows()
+    def few_at_once(self, max_records: int, rows: Sequence[int]) -> Received | None:
+        """One, or a few that became due last, for who must not block: where one partition is on the agenda, and nothing
+        holds it up. rows: of the agenda, now."""
         if len(rows) != 1 or self.flow is not None or self.ended or not self._shared[rows[0]].is_free():
             return None
         if type(max_records) is not int or max_records < 1:
             return None
         [row] = rows
-        stirs, found = self.agenda.stirs[row], self._few_of(row, min(max_records, FEW), alone=max_records > 1)
+        stirs = self.agenda.stirs[row]
+        found = self.one(row) if max_records == 1 else self._few_of(row, min(max_records, FEW))
         if found is None:  # then there are many, or there is nothing
             self.agenda.rest(row, stirs, self._shared[row].rest_ms())
         return found
 
-    def _few_of(self, row: int, max_records: int, *, alone: bool = True) -> Received | None:
-        """Records of one partition that became due last, where these are few; None: `_sweep`. alone: none of what was
-        read ahead, which there may be more of."""
-        messages = list[LeasedMessage]()
-        try:
-            while len(messages) < max_records:
-                stirs = self.agenda.stirs[row]
-                message, is_last = self._next_of(row, alone=alone)
-                if message is None:
-                    break
-                messages.append(message)
-                if is_last:
-                    self.agenda.rest(row, stirs, self._shared[row].rest_ms())
-                    break
-        except BaseException:
-            self._give_back(messages)
-            raise
-        if not messages:
-            return None
-        self._turn = (row + 1) % len(self._shared)
-        return ReceivedOne(messages[0]) if len(messages) == 1 else ReceivedMessages(self._reader, messages)
-
-    def _next_of(self, row: int, *, alone: bool) -> tuple[LeasedMessage | None, bool]:
-        """The next record of a partition, where it has a short way, and whether it is the last."""
-        settings = self._settings
-        found = self._shared[row].receive_one(
-            settings.lease_ms,
-            LeasedMessage,
-            policy=settings.policy,
-            held=settings.durable_leases is True,
-            alone=alone,
-        )
+    def _few_of(self, row: int, max_records: int) -> Received | None:
+        """Records of one partition that became due last, where these are few; None: `_sweep`."""
+        settings, stirs, shared = self._settings, self.agenda.stirs[row], self._shared[row]
+        found = shared.receive_few(max_records, settings.lease_ms, LeasedMessage, held=settings.durable_leases is True)
         if found is None:
-            return None, True
-        message, number, until_ms, is_last = found
-        complete(message, self._reader, number, until_ms)
-        return message, is_last
+            return None
+        self._turn = (self._turn + 1) % len(self._shared)
+        messages, number, until_ms, is_last = found
+        for message in messages:
+            complete(message, self._reader, number, until_ms)
+        if is_last:
+            self.agenda.rest(row, stirs, shared.rest_ms())
+        return ReceivedOne(messages[0]) if len(messages) == 1 else ReceivedMessages(self._reader, messages)
 
     def nothing(self) -> Received:
         """No records."""
@@ -221,13 +203,14 @@ class Receiver:
     def fill_at_once(self, ahead: ReadAhead) -> bool | None:
         """`fill` for who must not block, where few are due, or none are; None: it is to be asked."""
         if ahead.is_empty and not self.ended:
-            if not self.agenda.due():
+            rows = self.agenda.rows()
+            if not rows:
                 return False
-            seeks, found = self._seeks(), self.few_at_once(ahead.wanted(self._now_ms()))
+            seeks, found = self._seeks(), self.few_at_once(ahead.wanted(self._now_ms()), rows)
             if found is not None:
                 ahead.fill(found, self._now_ms(), seeks)
                 return True
-            if not self.agenda.due():
+            if len(rows) == 1 and not self.agenda.due():
                 return False
         return None
 

@@ -113,6 +113,20 @@ class UnreadCursor:
         self._row = row + 1
         return message, self._places[row + 1]
 
+    def few(self, position: int, max_records: int, kind: type[MadeMessage], reading: Reading) -> list[MadeMessage]:
+        """Up to so many messages from `position` on, of a few that became due last; none: `read` is to be asked.
+
+        Each as by `one`. Raises CorruptFile.
+        """
+        found, end = list[MadeMessage](), min(position + max_records, reading.high_watermark)
+        while self._counter is None and position < end:
+            message = self._partition.one(position, reading, kind)
+            if message is None:
+                break
+            found.append(message)
+            position += 1
+        return found
+
     def _read_ahead(
         self, position: int, high_watermark: int, max_records: int, max_bytes: int, reading: Reading
     ) -> None:

@@ -492,7 +492,7 @@ def test_what_another_partition_gave_comes_where_one_fails(monkeypatch: pytest.M
     with setting.subscribe() as sub:
         with monkeypatch.context() as patch:
             patch.setattr(sub.shared[1], "receive", failing)
-            patch.setattr(sub.shared[1], "receive_one", failing)
+            patch.setattr(sub.shared[1], "receive_few", failing)
             found = list[bytes | None]()
             for _ in range(4):
                 with suppress(CorruptFile):
@@ -508,6 +508,10 @@ def test_what_another_partition_gave_comes_where_one_fails(monkeypatch: pytest.M
 # --- Who must not block
 
 
+def at_once(sub: Subscription, max_records: int) -> Any:
+    return sub.receiver.few_at_once(max_records, sub.receiver.agenda.rows())
+
+
 class TestAtOnce:
     @pytest.fixture
     def setting(self) -> Iterator[Setting]:
@@ -521,21 +525,21 @@ class TestAtOnce:
 
     def test_one_and_not_the_first_of_many(self, setting: Setting) -> None:
         with setting.subscribe() as sub:
-            assert None is sub.receiver.few_at_once(1), "nothing is due"
+            assert None is at_once(sub, 1), "nothing is due"
             setting.send(b"a")
-            assert [b"a"] == values(sub.receiver.few_at_once(10) or ())
+            assert [b"a"] == values(at_once(sub, 10) or ())
             setting.send(b"b", b"c", b"d")
-            assert [b"b"] == values(sub.receiver.few_at_once(1) or ())
-            assert [b"c", b"d"] == values(sub.receiver.few_at_once(10) or ())
+            assert [b"b"] == values(at_once(sub, 1) or ())
+            assert [b"c", b"d"] == values(at_once(sub, 10) or ())
             many = [b"%d" % number for number in range(FEW + 1)]
             setting.send(*many)
-            assert None is sub.receiver.few_at_once(10), "by columns"
+            assert None is at_once(sub, 10), "by columns"
             assert many[:1] == values(sub.receive(1))
             assert many[1:] == values(sub.receive(10))
 
     def test_what_comes_meanwhile_is_on_the_agenda(self, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
         with setting.subscribe() as sub:
-            shared, found = sub.shared[0], sub.shared[0].receive_one
+            shared, found = sub.shared[0], sub.shared[0].receive_few
             setting.send(b"a")
 
             def and_another(*arguments: Any, **options: Any) -> Any:
@@ -544,10 +548,10 @@ class TestAtOnce:
                 return one
 
             with monkeypatch.context() as patch:
-                patch.setattr(shared, "receive_one", and_another)
-                assert [b"a"] == values(sub.receiver.few_at_once(10) or ())
+                patch.setattr(shared, "receive_few", and_another)
+                assert [b"a"] == values(at_once(sub, 10) or ())
             assert sub.receiver.agenda.due()
-            assert [b"b"] == values(sub.receiver.few_at_once(10) or ())
+            assert [b"b"] == values(at_once(sub, 10) or ())
             assert not sub.receiver.agenda.due(), "who waits is not woken for nothing"
 
     def test_not_where_somebody_holds_a_lock(self, setting: Setting) -> None:
@@ -556,8 +560,8 @@ class TestAtOnce:
             setting.send(b"a")
             for lock in (sub.shared[0]._lock, order._lock):
                 with lock:
-                    assert None is sub.receiver.few_at_once(1)
-            assert [b"a"] == values(sub.receiver.few_at_once(1) or ())
+                    assert None is at_once(sub, 1)
+            assert [b"a"] == values(at_once(sub, 1) or ())
 
     def test_not_where_the_frontier_or_the_journal_is_to_be_written(
         self, setting: Setting, monkeypatch: pytest.MonkeyPatch
@@ -565,13 +569,13 @@ class TestAtOnce:
         with setting.subscribe() as sub:
             setting.clock.advance(60_000)
             setting.send(b"a")
-            assert None is sub.receiver.few_at_once(1), "no lease of the frontier is that far"
+            assert None is at_once(sub, 1), "no lease of the frontier is that far"
             assert [b"a"] == values(sub.receive(1))
             setting.send(b"b")
             with monkeypatch.context() as patch:
                 patch.setattr(sub.shared[0].journal, "_limit_bytes", sub.shared[0].journal.written.position + 1)
-                assert None is sub.receiver.few_at_once(1)
-            assert [b"b"] == values(sub.receiver.few_at_once(1) or ())
+                assert None is at_once(sub, 1)
+            assert [b"b"] == values(at_once(sub, 1) or ())
 
 
 # --- Closing and opening
