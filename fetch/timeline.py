@@ -254,7 +254,9 @@ class Timeline:
         """
         index = reading.version.delayed_index
         cleanings = index.cleanings
-        if not 0 < reading.high_watermark - position <= FEW or self._found.cleanings != cleanings:
+        if not 0 < reading.high_watermark - position <= FEW or position < reading.log_start:
+            return None  # what is removed is remembered for a while
+        if self._found.cleanings != cleanings:
             return None
         as_of, few = self._few
         found = few.get(position) if as_of == cleanings else None

@@ -145,6 +145,22 @@ def test_a_few_that_became_due_last_are_found_wherever_they_lie(setting: Setting
     assert {"sealed", "active", "1", "2", "2, of a batch", "3", "3, of a batch"} <= found
 
 
+def test_what_was_removed_is_not_found_by_itself(setting: Setting) -> None:
+    """Nor looked for in a segment that is gone."""
+    setting.clock.advance(SPAN_MS)
+    setting.partition.reading()
+    setting.add(RECORDS, 5)
+    setting.clock.advance(10)
+    reading = setting.partition.reading()
+    position = reading.high_watermark - 1
+    assert setting.partition.one(position, reading, Message) is not None
+    setting.partition.log.roll()
+    setting.store.purge("t", force=True)
+    reading = setting.partition.reading()
+    assert (position + 1, ()) == (reading.log_start, reading.version.sealed)
+    assert setting.partition.one(position, reading, Message) is None
+
+
 def test_what_is_cancelled_is_not_found_by_itself(setting: Setting) -> None:
     setting.clock.advance(SPAN_MS)
     found: list[int] = []
