@@ -29,7 +29,8 @@ from tests.campaigns.workers import Workers
 
 LIVES = 25 if campaigns.WHOLE or campaigns.DEPTH > 1 else 3
 """Of one folder: then it has grown so much that the checks take longer than the lives."""
-LIVES_MAX = 100
+LIVES_MAX = 40
+HISTORIES_MAX = 5
 """Until a planted bug is seen."""
 HISTORIES = 5 if campaigns.WHOLE else campaigns.DEPTH
 LINES_MAX = 120
@@ -94,4 +95,7 @@ SEEN = "D[0-9]+|earlier one|there are|said to have gone"
 @pytest.mark.share(6)
 def test_planted_bug_is_caught(bug: str, workers: Workers, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="^" if bug == "key_is_forgotten" else SEEN):
-        kill_again_and_again(workers, tmp_path, LIVES_MAX, bug, seed="1")
+        for history in range(HISTORIES_MAX):  # what one has come to may show a bug no more
+            folder = tmp_path / str(history)
+            folder.mkdir()
+            kill_again_and_again(workers, folder, LIVES_MAX, bug, seed=f"{history + 1}")
