@@ -27,6 +27,7 @@ from afterlog.fetch.origin_slices import read_slice
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST
 from afterlog.fetch.record_id import RecordId
+from afterlog.fetch.timeline import FEW
 from afterlog.produce.numbered import AppendRequest
 from afterlog.produce.prepared import Prepared
 from afterlog.produce.received_slices import receive_slice
@@ -312,14 +313,24 @@ class Life:
         log.merge_buckets()
 
     def receive_one(self) -> None:
-        """By itself, of what was read ahead."""
+        """By itself, of what was read ahead: they are more than are found by themselves."""
         for message in self.subscription.receive(20):
             self.ack(message)
-        for number in range(3):
+        for number in range(FEW + 2):
             self.send(b"one %d" % number)
         self.subscription.receive(1)
         [message] = self.subscription.receive(1)
         self.ack(message)
+
+    def receive_few(self) -> None:
+        """That became due last, without columns."""
+        for message in self.subscription.receive(20):
+            self.ack(message)
+        for number in range(2):
+            self.send(b"few %d" % number)
+        one, other = self.subscription.receive(20)
+        self.ack(other)
+        self.subscription.release(one)
 
     def receive_one_again(self) -> None:
         """By itself, of what comes back."""
@@ -679,6 +690,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "pending": lambda life: life.store.pending("t"),
     "receive": lambda life: life.subscription.receive(3),
     "receive one": Life.receive_one,
+    "receive few": Life.receive_few,
     "receive one again": Life.receive_one_again,
     "ack": lambda life: life.ack(life.fresh),
     "nack": lambda life: life.subscription.nack(life.fresh),

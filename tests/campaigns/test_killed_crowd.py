@@ -95,7 +95,12 @@ SEEN = "D[0-9]+|earlier one|there are|said to have gone"
 @pytest.mark.share(6)
 def test_planted_bug_is_caught(bug: str, workers: Workers, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="^" if bug == "key_is_forgotten" else SEEN):
-        for history in range(HISTORIES_MAX):  # what one has come to may show a bug no more
-            folder = tmp_path / str(history)
-            folder.mkdir()
-            kill_again_and_again(workers, folder, LIVES_MAX, bug, seed=f"{history + 1}")
+        seek(bug, workers, tmp_path)
+
+
+def seek(bug: str, workers: Workers, folder: Path) -> None:
+    """In one history after the other: what one has come to may show a bug no more."""
+    for number in range(1, HISTORIES_MAX + 1):
+        history = folder / str(number)
+        history.mkdir()
+        kill_again_and_again(workers, history, LIVES_MAX, bug, f"{number}")
