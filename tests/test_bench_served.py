@@ -14,7 +14,7 @@ from bench.rivals import usage
 from bench.rivals.load import Batch
 from bench.rivals.rival import Handed
 from bench.served import __main__ as program
-from bench.served import contestants, handling, page, run, soak, waiting, work
+from bench.served import contestants, handling, one, page, run, soak, waiting, work
 from bench.served.clients import at_once
 from bench.served.contestants import CONTESTANTS, EMBEDDED, OURS, Contestant
 from bench.served.once import once
@@ -63,6 +63,14 @@ def test_one_client_that_handles_what_becomes_due(group_ms: int) -> None:
     found = handling.main(["--rate", "50", "--seconds", "0.2", "--threads", "2", "--group-ms", str(group_ms)])
     assert (0, True) == (found["early"], 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"])
     assert 0 < found["acks"] <= 10
+
+
+@pytest.mark.share(6)
+def test_one_request_after_the_other() -> None:
+    _present(OURS)
+    found = one.main(["--calls", "12"])
+    assert {"send", "receive", "ack", "nothing", "waits"} <= found.keys()
+    assert all(found[name]["server_us"] > 0 for name in ("send", "receive", "ack", "waits"))
 
 
 @pytest.mark.parametrize("name", [OURS, EMBEDDED])
