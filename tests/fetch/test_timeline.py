@@ -115,12 +115,12 @@ def test_what_becomes_due_one_by_one_is_found_by_itself(setting: Setting, limit:
 
 def test_a_few_that_became_due_last_are_found_wherever_they_lie(setting: Setting) -> None:
     """In runs and sealed segments, which were written long before, in shared batches, and beside what is cancelled."""
-    draw, found = random.Random(3), set[str]()
+    draw, found, batched = random.Random(3), set[str](), list[int]()
     for _ in range(60):
-        due_ms, first = setting.clock.now_ms() + draw.randrange(SPAN_MS), setting.partition.log_end_offset
+        batched += [setting.partition.log_end_offset, setting.partition.log_end_offset + 1]
+        due_ms = setting.clock.now_ms() + draw.randrange(SPAN_MS)
         setting.store.send_many("t", [b"a", b"b"], deliver_after=due_ms)
-        setting.rows += [Key(due_ms, first), Key(due_ms, first + 1)]
-    cancelled = draw.sample(range(RECORDS), RECORDS // 8)
+    cancelled = {*draw.sample(range(RECORDS), RECORDS // 8), *draw.sample(batched, 30)}
     for offset in cancelled:
         setting.store.cancel(RecordId("t", 0, offset))
     before = setting.partition.reading()
@@ -129,20 +129,22 @@ def test_a_few_that_became_due_last_are_found_wherever_they_lie(setting: Setting
         if draw.random() < 0.02:
             setting.add(setting.partition.log_end_offset, draw.randrange(50))
         reading = setting.partition.reading()
-        due = sorted(key for key in setting.rows if before.upto < key <= reading.upto)
-        if before.high_watermark + len(due) == reading.high_watermark:  # no mark of a cancellation in between
-            assert not {key.offset for key in due} & {*cancelled}
-            for position, key in enumerate(due, before.high_watermark):
-                message = setting.partition.one(position, reading, Message)
-                assert len(due) <= FEW or message is None or position >= reading.high_watermark - FEW
-                if message is None:
-                    continue
-                [same] = setting.partition.records_at(np.array([key.offset]), np.array([position])).to_messages()
-                assert same == message
-                found.add("sealed" if key.offset < reading.version.active.base_offset else "active")
-                found.add(f"{len(due)}, of a batch" if message.value in (b"a", b"b") else f"{len(due)}")
+        positions = np.arange(before.high_watermark, reading.high_watermark)
+        for position, offset in zip(positions.tolist(), setting.partition.offsets_at(positions).tolist(), strict=True):
+            message = setting.partition.one(position, reading, Message)
+            if message is None:
+                continue
+            assert reading.high_watermark - position <= FEW
+            assert offset == message.offset
+            assert offset not in cancelled
+            [same] = setting.partition.records_at(np.array([offset]), np.array([position])).to_messages()
+            assert same == message
+            where = "sealed" if offset < reading.version.active.base_offset else "active"
+            found |= {where, f"{len(positions)}, of a batch" if offset in batched else f"{len(positions)}"}
+            if {offset - 1, offset + 1} & cancelled & {*batched} and offset in batched:
+                found.add("beside a cancelled one")
         before = reading
-    assert {"sealed", "active", "1", "2", "2, of a batch", "3", "3, of a batch"} <= found
+    assert {"sealed", "active", "1", "2", "2, of a batch", "3", "3, of a batch", "beside a cancelled one"} <= found
 
 
 def test_what_was_removed_is_not_found_by_itself(setting: Setting) -> None:
