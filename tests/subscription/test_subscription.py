@@ -554,6 +554,16 @@ class TestAtOnce:
             assert [b"b"] == values(at_once(sub, 10) or ())
             assert not sub.receiver.agenda.due(), "who waits is not woken for nothing"
 
+    def test_who_took_the_last_rests_until_the_next_is_due(self, setting: Setting) -> None:
+        with setting.subscribe() as sub:
+            for max_records in (1, 10):
+                setting.send(b"a")
+                setting.send(b"later", after_ms=70)
+                assert [b"a"] == values(at_once(sub, max_records))
+                assert setting.clock.now_ms() + 70 == sub.receiver.agenda.first_ms()
+                setting.clock.advance(70)
+                assert [b"later"] == values(at_once(sub, max_records))
+
     def test_not_where_somebody_holds_a_lock(self, setting: Setting) -> None:
         with setting.subscribe() as sub:
             order: Any = sub.shared[0].partition._order
