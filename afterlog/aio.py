@@ -196,7 +196,6 @@ class AsyncSubscription(Closing):
         """
         receiver = self._blocking.receiver
         ahead = receiver.begin()
-
         try:
             while not receiver.ended:
                 message = receiver.pop(ahead)

@@ -29,7 +29,7 @@ from collections.abc import Awaitable, Callable
 from operator import itemgetter
 from queue import SimpleQueue
 from typing import Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 from sortedcontainers import SortedList
 
@@ -240,12 +240,17 @@ class Waiters:
             self._remove(agenda, woken)
 
     def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Into this loop: of one that was there before nobody waits any more."""
+        """Into this loop."""
         assert self._loop is None or self._loop.is_closed(), "a store is used by the tasks of one event loop"
-        self._loop, self._timer, self._timer_ms = loop, None, NEVER_MS
+        self._forget()
+        self._loop = loop
+
+    def _forget(self) -> None:
+        """All who waited: the loop was closed over them."""
         self._waiting.clear()
         self._times.clear()
         self._in_order.clear()
+        self._set_timer(NEVER_MS)
 
     def _add(self, agenda: Agenda, woken: asyncio.Future[None]) -> None:
         self._waiting.setdefault(agenda, set()).add(woken)
@@ -281,7 +286,8 @@ class Waiters:
                 self._unwatch = None
             return
         if self._unwatch is None:
-            self._unwatch = self._clock.watch(self._stepped)
+            stepped = WeakMethod(self._stepped)  # a clock may be there for ever
+            self._unwatch = self._clock.watch(lambda: (call := stepped()) is not None and call())
         seconds = self._clock.seconds_until(first_ms + self._clock.now_ms() - self._now_ms())
         if seconds < math.inf and self._loop is not None:
             self._timer = self._loop.call_later(min(seconds, OVERLOOKED_S), self._ring)
@@ -313,8 +319,10 @@ class Waiters:
 
     def _soon(self, call: Callable[..., object], *arguments: Agenda) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it was closed over its tasks
+            try:
                 self._loop.call_soon_threadsafe(call, *arguments)
+            except RuntimeError:  # it is closed, and nobody does anything in it any more
+                self._forget()
 
 
 class Line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 
@@ -122,8 +123,10 @@ def test_a_loop_that_is_closed_over_its_tasks_leaves_nothing_behind_and_another_
     task = loop.create_task(setting.waiters.wait(agenda, None))
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+    assert setting.clock._watching
     agenda.stir(0)
     setting.clock.advance(500)
+    assert ({}, {}) == (setting.clock._watching, setting.waiters._waiting)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     async def main() -> None:
@@ -134,6 +137,21 @@ def test_a_loop_that_is_closed_over_its_tasks_leaves_nothing_behind_and_another_
 
     asyncio.run(main())
     setting.calls.close()
+
+
+def test_a_clock_keeps_nobody_whose_loop_was_closed() -> None:
+    """Where nothing stirs, and nobody sets it: that of the machine is there for ever."""
+    setting, loop = Setting(), asyncio.new_event_loop()
+    clock = setting.clock
+    task = loop.create_task(setting.waiters.wait(setting.agenda(2_000), None))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    setting.calls.close()
+    assert clock._watching
+    del task, setting
+    gc.collect()
+    assert not clock._watching
 
 
 def test_nobody_begins_a_thread_to_wait() -> None:
