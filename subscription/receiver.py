@@ -135,7 +135,7 @@ class Receiver:
         message, number, until_ms, is_last = found
         complete(message, self._reader, number, until_ms)
         if is_last:
-            self.agenda.rest(row, stirs, self._shared[row].rest_ms())
+            self._rest_behind([message], row, stirs)
         return ReceivedOne(message)
 
     def few_at_once(self, max_records: int, rows: Sequence[int]) -> Received | None:
@@ -154,8 +154,10 @@ class Receiver:
 
     def _few_of(self, row: int, max_records: int) -> Received | None:
         """Records of one partition that became due last, where these are few; None: `_sweep`."""
-        settings, stirs, shared = self._settings, self.agenda.stirs[row], self._shared[row]
-        found = shared.receive_few(max_records, settings.lease_ms, LeasedMessage, held=settings.durable_leases is True)
+        settings, stirs = self._settings, self.agenda.stirs[row]
+        found = self._shared[row].receive_few(
+            max_records, settings.lease_ms, LeasedMessage, held=settings.durable_leases is True
+        )
         if found is None:
             return None
         self._turn = (self._turn + 1) % len(self._shared)
@@ -163,8 +165,16 @@ class Receiver:
         for message in messages:
             complete(message, self._reader, number, until_ms)
         if is_last:
-            self.agenda.rest(row, stirs, shared.rest_ms())
+            self._rest_behind(messages, row, stirs)
         return ReceivedOne(messages[0]) if len(messages) == 1 else ReceivedMessages(self._reader, messages)
+
+    def _rest_behind(self, messages: Sequence[LeasedMessage], row: int, stirs: int) -> None:
+        """These may be the last that are due: look when the next is. They go back where that cannot be told."""
+        try:
+            self.agenda.rest(row, stirs, self._shared[row].rest_ms())
+        except BaseException:
+            self._give_back(messages)
+            raise
 
     def nothing(self) -> Received:
         """No records."""

@@ -564,6 +564,22 @@ class TestAtOnce:
                 setting.clock.advance(70)
                 assert [b"later"] == values(at_once(sub, max_records))
 
+    def test_what_was_leased_goes_back_where_nobody_can_tell_for_how_long_to_rest(
+        self, setting: Setting, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing() -> int:
+            raise CorruptFile("rotten", path="log")
+
+        with setting.subscribe() as sub:
+            setting.send(b"a")
+            for max_records in (1, 10):
+                with monkeypatch.context() as patch:
+                    patch.setattr(sub.shared[0], "rest_ms", failing)
+                    with pytest.raises(CorruptFile):
+                        at_once(sub, max_records)
+                assert 0 == sub.stats().leased
+            assert [(b"a", 0)] == [(each.value, each.redelivery_count) for each in sub.receive()]
+
     def test_not_where_somebody_holds_a_lock(self, setting: Setting) -> None:
         with setting.subscribe() as sub:
             order: Any = sub.shared[0].partition._order
