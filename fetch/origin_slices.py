@@ -6,7 +6,8 @@
 
 Records that are cancelled are left out: who gets them late would find them due, and be too late to cancel them. Of a
 batch in which some are left the others go as entries of their own (`records/part.py`). What retention or a purge has
-put out of reach is not given any more, nor what the log says to itself alone. A RESCHEDULE comes with its follower.
+put out of reach is not given any more, and the slice says so; what the log says to itself alone is not given. A
+RESCHEDULE comes with its follower.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class _Slice:
         self._parts = list[Bytes]()
         self._cancelled = list[Cancelled]()
         self._position = max(first, self._version.log_start_offset)
+        self._gone_upto = self._position if self._position > first else 0
+        """Behind the last that is out of reach, and that nobody may have cancelled."""
         self._follows = False
         """Whether a RESCHEDULE came last."""
         self.size = 0
@@ -71,7 +74,8 @@ class _Slice:
             return
         found = step.found.moved(-step.start)
         controls = read_controls(step.piece, found)
-        is_given = self._is_given(found)
+        is_gone, begun = self._is_gone(found), self._position
+        is_given = self._is_own(found) & ~is_gone
         is_given[controls.row[np.isin(controls.type, OWN)]] = False
         given = np.flatnonzero(is_given)
         kinds = dict(zip(controls.row.tolist(), controls.type.tolist(), strict=True))
@@ -84,6 +88,7 @@ class _Slice:
         else:
             self._position = found.end_offset
             self._follows = kinds.get(len(found.offset) - 1) == ControlType.RESCHEDULE
+        self._note_gone(found, is_gone, begun)
         self._cancelled.append(controls.cancelled.before(self._position))
         self._take(step.piece, found, given[:fits])
 
@@ -91,7 +96,7 @@ class _Slice:
         names, targets = self._named(origin)
         data = np.concatenate(self._parts) if self._parts else np.empty(0, np.uint8)
         upto = max(min(self._position, self._end), min(first, self._end))
-        return OriginSlice(names, min(first, self._end), upto, self._end, targets, data)
+        return OriginSlice(names, min(first, self._end), upto, self._end, targets, data, min(self._gone_upto, upto))
 
     def _step(self) -> Step | None:
         """The entries from the one on that holds the position, some of one segment. None: look again, or at the end."""
@@ -109,17 +114,29 @@ class _Slice:
         # A gap that a repair or a cleaning left after the segment.
         is_last = segment is self._visible.segments[-1]
         self._position = self._end if is_last else next_base(self._visible.segments, self._position)
+        self._gone_upto = self._position
         return None
 
-    def _is_given(self, found: Scan) -> Bools:
-        """Which entries are from here on, from here, and not gone."""
-        version, gone = self._version, self._version.log_start.key
-        given = found.offset + found.records > self._position
-        if version.origins is not None:
-            given &= version.origins.origins(found.offset)[0] < 0
-        due = found.deliver_after  # -1 in a FIFO log, where only whole segments go
-        given &= (due > gone.deliver_after) | ((due == gone.deliver_after) & (found.offset > gone.offset)) | (due < 0)
-        return np.asarray(given)
+    def _is_own(self, found: Scan) -> Bools:
+        """Which entries are from here on, and from here."""
+        own = found.offset + found.records > self._position
+        if self._version.origins is not None:
+            own &= self._version.origins.origins(found.offset)[0] < 0
+        return np.asarray(own)
+
+    def _is_gone(self, found: Scan) -> Bools:
+        """Which are before the log start in delivery order."""
+        gone, due = self._version.log_start.key, found.deliver_after
+        later = (due > gone.deliver_after) | ((due == gone.deliver_after) & (found.offset > gone.offset))
+        return np.asarray(~later & (due >= 0))  # -1 in a FIFO log, where only whole segments go
+
+    def _note_gone(self, found: Scan, is_gone: Bools, begun: int) -> None:
+        """Of the entries from `begun` to the position."""
+        behind = found.offset + found.records
+        gaps = found.offset > np.maximum(np.append(0, behind[:-1]), begun)  # that a cleaning left in the segment
+        upto = np.where(gaps, found.offset, np.where(is_gone, behind, 0))
+        looked_at = (behind > begun) & (found.offset <= self._position)  # a gap before the next one is of this slice
+        self._gone_upto = max(self._gone_upto, int(upto[looked_at].max(initial=0)))
 
     def _take(self, piece: Bytes, found: Scan, rows: Int64Array) -> None:
         """Entries as they lie; of those of which records are cancelled what is left."""

@@ -3,7 +3,7 @@
     head | name x names | target x targets | entries                            all little-endian
 
     head, 64 bytes:    magic u32 = "AFSL" | version u16 = 1 | names u16 | first i64 | upto i64 | end i64 |
-                       targets i64 | bytes of entries i64 | 0 x 8 |
+                       targets i64 | bytes of entries i64 | gone upto i64 |
                        CRC-32C u32 of names and targets | CRC-32C u32 of all of the head before
     name:              bytes u16 | the name, ASCII
     target:            offset i64 | name i64 | offset there i64
@@ -11,6 +11,7 @@
 The first name is the log's own, that topic's id (`afterlog.records.entry_origin`). Entries lie as in the log, with
 their own checksums, and have their offsets there: what came from elsewhere, or is not to be read any more, is a gap.
 Control batches are among them. Where one of their targets came from elsewhere, a row of the targets says from where.
+Who was given what went since knows of it: before `gone upto` some are not given that nobody cancelled.
 
 The other cluster makes batches of the entries: without their prefixes, which are the first log's own, with the time
 that was asked for. A slice is checked as recovery checks a log, and its batches as a broker checks those of a producer:
@@ -51,7 +52,7 @@ _HEAD: Final = struct.Struct(
     "q"  # end
     "q"  # targets
     "q"  # bytes of entries
-    "8x"
+    "q"  # gone upto
     "I"  # CRC-32C of names and targets
 )
 _NAME: Final = struct.Struct("<H")
@@ -123,6 +124,8 @@ class OriginSlice(NamedTuple):
     """Of that log, as far as it is safe: so much is there to be had."""
     targets: Targets
     entries: Bytes
+    gone_upto: int = 0
+    """Of what lies before this offset some may be gone, by retention or a purge, from `first` on. 0: nothing is."""
 
     @property
     def origin(self) -> str:
@@ -135,7 +138,7 @@ class OriginSlice(NamedTuple):
         said = names + np.stack(self.targets, axis=1).astype("<i8").tobytes()
         head = _HEAD.pack(
             _MAGIC, _VERSION, len(self.names), self.first, self.upto, self.end,
-            len(self.targets.offset), len(self.entries), crc32c(said),
+            len(self.targets.offset), len(self.entries), self.gone_upto, crc32c(said),
         )  # fmt: skip
         return [head + _CRC.pack(crc32c(head)) + said, self.entries]
 
@@ -145,12 +148,13 @@ class OriginSlice(NamedTuple):
         view = view_of(data)
         if len(view) < HEAD_BYTES:
             raise InvalidBatch(f"{len(view)} bytes are no slice of a log")
-        magic, version, names, first, upto, end, targets, size, crc = _HEAD.unpack_from(view)
+        magic, version, names, first, upto, end, targets, size, gone_upto, crc = _HEAD.unpack_from(view)
         intact = (crc32c(view[: _HEAD.size]),) == _CRC.unpack_from(view, _HEAD.size)
         if (magic, version) != (_MAGIC, _VERSION) or not intact:
             raise InvalidBatch("the head of a slice is not one that is known here, or broken")
         start = len(view) - size
-        if not names or not 0 <= first <= upto <= end or targets < 0 or not HEAD_BYTES <= start <= len(view):
+        is_sane = 0 <= first <= upto <= end and 0 <= gone_upto <= upto
+        if not names or not is_sane or targets < 0 or not HEAD_BYTES <= start <= len(view):
             raise InvalidBatch("the head of a slice contradicts itself")
         if crc32c(view[HEAD_BYTES:start]) != crc:
             raise InvalidBatch("names and targets of a slice are broken")
@@ -160,7 +164,7 @@ class OriginSlice(NamedTuple):
         rows = data[position:start].view("<i8").reshape(-1, 3).T.astype(np.int64, order="C")
         if int(rows.min(initial=0)) < 0 or int(rows[1].max(initial=0)) >= names:
             raise InvalidBatch("a target of a slice has no place")
-        return OriginSlice(found, first, upto, end, Targets(*rows), data[start:])
+        return OriginSlice(found, first, upto, end, Targets(*rows), data[start:], gone_upto)
 
 
 def _read_names(view: memoryview, count: int) -> tuple[tuple[str, ...], int]:

@@ -5,7 +5,8 @@
                           records of `origins`, too
     SNAPSHOT              what is acked of mine before `local` is acked of yours before `remote`, of these `origins`;
                           for nobody but its own cluster, which finds it again when it begins anew
-    SUBSCRIPTION_UPDATE   of `subscription` all is acked before `remote` that came from `origins`
+    SUBSCRIPTION_UPDATE   of `subscription` all is acked before `remote` that came from `origins`, of each from
+                          an offset on
     ACKED                 of `subscription` these records are acked, also where others before them are not
 
 Each is one line of JSON. Clusters are named by the topic's id there, positions are append offsets. ACKED has Roaring
@@ -50,7 +51,8 @@ class Snapshot(NamedTuple):
 class SubscriptionUpdate(NamedTuple):
     subscription: str
     remote: Mapping[str, int]
-    origins: Sequence[str] = ()
+    origins: Mapping[str, int]
+    """From which of its own offsets on all that one had came here: of what went before it came nobody here can tell."""
 
 
 class AcksUpdate(NamedTuple):
@@ -101,10 +103,10 @@ def _check(marker: Marker) -> None:
     for name, value in marker._asdict().items():
         if name in ("round", "position", "local"):
             good = type(value) is int and value >= 0
+        elif name == "remote" or (name == "origins" and isinstance(marker, SubscriptionUpdate)):
+            good = isinstance(value, dict) and all(type(each) is int and each >= 0 for each in value.values())
         elif name == "origins":
             good = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
-        elif name == "remote":
-            good = isinstance(value, dict) and all(type(each) is int and each >= 0 for each in value.values())
         else:
             good = name == "acked" or isinstance(value, str)
         if not good:

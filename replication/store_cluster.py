@@ -69,8 +69,11 @@ class StoreCluster:
             with self._lock:
                 self.subscriptions.hear(topic, partition, given.origin, note)
 
+        with self._lock:
+            self.subscriptions.coming(topic, partition, given)
         records = receive_slice(found.log(partition), found.origin, given, heard)
         with self._lock:
+            self.subscriptions.came(topic, partition, given)
             self.standing.received(topic, partition, given, self.store.clock.monotonic_s())
         return records
 

@@ -31,6 +31,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.scan import steps
 from afterlog.log.segment import SealedSegment
 from afterlog.records.control import Note, read_controls
+from afterlog.records.origin_slice import OriginSlice
 from afterlog.replication.markers import (
     AcksUpdate,
     Marker,
@@ -113,6 +114,14 @@ class ReplicatedSubscriptions:
         for partition in self._partitions.values():
             partition.tick(self._store.clock)
 
+    def coming(self, topic: str, number: int, given: OriginSlice) -> None:
+        """Something of another cluster is about to be appended, and what it tells to be heard."""
+        self._partition(topic, number).came(given).coming(given)
+
+    def came(self, topic: str, number: int, given: OriginSlice) -> None:
+        """It is."""
+        self._partition(topic, number).came(given).upto = given.upto
+
     def hear(self, topic: str, number: int, origin: str, note: Note) -> None:
         """What another cluster has told. Raises InvalidBatch, and as acks do."""
         marker = decoded(note)
@@ -186,6 +195,19 @@ class ReplicatedSubscriptions:
         return found
 
 
+class _Came:
+    """How far slices of one origin came, since this life began."""
+
+    def __init__(self, first: int) -> None:
+        self.whole_from = self.upto = first
+        """Between the two nothing is missed; below is what an earlier life was given, and what was gone by then."""
+
+    def coming(self, given: OriginSlice) -> None:
+        if given.first > self.upto:
+            self.whole_from = given.first
+        self.whole_from = max(self.whole_from, given.gone_upto)
+
+
 class _Followed:
     """One in one partition."""
 
@@ -210,6 +232,11 @@ class _PartitionMarkers:
         self.others = set[str]()
         """By which names the other clusters have it."""
         self.subscriptions: dict[str, _Followed] = {}
+        self._came: dict[str, _Came] = {}
+
+    def came(self, given: OriginSlice) -> _Came:
+        """Of its origin."""
+        return self._came.setdefault(given.origin, _Came(given.first))
 
     @property
     def origin(self) -> str:
@@ -240,7 +267,7 @@ class _PartitionMarkers:
             told += acked
             snapshot = subscription.snapshots.advance(subscription.acks.mark_delete())
             if snapshot is not None:
-                told.append(SubscriptionUpdate(name, snapshot.remote, snapshot.origins))
+                told.append(SubscriptionUpdate(name, snapshot.remote, self._whole(snapshot.origins)))
                 self.rounds.updates += 1
         if self.subscriptions:
             request = self.rounds.begin(self.others.union(self.origins), clock.monotonic_s())
@@ -253,6 +280,11 @@ class _PartitionMarkers:
         index = self.log.version.origins
         return [] if index is None else [*index.names]
 
+    def _whole(self, origins: Sequence[str]) -> dict[str, int]:
+        """Of these the ones of which something came, or that is its own: from where on all is known."""
+        known = {**{origin: came.whole_from for origin, came in self._came.items()}, self.origin: 0}
+        return {origin: known[origin] for origin in origins if origin in known}
+
     def answered(self, response: SnapshotResponse, origin: str) -> None:
         self.others |= {*response.origins} - {self.origin}
         made = self.rounds.hear(response, origin, self.log.written)
@@ -264,7 +296,9 @@ class _PartitionMarkers:
                 subscription.snapshots.add(made)
 
     def update(self, told: SubscriptionUpdate) -> None:
-        """All of a subscription is acked elsewhere that lies before an append offset here, of some origins."""
+        """All of a subscription is acked elsewhere that lies before an append offset here, of some origins, from an
+        offset of each on.
+        """
         position, acked = told.remote[self.origin], {self.origin: BitMap64()}
         index = self.log.version.origins
         behind = 0
@@ -277,6 +311,8 @@ class _PartitionMarkers:
                 behind = here + records
         acked[self.origin].add_range(behind, position)
         acked = {origin: offsets for origin, offsets in acked.items() if origin in told.origins}
+        for origin, offsets in acked.items():
+            offsets.remove_range(0, told.origins[origin])
         self.subscriptions[told.subscription].acks.subscription.ack_elsewhere(acked)
 
     def forget(self, topic: str, name: str) -> None:

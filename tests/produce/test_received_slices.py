@@ -227,6 +227,48 @@ def test_behind_retention() -> None:
     assert 100 == upcoming_of(here.log, there.name)
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_slice_says_what_is_gone(first: int) -> None:
+    """Also where it is the last that is gone, and not of what was cancelled, or came from elsewhere."""
+    here, there = regions()
+    there.send("a")
+    there.send("b", "c")
+    there.send("later", delay=60)
+    there.partition.cancel(np.array([there.send("cancelled", delay=60)]))
+    here.send("elsewhere")
+    there.pull_all(here)
+    assert 0 == read_slice(there.log, there.name, first, 1 << 20).gone_upto
+    there.partition.purge(3)
+    sliced = [read_slice(there.log, there.name, first, max_bytes).gone_upto for max_bytes in (1, 1 << 20)]
+    assert [0, 0] == sliced if first else [3, 3] == sliced
+    there.clock.advance(60_000)
+    there.partition.purge(there.partition.high_watermark())
+    given = read_slice(there.log, there.name, first, 1 << 20)
+    assert 4 <= given.gone_upto <= given.upto == given.end
+    data = np.frombuffer(b"".join(given.to_bytes()), np.uint8)
+    assert given.gone_upto == OriginSlice.of_bytes(data).gone_upto
+
+
+def test_a_slice_says_what_a_cleaning_took() -> None:
+    """Far-future records stay in segments of which the rest is gone."""
+    here, there = regions(segment_bytes=4_096)
+    there.store.alter_topic("t", retention_ms=50_000)
+    for number in range(200):
+        there.send(f"{number:03d}" * 20, delay=1_000_000 if number % 20 == 0 else None)
+    there.clock.advance(60_000)
+    there.log.roll()
+    there.log.enforce_retention()
+    assert there.store.clean("t")
+    assert any(segment.has_gaps for segment in there.log.version.segments)
+    for first in range(there.log.written):
+        for max_bytes in (1, 1 << 20):
+            given = read_slice(there.log, there.name, first, max_bytes)
+            missing = {*range(first, given.upto)} - there.everything().keys()
+            assert max(missing, default=-1) + 1 == given.gone_upto, first
+    here.pull_all(there)
+    assert values(here) == values(there)
+
+
 @pytest.mark.parametrize("max_bytes", [1, 300, 1 << 20])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_in_slices_of_any_size(max_bytes: int, codec: str) -> None:

@@ -80,6 +80,16 @@ def move(source: int, target: int) -> Step:
     return step
 
 
+def retain(number: int) -> Step:
+    """Retention takes there all that is due by now."""
+
+    def step(course: Course) -> None:
+        course.regions[number].clock.advance(10_000)
+        course.let_go(course.regions[number])
+
+    return step
+
+
 def crash(number: int, power: bool) -> Step:
     def step(course: Course) -> None:
         course.regions[number].crash(course.random, power)

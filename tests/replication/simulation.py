@@ -330,8 +330,10 @@ class Simulation:
             partition.purge(self.random.randint(partition.log_start, partition.high_watermark()))
 
     def retain(self) -> None:
+        self.let_go(self._region())
+
+    def let_go(self, region: Region) -> None:
         """Retention lets go of what is old, and is ended again, for it would act by itself at every roll."""
-        region = self._region()
         with self._letting_go(region):
             region.store.alter_topic(TOPIC, retention_ms=3_000)
             region.store.topic(TOPIC).partition(0).log.roll()

@@ -26,7 +26,7 @@ from afterlog.subscription.bits import of_column
 from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.replicated_acks import ReplicatedAcks
 from tests import campaigns
-from tests.replication.courses import Course, Step, ack, crash, move, send, tick
+from tests.replication.courses import Course, Step, ack, crash, move, retain, send, tick
 from tests.replication.simulation import Simulation
 
 SEEDS = 600
@@ -51,7 +51,7 @@ def goes_round() -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(patch.object(OriginIndex, "own_from", lambda index, offset: offset))
     stack.enter_context(
-        patch.object(_Slice, "_is_given", lambda made, found: found.offset + found.records > made._position)
+        patch.object(_Slice, "_is_own", lambda made, found: found.offset + found.records > made._position)
     )
     return stack
 
@@ -144,9 +144,14 @@ def whoever_they_are_of() -> AbstractContextManager[object]:
     update = _PartitionMarkers.update
 
     def all_of_them(partition: _PartitionMarkers, told: SubscriptionUpdate) -> None:
-        update(partition, told._replace(origins=[*partition.origins, partition.origin]))
+        update(partition, told._replace(origins=dict.fromkeys([*partition.origins, partition.origin], 0)))
 
     return patch.object(_PartitionMarkers, "update", all_of_them)
+
+
+def what_never_came() -> AbstractContextManager[object]:
+    """What was gone before it came to a cluster is taken for acked there."""
+    return patch.object(_PartitionMarkers, "_whole", lambda partition, origins: dict.fromkeys(origins, 0))
 
 
 def passed_is_acked() -> AbstractContextManager[object]:
@@ -194,12 +199,18 @@ WITHOUT_THE_THIRD: Sequence[Step] = (
     send(0), ack(0, "0:0"), tick(0), send(2), move(2, 1),  # the third's last, which the second alone has
     *(step for _ in range(33) for step in (tick(0), move(0, 1), move(1, 0))),
 )  # fmt: skip
+GONE_BEFORE_IT_CAME: Sequence[Step] = (
+    send(1), move(1, 0), retain(1), send(1), move(1, 2), move(1, 0),  # the third has but the second's second
+    move(2, 1), move(2, 0), move(0, 1), move(0, 2), send(2), ack(2, "1:1", "2:0"),
+    *4 * (tick(2), move(2, 1), move(2, 0), move(0, 2), move(1, 2), move(0, 1), move(1, 0)),
+)  # fmt: skip
 BY_STEPS: Sequence[tuple[Planted, int, Sequence[Step]]] = (
     (without_a_second_round, 3, LATE_IN_THE_THIRD),
     (local_position_of_the_request, 2, AT_THE_POSITION),
     (mark_delete_one_too_far, 2, AT_THE_POSITION),
     (update_one_too_far, 2, BEHIND_THE_ANSWER),
     (whoever_they_are_of, 3, WITHOUT_THE_THIRD),
+    (what_never_came, 3, GONE_BEFORE_IT_CAME),
 )
 """Bugs that chance finds in one of some hundred seeds: who sees them, and the history that shows them."""
 

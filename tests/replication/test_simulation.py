@@ -13,6 +13,11 @@ STEPS = 40
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
+def test_what_one_never_had_it_does_not_tell_as_acked() -> None:
+    """Retention had taken it before the third got it; there it was passed, and the first had it still."""
+    Simulation(202612080031, 3).run(STEPS)
+
+
 @pytest.mark.parametrize("clusters", [2, 3, 4])
 @pytest.mark.parametrize("share", range(10))
 def test_all_have_the_same_in_the_end(clusters: int, share: int) -> None:
